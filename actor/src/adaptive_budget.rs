@@ -1,19 +1,20 @@
-//! Raises the simulations of full searches while the replay server blocks inserts, so that a thread produces better
-//! targets instead of waiting.
+//! Raises the number of simulations per full search while the replay server blocks inserts, so that a thread produces
+//! better targets instead of waiting.
 
 use std::time::Duration;
 
-/// Time between two revisions: long enough to average out waits, which occur in bursts.
+/// Time between two adjustments of the budget: long enough to average over waits, which occur in bursts.
 const WINDOW: Duration = Duration::from_secs(10);
-/// Target share of waiting. With a target of zero, the learner would soon wait instead.
+/// Target share of time that a thread waits for the replay server. With a target of zero, the learner would soon wait
+/// instead.
 const WAIT_SHARE: f64 = 0.1;
-/// Maximum ratio of one revision, up or down, since the effect is visible only in the next window.
+/// Maximum factor of one adjustment, up or down. The effect is visible only in the next window.
 const FACTOR_MAX: f64 = 1.25;
-/// Minimum share of playing for a revision. Below it, the thread waits for an unreachable server, not for a busy
-/// learner.
+/// Minimum share of playing time for an adjustment. A lower share means that the thread waits for an unreachable
+/// server, not for a busy learner.
 const PLAYED_SHARE_MIN: f64 = 0.02;
 
-/// The simulations of a thread's full searches.
+/// The number of simulations per full search of one thread.
 #[derive(Debug)]
 pub(crate) struct AdaptiveBudget {
     least: u32,
@@ -37,12 +38,12 @@ impl AdaptiveBudget {
         self.played += time;
     }
 
-    /// Adds to the time of the thread spent waiting for the replay server to accept inserts.
+    /// Adds to the time that the thread waited for the replay server to accept inserts.
     pub(crate) fn waited(&mut self, time: Duration) {
         self.waited += time;
     }
 
-    /// Returns the new simulations of full searches; `None` if unchanged.
+    /// Returns the new number of simulations per full search; `None` if unchanged.
     pub(crate) fn revise(&mut self) -> Option<u32> {
         let time = self.played + self.waited;
         if self.least == self.most || time < WINDOW {
@@ -53,7 +54,7 @@ impl AdaptiveBudget {
         if played_share < PLAYED_SHARE_MIN {
             return None;
         }
-        // The cost of a position is nearly proportional to the simulations.
+        // The cost of a position is nearly proportional to the number of simulations.
         let factor = ((1.0 - WAIT_SHARE) / played_share).clamp(1.0 / FACTOR_MAX, FACTOR_MAX);
         let before = self.rounded();
         self.simulations = (self.simulations * factor).clamp(self.least.into(), self.most.into());
@@ -78,15 +79,15 @@ mod tests {
         })
     }
 
-    /// Adds a window of ten seconds, with this share of waiting.
+    /// Adds a window of ten seconds, with this share of waiting time.
     fn window(budget: &mut AdaptiveBudget, wait_share: f64) -> Option<u32> {
         budget.played(WINDOW.mul_f64(1.0 - wait_share));
         budget.waited(WINDOW.mul_f64(wait_share) + Duration::from_millis(1));
         budget.revise()
     }
 
-    /// Returns the simulations at which a thread settles that, with 32 simulations, could play `rate` times as fast
-    /// as the learner trains.
+    /// Returns the number of simulations that a thread settles at, if 32 simulations let the thread play `rate` times
+    /// as fast as the learner trains.
     fn settled(budget: &mut AdaptiveBudget, rate: f64) -> u32 {
         let mut simulations = 32;
         for _ in 0..100 {

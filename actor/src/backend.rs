@@ -1,4 +1,4 @@
-//! The evaluators of self-play: an inference server, this machine, or simulated.
+//! The evaluators of self-play: an inference server, this machine, or a simulation.
 
 mod remote;
 pub(crate) mod simulated;
@@ -15,7 +15,7 @@ use run_file::actor::{Kernel, Settings};
 use service::{ConfigError, Drain, RememberedFile};
 use simulated::Simulated;
 
-/// Chooses an inference server if one is configured, else this machine. Must be called on a runtime.
+/// Chooses an inference server if one is configured, else this machine. Must be called on a tokio runtime.
 ///
 /// # Errors
 /// [`ConfigError`] names the key that this build or machine cannot satisfy.

@@ -2,10 +2,10 @@
 //!
 //! `workers` holds the OS threads for playing, decides when weights may be too old, pins threads to CPUs, and is the
 //! only file where threads and tokio communicate. `play` holds the episodes of a thread, for either kind of network;
-//! `stopwatch` measures the time of each phase, `adaptive_budget` sets the simulations of searches, and `traces`
-//! traces single games. `reanalysis` holds the threads that search stored trajectories again. `uploader` sends
-//! finished games to the replay server chosen by `replay_router`; `state_dir` keeps the epoch and the unacknowledged
-//! trajectories (`spool`) over restarts. `backend` chooses the evaluators. Start with [`run`].
+//! `stopwatch` measures the time of each phase, `adaptive_budget` sets the simulations of searches, and `traces` traces
+//! single games. `reanalysis` holds the threads that search stored trajectories again. `uploader` sends finished games
+//! to the replay server chosen by `replay_router`; `state_dir` keeps the epoch and the unacknowledged trajectories
+//! (`spool`) across restarts. `backend` chooses the evaluators. Start with [`run`].
 //!
 //! Back-pressure is a chain of bounded queues: if the server blocks inserts, the writer fills, then the channel from
 //! the workers, and then the workers wait.
@@ -63,7 +63,7 @@ fn settle(settings: Settings) -> anyhow::Result<(ActorStateDir, Settings)> {
     }
 }
 
-/// Returns the settings with a suitable number of games for the evaluators.
+/// Returns the settings with the number of concurrent games for an accelerator, if the evaluators use one.
 fn with_games(mut settings: Settings, evaluators: &Chosen, memory_bytes: u64) -> Settings {
     if evaluators.backend.is_accelerated() {
         settings.selfplay.games = settings.accelerator_games(evaluators.threads, memory_bytes);
@@ -100,14 +100,14 @@ async fn play(
     // The threads must not outlive the upload, even after a failure.
     context.drain.start();
     let played = workers.threads.join().await;
-    sampling.await.context("join the task that samples the engine")?;
+    sampling.await.context("join the engine sampling task")?;
     played.and(uploaded)
 }
 
-/// Interval at which the counters of an accelerator's engine become metrics.
+/// Time between two exports of an accelerator engine's counters as metrics.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Publishes the counters of an accelerator's engine, if there is one, until the drain.
+/// Publishes the counters of the accelerator engine, if there is one, until the process drains.
 async fn sample_engine(backend: Arc<dyn Backend>, drain: Drain) {
     while let Some(counts) = backend.engine_counts() {
         metrics::engine(&counts);

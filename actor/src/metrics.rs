@@ -15,8 +15,8 @@ use crate::stopwatch::Parts;
 /// The reasons for refused weights.
 static WEIGHTS_REFUSALS: Reasons = Reasons::new();
 
-/// Registers counters of rare events, and of self-play, at zero. A counter that appears with its first event hides
-/// that event from every rate; an actor that plays nothing would be hidden from every observer.
+/// Registers the counters of rare events and of self-play at zero. A counter that appears with the first event hides
+/// that event from every rate, and an actor without games would be invisible.
 pub(crate) fn begin() {
     advanced(&Round::default());
     counter!("zerofleet_actor_evaluator_failures_total").increment(0);
@@ -40,14 +40,14 @@ pub(crate) fn reanalysed(simulations: usize) {
     counter!("zerofleet_actor_reanalysis_simulations_total").increment(simulations as u64);
 }
 
-/// Counts a trajectory with replaced searches.
+/// Counts a revised trajectory, and the `positions` that were searched again.
 pub(crate) fn revised(positions: usize) {
     counter!("zerofleet_actor_reanalysed_trajectories_total").increment(1);
     counter!("zerofleet_actor_reanalysed_positions_total").increment(positions as u64);
 }
 
-/// Counts trajectories that were not replaced: refused by the server, by the kind of refusal; `failed` requests;
-/// `unusable` trajectories, which the rules do not allow.
+/// Counts trajectories that were not revised, by `reason`: the kind of refusal by the server, `failed` for a failed
+/// request, or `unusable` for a trajectory that violates the rules of the game.
 pub(crate) fn reanalysis_refused(reason: &'static str, trajectories: u64) {
     counter!("zerofleet_actor_reanalysis_refused_total", "reason" => reason).increment(trajectories);
 }
@@ -75,16 +75,15 @@ pub(crate) fn spent(phase: &'static str, time: Duration) {
     gauge!("zerofleet_actor_seconds_total", "phase" => phase).increment(time.as_secs_f64());
 }
 
-/// Adds to the waiting time of self-play threads: for `weights` (the first, replacements for weights that returned
-/// NaN, or a learner that is unreachable for too long), for `replay` (the server blocks inserts) or for the
-/// `evaluator` (the next try after a failure).
+/// Adds to the waiting time of self-play threads. `part` is the cause: `weights` (the first weights, new weights after
+/// NaN output, or an unreachable learner), `replay` (the server blocks inserts) or `evaluator` (the pause after a
+/// failure).
 pub(crate) fn waited(part: &'static str, time: Duration) {
     spent("wait", time);
     gauge!("zerofleet_actor_wait_seconds_total", "part" => part).increment(time.as_secs_f64());
 }
 
-/// Adds the times of one call of the episodes: trees and rules, including `observing` for observations, and the
-/// evaluator.
+/// Adds the parts of one call of the episodes. `observing` is the part of the gathering time spent on observations.
 pub(crate) fn played(Parts { gathering, evaluating, answering }: Parts, observing: Duration) {
     spent("search", gathering + answering);
     spent("evaluate", evaluating);
@@ -122,13 +121,13 @@ pub(crate) fn advanced(round: &Round) {
     counter!("zerofleet_actor_calibration_wrong_total").increment(calibration.wrong as u64);
 }
 
-/// Sets the simulations of the last thread that changed them; the threads of one actor wait together and so differ
-/// little.
+/// Sets the number of simulations per full search to the last change by any thread. The threads of one actor wait
+/// together, so the numbers of all threads are similar.
 pub(crate) fn full_simulations(simulations: u32) {
     gauge!("zerofleet_actor_full_simulations").set(f64::from(simulations));
 }
 
-/// Sets the weights version and the description of the evaluator; the description with the latest version is in use.
+/// Sets the weights version and the description of the evaluator. The evaluator with the latest version is in use.
 pub(crate) fn loaded(version: u64, evaluator: String) {
     gauge!("zerofleet_actor_weights_version").set(version as f64);
     if let Some(device) = evaluators::device_of(&evaluator) {
@@ -137,7 +136,7 @@ pub(crate) fn loaded(version: u64, evaluator: String) {
     gauge!("zerofleet_actor_evaluator", "evaluator" => evaluator).set(version as f64);
 }
 
-/// Sets the latest weights version that this actor cannot play with, by reason.
+/// Sets the latest weights version that this actor cannot use, by reason.
 pub(crate) fn weights_refused(version: u64, why: &str) {
     gauge!("zerofleet_actor_weights_refused", "why" => WEIGHTS_REFUSALS.label(why)).set(version as f64);
 }
@@ -158,7 +157,7 @@ pub(crate) fn unacknowledged(trajectories: usize) {
     gauge!("zerofleet_actor_unacknowledged").set(trajectories as f64);
 }
 
-/// Copies the counts of the writers.
+/// Copies the counters of the replay writers.
 pub(crate) fn uploads(stats: &RouterStats) {
     unacknowledged(stats.unacknowledged);
     counter!("zerofleet_actor_inserted_total").absolute(stats.written.inserted + stats.written.duplicates);

@@ -1,6 +1,6 @@
-//! Self-play of one thread with either kind of network: search by the rules with an AlphaZero network, search in
-//! latent states with a MuZero network. The manifest of the first weights decides; [`Play::load`] changes the kind
-//! for later weights of the other kind.
+//! Self-play of one thread with either kind of network: search by the rules with an AlphaZero network, search in latent
+//! states with a MuZero network. The manifest of the first weights decides the kind; [`Play::load`] switches if later
+//! weights have the other kind.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use service::trace::TraceContext;
 
 use crate::stopwatch::{Evaluated, Parts, Timed};
 
-/// Many episodes, and the network for searching them.
+/// The concurrent episodes of one thread, and the network that searches them.
 pub(crate) struct Play<G: Game> {
     game: G,
     settings: Settings,
@@ -65,7 +65,7 @@ pub(crate) enum Loaded {
 }
 
 impl<G: Game> Play<G> {
-    /// Prepares episodes, which start after loading a network.
+    /// Prepares the episodes, which start once a network is loaded.
     pub(crate) fn new(game: G, settings: Settings, discount: f32, seed: u64) -> Self {
         Self { game, settings, discount, seed, driver: None, finished: Vec::new(), environments: None }
     }
@@ -109,7 +109,8 @@ impl<G: Game> Play<G> {
         }
     }
 
-    /// Replaces the network; searches in progress start again. Episodes of another kind of network are replaced.
+    /// Replaces the network; searches in progress restart. If the network kind changes, new episodes replace all
+    /// episodes.
     pub(crate) fn load(&mut self, network: Network) -> Loaded {
         match (&mut self.driver, network) {
             (Some(Driver::Rules { episodes, evaluator }), Network::Evaluator(new)) => {
@@ -127,7 +128,7 @@ impl<G: Game> Play<G> {
                 let dropped = self.under_way();
                 self.finished = self.drain_finished();
                 self.driver = Some(self.begin(network));
-                // Another driver must not play the same games again.
+                // The next driver must not repeat the games of this driver.
                 self.seed = mix(self.seed);
                 if is_first { Loaded::GoesOn } else { Loaded::Replaced { dropped } }
             }
@@ -153,8 +154,8 @@ impl<G: Game> Play<G> {
         }
     }
 
-    /// Calls the episodes and measures the call; `None` without a network. `trace` is the context of the first batch,
-    /// if traced. Only search by the rules uses the cache.
+    /// Runs the episodes at this pace and measures the call; returns `None` without a network. `trace` is the trace
+    /// context of the first batch, if that batch is traced. Only search by the rules uses the cache.
     pub(crate) fn call(
         &mut self,
         pace: Pace,
@@ -173,7 +174,7 @@ impl<G: Game> Play<G> {
         }
     }
 
-    /// Sets the simulations of full searches that start later.
+    /// Sets the number of simulations for full searches that start later.
     pub(crate) fn search_fully_with(&mut self, simulations: u32) {
         self.settings.full_simulations = simulations;
         match &mut self.driver {
@@ -194,7 +195,7 @@ impl<G: Game> Play<G> {
         finished
     }
 
-    /// Returns the counts of losses in environments outside this process.
+    /// Returns the counts of failures and lost episodes in environments outside this process.
     pub(crate) fn losses(&self) -> Losses {
         match &self.driver {
             Some(Driver::Latent { episodes, .. }) => episodes.losses(),
@@ -216,7 +217,7 @@ impl<G: Game> Play<G> {
         }
     }
 
-    /// Returns the number of started, unfinished episodes.
+    /// Returns the number of episodes in progress.
     pub(crate) fn under_way(&self) -> usize {
         match &self.driver {
             None => 0,
@@ -237,7 +238,7 @@ fn timed<N: ?Sized>(
     Call { result, parts: network.end(), shown: network.shown() }
 }
 
-/// The clock of batches. Starts and ends of batches count as progress for a thread.
+/// Returns the current time at the start or end of a batch, and reports the batch as progress of the thread.
 fn beat_at() -> Instant {
     service::beat();
     Instant::now()

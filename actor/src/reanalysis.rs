@@ -1,9 +1,9 @@
 //! Reanalysis: threads of an actor that search stored trajectories again with the latest weights.
 //!
 //! A [`Reanalyst`] searches on a separate thread, because the latent states of a learned model belong to one thread,
-//! and an unresponsive replay server must not hold up self-play. `exchange` fetches trajectories and sends new
-//! searches; `share` limits the searches to a share of all simulations of the actor. Nothing is kept over a restart:
-//! unsent results are searched again by the next actor that draws the trajectory.
+//! and an unresponsive replay server must not delay self-play. `exchange` fetches trajectories and sends new searches;
+//! `share` limits the searches to a share of all simulations of the actor. No state survives a restart: the next actor
+//! that draws a trajectory with unsent results searches that trajectory again.
 
 mod exchange;
 mod share;
@@ -31,7 +31,7 @@ pub(crate) struct Reanalyst<G: Game> {
     game: G,
     searches: Reanalysis<G>,
     network: Option<Network>,
-    /// Server of each trajectory in progress, and the fetched revision.
+    /// Source server and fetched revision of each trajectory in progress.
     under_way: HashMap<TrajectoryId, (Reviser, u64)>,
     desk: Desk,
     share: Arc<Share>,
@@ -49,7 +49,7 @@ impl<G: Game> Reanalyst<G> {
 
     /// Searches until the process drains.
     pub(crate) fn run(mut self) -> anyhow::Result<()> {
-        // As in self-play, a process does not continue with some of the threads.
+        // As in self-play, the process drains if any thread stops.
         let _ends_together = self.around.drain.token().drop_guard();
         while !self.around.drain.started() {
             service::beat();
@@ -73,7 +73,7 @@ impl<G: Game> Reanalyst<G> {
         Ok(())
     }
 
-    /// Switches to newer weights, if any; searches in progress start again.
+    /// Switches to newer weights, if any; searches in progress restart.
     fn swap_weights(&mut self) {
         if !self.around.weights.has_changed().unwrap_or(false) {
             return;
@@ -85,7 +85,7 @@ impl<G: Game> Reanalyst<G> {
                 self.around.loaded(&published);
                 self.searches.restart();
             }
-            // Another thread prepares it.
+            // Another thread is preparing the network.
             Ok(None) => self.around.weights.mark_changed(),
             Err(error) => {
                 let (version, error) = (published.manifest.version, service::chain(&error));
@@ -130,7 +130,7 @@ impl<G: Game> Reanalyst<G> {
         }
     }
 
-    /// Takes stored trajectories until the batches are full or no more have arrived.
+    /// Takes stored trajectories until the batches are full or the channel is empty.
     fn take_stored(&mut self) {
         while self.searches.has_room() {
             match self.desk.stored.try_recv() {
@@ -150,7 +150,7 @@ impl<G: Game> Reanalyst<G> {
             Ok(()) => drop(self.under_way.insert(id, (reviser, revision))),
             Err(error) => {
                 metrics::reanalysis_refused("unusable", 1);
-                tracing::warn!(%id, %error, "cannot search a stored trajectory again");
+                tracing::warn!(%id, %error, "cannot search a stored trajectory again; skipping it");
             }
         }
     }
@@ -175,11 +175,11 @@ impl<G: Game> Reanalyst<G> {
 
     fn wait_for_stored(&mut self) {
         let stored = self.around.idle(self.desk.stored.recv());
-        // Simulations of self-play in the meantime are not caught up.
+        // Reanalysis does not catch up on self-play simulations from the time without trajectories.
         self.share.forgive();
         match stored {
             Some(Some(stored)) => self.take(stored),
-            // The task stops before the drain only by a panic, which must not make this thread spin.
+            // The task stops before the drain only after a panic, which must not make this thread spin.
             Some(None) => {
                 self.around.idle(std::future::pending::<()>());
             }
@@ -211,7 +211,7 @@ mod tests {
 
     const SEED: u64 = 11;
 
-    /// A thread of reanalysis, with a replay server driven by the test.
+    /// A reanalysis thread, with a replay server that the test drives.
     struct Bench {
         server: ReplayScript,
         weights: watch::Sender<Option<Arc<proto::weights::Published>>>,
@@ -225,8 +225,8 @@ mod tests {
         Reanalysis::new(TicTacToe::new(), selfplay(), 1.0, SEED)
     }
 
-    /// Starts a thread and a server with the script's trajectories of these numbers, searched by weights of
-    /// version 2.
+    /// Starts a reanalysis thread, and a server with scripted trajectories of these sequence numbers, searched with
+    /// weights version 2.
     async fn start(sequences: &[u64]) -> Bench {
         let ids = sequences.iter().map(|&sequence| trajectory(sequence).id()).collect();
         let server = ReplayScript::holding(TableStats::default(), ids).await;
@@ -273,8 +273,8 @@ mod tests {
         assert_eq!(revised.trajectory, by_hand(&trajectory(4), 3));
         assert_ne!(revised.trajectory, trajectory(4));
         assert_eq!(revised.trajectory.last_weights_version(), WeightsVersion(3));
-        // The script always holds the trajectory of version 2, so the next weights search it again. They may arrive
-        // in the middle of a trajectory, which then has steps of both versions.
+        // The script always returns the trajectory of version 2, so the next weights search that trajectory again. New
+        // weights may arrive in the middle of a trajectory, which then has steps of both versions.
         bench.publish(4);
         let is_of_next = |step: Step| step.kind == StepKind::Opening || step.weights_version == WeightsVersion(4);
         let by_next = async {

@@ -2,9 +2,9 @@
 //! separate link, that is, a writer and an epoch, so that no server receives an id that another server may have
 //! stored.
 //!
-//! New trajectories go to the current link. It depends on the ranking of servers for this actor by rendezvous
-//! hashing, and on which servers are reachable. All other links only finish their uploads. With one server there is
-//! always one link.
+//! New trajectories go to the current link. The current link depends on the ranking of servers for this actor by
+//! rendezvous hashing, and on which servers are reachable. All other links only finish their uploads. With one server
+//! there is always one link.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -39,7 +39,7 @@ pub(crate) struct ReplayRouter {
     closed: WriterStats,
     /// Number of trajectories with an id.
     numbered: u64,
-    /// Number of trajectories without a server, because none was known.
+    /// Number of trajectories that have no server, because no server was known.
     without_server: u64,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct RouterStats {
 
 impl ReplayRouter {
     /// Creates a router with the epoch of `writer` for the first link; every other link has a new epoch. A server may
-    /// be unreachable for `away_max` before another is used. Must be called on a runtime.
+    /// be unreachable for `away_max` before the router uses another server. Must be called on a tokio runtime.
     pub(crate) fn new(servers: Servers, writer: WriterSettings, state_dir: ActorStateDir, away_max: Duration) -> Self {
         let first_epoch = Some(writer.epoch);
         let mut router = Self {
@@ -83,7 +83,7 @@ impl ReplayRouter {
         router
     }
 
-    /// Chooses the current link by the current servers and their reachability.
+    /// Chooses the current link from the known servers, by reachability.
     pub(crate) fn steer(&mut self) {
         let set = self.servers.current();
         self.alone &= set.len() <= 1;
@@ -120,8 +120,8 @@ impl ReplayRouter {
         ReplayLink { server, writer, next }
     }
 
-    /// Gives a new epoch to each link with a taken epoch: the server has stored trajectories under this epoch or a
-    /// later one. The trajectories of the link were never sent, and get new ids.
+    /// Gives a new epoch to each link with a taken epoch. An epoch is taken if the server has stored trajectories of
+    /// this actor under that epoch or a later epoch. The link has sent no trajectory, so all trajectories get new ids.
     pub(crate) async fn renew_taken_epochs(&mut self) {
         let taken: Vec<_> = self.links.iter().filter(|(_, link)| link.writer.epoch_taken().is_some()).collect();
         for id in taken.into_iter().map(|(id, _)| Arc::clone(id)).collect::<Vec<_>>() {
@@ -131,8 +131,8 @@ impl ReplayRouter {
         }
     }
 
-    /// Returns the link with a new epoch if the epoch is taken. Unchanged if there is no new epoch; this is retried
-    /// later.
+    /// Returns the link with a new epoch if the epoch is taken. Without a new epoch, returns the link unchanged for a
+    /// later retry.
     async fn renewed(&self, link: ReplayLink) -> ReplayLink {
         let Some(highest) = link.writer.epoch_taken() else { return link };
         let Some(epoch) = self.next_epoch(&link.server, highest) else { return link };
@@ -150,7 +150,7 @@ impl ReplayRouter {
         fresh
     }
 
-    /// Closes links to removed servers without unacknowledged trajectories.
+    /// Closes links to removed servers, once no trajectory of the link is unacknowledged.
     fn close_settled(&mut self, set: &[Server]) {
         let (current, closed) = (self.route.current(), &mut self.closed);
         self.links.retain(|id, link| {
@@ -163,8 +163,9 @@ impl ReplayRouter {
         });
     }
 
-    /// Inserts an episode into the current server; waits while there is none, or while the server blocks inserts.
-    /// Cancel-safe: the episode may then be inserted into another server. `span` is the span of the insert.
+    /// Inserts an episode into the current server; waits while no server is known, or while the server blocks inserts.
+    /// Cancel-safe: after a cancellation, the episode may be inserted into another server. `span` is the span of the
+    /// insert.
     pub(crate) async fn insert(&mut self, episode: &FinishedEpisode, mut span: Option<Span>) {
         let game = &self.writer.game;
         let Some(link) = self.route.current().and_then(|id| self.links.get_mut(id)) else { return pending().await };
@@ -207,7 +208,8 @@ impl ReplayRouter {
         }
         let (alone, mut pending) = (self.alone, Vec::new());
         for (_, link) in std::mem::take(&mut self.links) {
-            // An epoch may turn out to be taken only now; remaining trajectories must not be spooled under it.
+            // The server may report a taken epoch only now; remaining trajectories must not be spooled under a taken
+            // epoch.
             let _ = timeout_at(deadline, link.writer.settled()).await;
             let ReplayLink { server, writer, .. } = self.renewed(link).await;
             // The other writers continue meanwhile, each in a separate task.
@@ -220,7 +222,7 @@ impl ReplayRouter {
         (pending, self.numbered)
     }
 
-    /// Gives an id to an episode that no server accepted, even if there is no server.
+    /// Gives an id to an episode that no server accepted, even if no server is known.
     fn owe(&mut self, episode: &FinishedEpisode) -> Option<PendingUpload> {
         self.numbered += 1;
         let alone = self.alone;

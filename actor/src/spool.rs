@@ -1,9 +1,9 @@
 //! The spool: finished, unacknowledged trajectories, kept for the next start of the actor.
 //!
-//! The file starts with `zfspool1`. Each record is `length u32 | crc32c of the length u32`, twice, then `length`
-//! bytes: `crc32c of the rest u32 | actor u64 | epoch u64 | sequence u64 | owner | columns`. The owner is a byte (0
-//! none, 1 one of several servers, 2 the only server) and, unless 0, the server's id and endpoint, each after its
-//! length in u16. The columns are [`Trajectory::columns`]. Integers are little-endian. A record that cannot be read
+//! The file starts with `zfspool1`. Each record has two copies of `length u32 | crc32c of the length u32`, then
+//! `length` bytes: `crc32c of the rest u32 | actor u64 | epoch u64 | sequence u64 | owner | columns`. The owner is a
+//! byte (0 none, 1 one of several servers, 2 the only server) and, unless 0, the server's id and endpoint, each after
+//! its length in u16. The columns are [`Trajectory::columns`]. Integers are little-endian. A record that cannot be read
 //! is skipped.
 
 use experience::{Trajectory, TrajectoryId};
@@ -15,8 +15,8 @@ use proto::servers::Server;
 pub struct PendingUpload {
     /// The unacknowledged trajectory, with the final id.
     pub trajectory: Trajectory,
-    /// The server that may have stored the trajectory, the only server that may receive it. `None` if it was never
-    /// sent.
+    /// The only server that may receive the trajectory, because that server may have stored it already. `None` if the
+    /// trajectory was never sent.
     pub to: Option<Destination>,
 }
 
@@ -25,13 +25,13 @@ pub struct PendingUpload {
 pub struct Destination {
     id: String,
     endpoint: String,
-    /// True if it was the only server. If there is still only one server, that server is the destination, at any
-    /// address.
+    /// True if the destination was the only server. If there is still only one server, that server is the destination,
+    /// at any address.
     alone: bool,
 }
 
 impl Destination {
-    /// Creates the destination for a server, which is the only server if `alone`.
+    /// Creates the destination for a server; `alone` means that `server` is the only server.
     pub fn new(server: &Server, alone: bool) -> Self {
         // A name that may later resolve to other servers does not identify this server.
         let id = if server.has_own_name { &server.id } else { &server.endpoint };
@@ -42,7 +42,7 @@ impl Destination {
         self.alone
     }
 
-    /// Finds the destination among `servers`.
+    /// Finds the destination among `servers`; returns `None` if it is not there.
     pub(crate) fn among(&self, servers: &[Server]) -> Option<Server> {
         let is_named = |server: &&Server| server.has_own_name && *server.id == *self.id;
         let is_there = |server: &&Server| *server.endpoint == *self.endpoint;
@@ -77,9 +77,9 @@ pub fn encode(pending: &[PendingUpload]) -> Vec<u8> {
 /// Decodes a file. Returns the trajectories, and the number (from one) and fault of each invalid record.
 pub fn decode(bytes: &[u8]) -> (Vec<PendingUpload>, Vec<(usize, String)>) {
     let (mut pending, mut faults) = (Vec::new(), Vec::new());
-    // The first bytes are not compared, so that a flipped bit in them loses nothing. Older versions wrote JSON.
+    // The magic is not compared, so that a flipped bit there loses nothing. Older versions wrote JSON.
     let Some((_, mut rest)) = bytes.split_at_checked(MAGIC.len()).filter(|_| bytes[0] != b'{') else {
-        faults.push((1, "not a spool of this version".to_owned()));
+        faults.push((1, "not a spool file of this format version".to_owned()));
         return (pending, faults);
     };
     for number in 1.. {
@@ -156,7 +156,7 @@ fn take_name(rest: &mut &[u8]) -> Result<String, String> {
     String::from_utf8(name.to_vec()).map_err(|error| error.to_string())
 }
 
-/// Returns trajectories of every outcome, with steps of every kind, destined for a server or for none.
+/// Returns trajectories of every outcome, with steps of every kind, with or without a destination.
 #[cfg(test)]
 pub(crate) fn examples() -> Vec<PendingUpload> {
     use experience::{ActionProbability, Step, StepKind, WeightsVersion};
@@ -230,7 +230,7 @@ mod tests {
     fn a_spool_of_an_older_version_is_refused_in_words() {
         let (pending, faults) = decode(b"{\"actor\":7,\"epoch\":2}\n");
         assert_eq!((pending.len(), faults.len()), (0, 1));
-        assert!(faults[0].1.contains("not a spool of this version"), "{faults:?}");
+        assert!(faults[0].1.contains("not a spool file of this format version"), "{faults:?}");
     }
 
     /// Describes the content of a spool, as text.

@@ -1,4 +1,4 @@
-//! The state that an actor keeps over restarts, in a separate subdirectory of the run directory.
+//! The state that an actor keeps across restarts, in a separate subdirectory of the run directory.
 
 use std::fs::{self, File};
 use std::hash::{BuildHasher as _, RandomState};
@@ -18,17 +18,17 @@ pub(crate) struct ActorStateDir {
     _lock: Arc<File>,
 }
 
-/// Number of bits in drawn ids, which are exact as floating point. Among a million actors, two draw the same id with
-/// a probability of one in ten thousand; within one run directory the lock prevents it.
+/// Number of bits in a random actor id, so that a 64-bit float represents the id exactly. Among a million actors, the
+/// probability of two equal ids is one in ten thousand; within one run directory the lock prevents equal ids.
 const DRAWN_ID_BITS: u32 = 53;
-/// Number of damaged spools to keep; the oldest make room.
+/// Maximum number of damaged spools to keep; the oldest are removed first.
 const DAMAGED_MAX: usize = 4;
-/// Maximum number of draws of a new id; normally one is enough.
+/// Maximum number of attempts to draw an unused id; the first attempt normally succeeds.
 const DRAWS_MAX: usize = 16;
 
 impl ActorStateDir {
-    /// Opens the state directory with the smallest unlocked id in `run`, or else of a new actor; returns the id and
-    /// the directory. The spool of a removed replica is thus uploaded by the next new replica.
+    /// Opens the state directory with the smallest unlocked id in `run`, or creates a directory for a new actor;
+    /// returns the id and the directory. The next new replica thus uploads the spool of a removed replica.
     pub(crate) fn claim(run: &Path) -> anyhow::Result<(u64, Self)> {
         for actor in ids(&run.join("actors"))? {
             if let Some(state_dir) = unless_taken(Self::open(run, actor))? {
@@ -53,9 +53,9 @@ impl ActorStateDir {
         Ok(Self { directory, _lock: Arc::new(lock) })
     }
 
-    /// Returns an epoch above the epoch in the actor's file and above `highest`, once it is durable: see
-    /// [`next_epoch`]. Without a file, the actor is new or the file was lost; epochs then start at the time in
-    /// milliseconds since 1970, which is above the epochs of earlier starts.
+    /// Stores and returns an epoch above `highest` and above the epoch in the actor's file: see [`next_epoch`]. Without
+    /// a file, the actor is new or the file was lost; epochs then start at the time in milliseconds since 1970, which
+    /// is above the epochs of earlier starts.
     pub(crate) fn next_epoch(&self, highest: u64) -> anyhow::Result<u64> {
         let path = self.directory.join("epoch");
         let last = if_exists(fs::read(&path)).with_context(|| format!("read {}", path.display()))?;
@@ -66,7 +66,7 @@ impl ActorStateDir {
         // `RandomState` is seeded with the system's entropy; the cast keeps half of the bits.
         let gap = RandomState::new().hash_one(highest) as u32;
         let epoch = next_epoch(number, highest, milliseconds_since_1970(), gap);
-        let epoch = epoch.context("find an epoch above the highest that there can be")?;
+        let epoch = epoch.context("choose the next epoch: the highest possible epoch is in use")?;
         replace(&path, epoch.to_string().as_bytes())?;
         Ok(epoch)
     }
@@ -103,7 +103,8 @@ impl ActorStateDir {
         Ok(pending)
     }
 
-    /// Keeps a damaged spool in a separate file, unless the latest such file already has the same bytes.
+    /// Copies a damaged spool to a separate file, unless the latest copy already has the same bytes; returns the copy's
+    /// path.
     fn keep_damaged(&self, bytes: &[u8]) -> anyhow::Result<PathBuf> {
         let list = || format!("list {}", self.directory.display());
         let entries = fs::read_dir(&self.directory).with_context(list)?.filter_map(Result::ok);
@@ -115,7 +116,7 @@ impl ActorStateDir {
         if last.is_some_and(|last| last == bytes) {
             return Ok(path(newest));
         }
-        let new = path(newest.checked_add(1).context("find a number for a damaged spool")?);
+        let new = path(newest.checked_add(1).context("number the damaged spool: no number is left")?);
         let excess = (kept.len() + 1).saturating_sub(DAMAGED_MAX);
         for &oldest in &kept[..excess] {
             if_exists(fs::remove_file(path(oldest))).with_context(|| format!("remove {}", path(oldest).display()))?;

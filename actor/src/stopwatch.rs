@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use inference::{Attributes, Batch, Error, Evaluator, LatentModel, LatentPredictions, Predictions, Slot, Unroll};
 use service::trace::{self, TraceContext};
 
-/// The parts of one call. Observing is part of `gathering`, and measured by the episodes.
+/// The durations of the parts of one call. `gathering` includes observing, which the episodes measure separately.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Parts {
-    /// Before batches: descents with rules and cache, moves, observations.
+    /// Time before batches: tree descents with rules and cache, moves, observations.
     pub(crate) gathering: Duration,
-    /// In the evaluator, over all batches.
+    /// Time in the evaluator, over all batches.
     pub(crate) evaluating: Duration,
-    /// After the last batch: adding predictions to trees and cache.
+    /// Time after the last batch: adding predictions to trees and cache.
     pub(crate) answering: Duration,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Evaluated {
     pub(crate) weights_version: u64,
 }
 
-/// A network that measures the evaluation time, and the time before and after.
+/// A network wrapper that measures the time in the evaluator and the time before and after evaluations.
 pub(crate) struct Timed<N: ?Sized> {
     inner: Box<N>,
     watch: Stopwatch,

@@ -1,7 +1,7 @@
-//! The traced games of one thread: a span for each game, below it one for each search, and below that one for a batch
-//! with leaves of the search. Spans are derived from the state of the episodes between two calls, so a search starts
-//! where the previous call has ended; self-play does not depend on them. Without a collector there are no spans, and
-//! the state is not read.
+//! The traced games of one thread. Each game has a span, each search has a child span of the game, and a batch with
+//! leaves of the search has a child span of the search. Spans are derived from the state of the episodes between two
+//! calls, so the span of a search starts at the end of the previous call. Self-play does not depend on spans. Without a
+//! collector there are no spans, and the state is not read.
 //!
 //! Spans are exported at the end of the game, since the kinds of searches are known only then.
 
@@ -15,7 +15,7 @@ use service::trace::{self, Kind, Span, TraceContext};
 use crate::play::Play;
 use crate::stopwatch::{Evaluated, Parts};
 
-/// An episode, and the span of the insert into a replay server, if traced.
+/// A finished episode, and the span of the insert into a replay server, if traced.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) episode: FinishedEpisode,
@@ -26,7 +26,7 @@ pub(crate) struct Finished {
 #[derive(Debug)]
 pub(crate) struct Traces {
     games: Vec<Traced>,
-    /// Index of the game with a traced next batch, and the span of the batch.
+    /// Index of the game for which the next batch is traced, and the span of that batch.
     evaluation: Option<(usize, Span)>,
 }
 
@@ -57,7 +57,7 @@ struct Search {
 struct Searched {
     span: Span,
     ended: Instant,
-    /// The steps made by the search.
+    /// Range of plies played from the search.
     plies: std::ops::Range<usize>,
 }
 
@@ -75,8 +75,8 @@ impl Traces {
         self.games.push(Traced { slot, number, game, search, searched: Vec::new(), leaves: 0 });
     }
 
-    /// Returns the trace context for the next batch, if traced. A batch is traced for only one search, and a search
-    /// has at most one traced batch.
+    /// Returns the trace context for the next batch, if traced. Each batch is traced for at most one search, and each
+    /// search has at most one traced batch.
     pub(crate) fn begin_evaluation(&mut self) -> Option<TraceContext> {
         // The oldest of the searches without a traced batch.
         let unshown = self.games.iter_mut().enumerate().filter(|(_, traced)| !traced.search.is_shown);

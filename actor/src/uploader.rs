@@ -1,9 +1,10 @@
-//! Gives ids to finished episodes, sends them to a replay server, and keeps each until acknowledged.
+//! Gives ids to finished episodes, sends them to a replay server, and keeps each episode until the server acknowledges
+//! it.
 //!
 //! Trajectories that are unacknowledged when the process stops are spooled. The next start sends them under the same
-//! ids to the same server, so that each counts once even after a lost acknowledgement. They are sent on separate
-//! streams while self-play continues. Threads may stop late, or never: the spool is first written without the last
-//! episodes of threads, and again after all threads have stopped.
+//! ids to the same server, so that each trajectory counts once even after a lost acknowledgement. Spooled trajectories
+//! use separate streams while self-play continues. Threads may stop late, or never: the spool is first written without
+//! the last episodes of threads, and again after all threads have stopped.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,7 +28,7 @@ use crate::traces::Finished;
 #[cfg(test)]
 mod tests;
 
-/// Interval at which writer counts become metrics and the choice of the server is revised.
+/// Time between two exports of the writer counters as metrics, and between two choices of the server.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Uploads the trajectories of this process to the replay servers.
@@ -42,7 +43,7 @@ pub(crate) struct Uploader {
 }
 
 impl Uploader {
-    /// Starts the upload of the spool, and prepares the upload of new episodes. Must be called on a runtime.
+    /// Starts the upload of the spool, and prepares the upload of new episodes. Must be called on a tokio runtime.
     pub(crate) fn start(
         settings: &Settings,
         servers: Servers,
@@ -191,7 +192,7 @@ impl Spool {
             && let Err(error) = state_dir.write_spool(&[])
         {
             let error = service::chain(&error);
-            tracing::warn!(error, "cannot remove the uploaded spool; it is sent again, and counted once");
+            tracing::warn!(error, "cannot remove the uploaded spool; the next start sends it again, counted once");
         }
         kept
     }
@@ -232,7 +233,7 @@ impl Spool {
                 return found;
             }
             if !std::mem::replace(&mut warned, true) {
-                tracing::warn!(?destination, "waiting for the replay server of spooled trajectories");
+                tracing::warn!(?destination, "waiting until the replay server for spooled trajectories is known");
             }
             tokio::select! {
                 () = self.drain.wait() => return None,
@@ -272,7 +273,7 @@ impl Spool {
     }
 }
 
-/// Waits until a server has another address.
+/// Waits until the address of a server changes.
 async fn moved(servers: &mut Servers, server: &Server) {
     let is_elsewhere = |other: &Server| other.id == server.id && other.endpoint != server.endpoint;
     while !servers.current().iter().any(is_elsewhere) {
@@ -280,7 +281,8 @@ async fn moved(servers: &mut Servers, server: &Server) {
     }
 }
 
-/// Waits until the writer accepts a trajectory, at most until `deadline` resolves; returns an unaccepted trajectory.
+/// Waits until the writer accepts a trajectory, at most until `deadline` resolves; returns the trajectory if it was not
+/// accepted.
 async fn insert(writer: &Writer, trajectory: Trajectory, deadline: impl Future<Output = ()>) -> Option<Trajectory> {
     tokio::select! {
         biased;

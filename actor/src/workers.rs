@@ -33,10 +33,10 @@ pub(crate) mod tests;
 
 /// Maximum number of finished episodes between a thread and the writer, per thread.
 const FINISHED_PER_THREAD_MAX: usize = 16;
-/// Number of consecutive backend failures after which the process exits, so that the supervisor decides.
+/// Number of consecutive backend failures after which the process exits, so that the supervisor decides on a restart.
 pub(crate) const FAILURES_MAX: u32 = 5;
-/// Time without a finished batch after which a thread has stalled, in addition to the time of environments: the first
-/// batch of a network waits for an engine trial, and a batch of a large network takes seconds.
+/// Time without a finished batch after which a thread counts as stalled, in addition to the time limits of
+/// environments: the first batch of a network waits for an engine trial, and a batch of a large network takes seconds.
 const STALLED_AFTER: Duration = Duration::from_secs(300);
 /// Time between two attempts with a failing backend.
 pub(crate) const RETRY_INTERVAL: Duration = Duration::from_millis(500);
@@ -57,8 +57,8 @@ pub(crate) struct Threads {
 }
 
 impl Workers {
-    /// Starts the threads. Must be called on a runtime with timers, which the threads use. Reanalysis fetches stored
-    /// trajectories from `servers`.
+    /// Starts the threads, which use the timers of the calling tokio runtime. Reanalysis fetches stored trajectories
+    /// from `servers`.
     #[expect(clippy::too_many_arguments, reason = "the parts of the process, each borrowed from another owner")]
     pub(crate) fn start(
         settings: &Settings,
@@ -155,14 +155,14 @@ impl Threads {
     }
 }
 
-/// The environments of a thread outside this process, before starting.
+/// The settings to start a thread's environments outside this process.
 struct Outside {
     settings: bridge::Settings,
     described: Recorded,
     drain: DrainPipe,
 }
 
-/// Returns the environments outside this process, if the game is one.
+/// Returns the settings of environments outside this process; `None` if the game runs in this process.
 fn outside(settings: &Settings, drain: &Drain) -> anyhow::Result<Option<Outside>> {
     let (GameKind::Recorded(described), Some(environment)) = (&settings.game, &settings.environment) else {
         return Ok(None);
@@ -183,7 +183,7 @@ fn start_outside<G: Game>(
     };
     let started = outside.map(start).transpose().context("start the environments");
     if started.is_err() && drain.started() {
-        // They were abandoned, since nothing is played any more.
+        // The drain abandoned the start of the environments.
         return Ok(());
     }
     if started.is_err() {
@@ -206,7 +206,7 @@ pub(crate) struct ThreadContext {
     freshness: Freshness,
     finished: mpsc::Sender<Finished>,
     cache: Option<Arc<Cache>>,
-    /// Key of the weights in use by the thread.
+    /// Cache key of the weights in use by the thread.
     cached_weights: u64,
     readiness: Readiness,
     pub(crate) drain: Drain,
@@ -218,8 +218,8 @@ pub(crate) struct ThreadContext {
 }
 
 impl ThreadContext {
-    /// Builds the network for new weights; `None` while another thread prepares it. A thread with earlier weights,
-    /// `is_loaded`, continues while another thread prepares the new weights for all.
+    /// Builds the network for new weights. A thread with earlier weights (`is_loaded`) gets `None` while another thread
+    /// prepares the network for all threads.
     pub(crate) fn network<G: Game>(
         &self,
         game: &G,
@@ -249,8 +249,8 @@ impl ThreadContext {
         }
     }
 
-    /// Waits for `event`, at most until the process drains, then returns `None`; no time of self-play is counted. A
-    /// timer must be created inside `event`, because it needs the runtime.
+    /// Waits for `event`; returns `None` if the process drains first. The wait does not count as self-play time. A
+    /// timer must be created inside `event`, because timers need the runtime.
     pub(crate) fn idle<T>(&self, event: impl Future<Output = T>) -> Option<T> {
         let event = async {
             tokio::select! {
@@ -261,15 +261,15 @@ impl ThreadContext {
         service::waiting(|| self.runtime.block_on(event))
     }
 
-    /// Waits as [`idle`](Self::idle) does; counts the time as waiting of self-play for `part`.
+    /// Waits like [`idle`](Self::idle), and counts the time as self-play waiting for `part`.
     fn wait(&self, part: &'static str, event: impl Future<Output = ()>) {
         let start = Instant::now();
         self.idle(event);
         metrics::waited(part, start.elapsed());
     }
 
-    /// Waits for weights newer than the last read, or for the drain; the next look at [`weights`](Self::weights)
-    /// finds a change.
+    /// Waits for weights newer than the last read, or for the drain; the next check of [`weights`](Self::weights)
+    /// reports a change.
     pub(crate) fn idle_until_weights(&mut self) {
         let mut weights = self.weights.clone();
         self.idle(async {
@@ -288,7 +288,7 @@ struct Worker<G: Game> {
     budget: AdaptiveBudget,
     traces: Traces,
     failures: u32,
-    /// Losses of the environments at the end of the last call.
+    /// Counts of environment failures and lost episodes at the end of the last call.
     losses: Losses,
     around: ThreadContext,
 }
@@ -330,7 +330,7 @@ impl<G: Game> Worker<G> {
                 break;
             }
             if let Some(simulations) = self.budget.revise() {
-                tracing::debug!(simulations, "number of simulations of full searches changed");
+                tracing::debug!(simulations, "number of simulations per full search changed");
                 self.play.search_fully_with(simulations);
                 metrics::full_simulations(simulations);
             }
@@ -370,7 +370,7 @@ impl<G: Game> Worker<G> {
     fn recover(&mut self, error: selfplay::Error) -> anyhow::Result<()> {
         let error = match error {
             selfplay::Error::Model(error) => error,
-            // Environments that would have to be waited for are abandoned.
+            // A draining process does not wait for environments.
             selfplay::Error::Environments(_) if self.around.drain.started() => return Ok(()),
             selfplay::Error::Environments(error) => return Err(error).context("play episodes"),
         };
@@ -393,8 +393,8 @@ impl<G: Game> Worker<G> {
         }
     }
 
-    /// Switches to newer weights, if any. First finishes searches in progress with the old weights; if that fails,
-    /// they restart with the new weights.
+    /// Switches to newer weights, if any. First finishes searches in progress with the old weights; searches that
+    /// cannot finish restart with the new weights.
     fn swap_weights(&mut self) -> anyhow::Result<()> {
         if !self.around.weights.has_changed().unwrap_or(false) {
             return Ok(());
@@ -422,19 +422,19 @@ impl<G: Game> Worker<G> {
             self.around.announced.call_once(|| {
                 tracing::info!(
                     "MuZero network: search.solver, selfplay.subtree_reuse, selfplay.symmetry_reuse and \
-                     actor.cache_positions have no effect on the search of latent states"
+                     actor.cache_positions have no effect on search in latent states"
                 );
             });
         }
         if let Loaded::Replaced { dropped } = self.play.load(network) {
-            tracing::warn!(%version, dropped, "weights of another kind of network; restarting all episodes");
+            tracing::warn!(%version, dropped, "the new weights have another network kind; restarting all episodes");
             metrics::unfinished(dropped);
             self.traces = Traces::new(self.play.slots());
         }
         self.around.loaded(&published);
         self.around.readiness.ready();
         metrics::loaded(version.0, self.around.backend.describe());
-        tracing::debug!(%version, "new weights");
+        tracing::debug!(%version, "playing with new weights");
         Ok(())
     }
 
@@ -448,7 +448,7 @@ impl<G: Game> Worker<G> {
     /// again.
     fn wait_for_learner(&mut self, away: Duration) {
         let (readiness, mut freshness) = (self.around.readiness.clone(), self.around.freshness.clone());
-        let reason = "self-play is paused: the learner has been away for longer than actor.weights_away_seconds_max";
+        let reason = "self-play is paused: learner unreachable for longer than actor.weights_away_seconds_max";
         // Only the first thread that pauses logs this.
         if readiness.reason().is_none() {
             tracing::warn!(away_seconds = away.as_secs(), "{reason}");
@@ -491,14 +491,14 @@ impl<G: Game> Worker<G> {
 /// Decides whether the weights may be too old to play with, because the learner has been unreachable for too long.
 #[derive(Debug, Clone)]
 pub(crate) struct Freshness {
-    /// Time since when newer weights may exist; `None` while the latest are present.
+    /// Time from which newer weights may exist; `None` while the latest weights are present.
     pub(crate) away: watch::Receiver<Option<tokio::time::Instant>>,
-    /// Maximum time of unreachability of the learner; `None`: no limit.
+    /// Maximum time for which the learner may be unreachable; `None` for no limit.
     pub(crate) most: Option<Duration>,
 }
 
 impl Freshness {
-    /// Returns the time of unreachability of the learner, if too long.
+    /// Returns the time for which the learner has been unreachable, if above the maximum.
     fn outdated_for(&self) -> Option<Duration> {
         let away = (*self.away.borrow())?.elapsed();
         self.most.filter(|most| away > *most).map(|_| away)
@@ -536,7 +536,7 @@ impl Pinning {
         }
     }
 
-    /// Pins the calling thread to the CPU with the thread's number. Threads beyond the number of CPUs share CPUs.
+    /// Pins the calling thread to the CPU at index `thread`. Threads beyond the number of CPUs share CPUs.
     fn pin(&self, thread: usize) {
         let Some(cpu) = thread.checked_rem(self.cpus.len()).and_then(|index| self.cpus.get(index)) else { return };
         match cpu.pin() {

@@ -1,4 +1,4 @@
-//! Decides the weights version of the actors, if the arena has this task: the latest version that passed.
+//! Decides which weights version the actors use, if the run has a gate: the latest version that passed.
 //!
 //! The verdict depends on the games in the ledger alone, so that a restart changes no verdict. Start with `Gate`.
 
@@ -21,7 +21,7 @@ pub(crate) enum Verdict {
     Fails,
 }
 
-/// The accepted version and the rule for the next one.
+/// The accepted version, and the rule for accepting the next version.
 #[derive(Debug)]
 pub(crate) struct Gate {
     rule: GateRule,
@@ -38,7 +38,7 @@ impl Gate {
         Ok(Self { rule, path: path.to_owned(), accepted: accepted::read(path)? })
     }
 
-    /// Returns the version of the actors.
+    /// Returns the version that the actors use; `None` before the first accepted version.
     pub(crate) fn accepted(&self) -> Option<WeightsVersion> {
         self.accepted
     }
@@ -65,8 +65,8 @@ impl Gate {
         self.accepted = None;
     }
 
-    /// Judges a version. The first version passes, and the accepted version has passed. An older version fails, since
-    /// versions never go backwards.
+    /// Judges a version. The first version passes, and so does the accepted version. A version older than the accepted
+    /// version fails.
     pub(crate) fn verdict(&self, ledger: &Ledger, version: WeightsVersion) -> Verdict {
         let Some(accepted) = self.accepted.filter(|&accepted| accepted != version) else { return Verdict::Passes };
         if version < accepted {
@@ -84,8 +84,8 @@ impl Gate {
                 match sprt.state(results.tally) {
                     State::AcceptH1 => Verdict::Passes,
                     State::AcceptH0 => Verdict::Fails,
-                    // Repeated games are no evidence, but count as games, so that players that repeat themselves end
-                    // the test.
+                    // Repeated games are no evidence, but count towards the limit, so that a test of players that
+                    // repeat games ends.
                     State::Continue if results.games() >= games_max => Verdict::Fails,
                     State::Continue => Verdict::Pending,
                 }
@@ -113,7 +113,7 @@ mod tests {
         verdict_on(rule, Results::from(Tally { pairs }))
     }
 
-    /// Returns the same verdict on results of which some do not count.
+    /// Returns the verdict on version 5 with results that may include repeated games.
     fn verdict_on(rule: GateRule, results: Results) -> Verdict {
         let folder = TempDir::new().unwrap();
         let mut gate = Gate::open(rule, &folder.path().join("gate.json")).unwrap();

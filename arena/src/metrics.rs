@@ -14,30 +14,30 @@ use crate::regression::Regression;
 /// Describes each metric.
 pub(crate) fn describe() {
     describe_gauge!("zerofleet_arena_weights_version", "Weights version under measurement");
-    describe_gauge!("zerofleet_arena_evaluator", "Latest weights version of this evaluator");
-    describe_gauge!("zerofleet_arena_accuracy", "Share of solved positions with a good move");
+    describe_gauge!("zerofleet_arena_evaluator", "Latest weights version that each evaluator has measured");
+    describe_gauge!("zerofleet_arena_accuracy", "Share of solved positions with an optimal or outcome-preserving move");
     describe_gauge!(
         "zerofleet_arena_value_error",
-        "Mean distance of values from best play in solved positions, 0 to 2"
+        "Mean absolute error of predicted values in solved positions, 0 to 2"
     );
     describe_gauge!("zerofleet_arena_elo", "Elo of the weights version under measurement; random play is 0");
-    describe_gauge!("zerofleet_arena_elo_low", "Lower end of the 95 % confidence interval");
-    describe_gauge!("zerofleet_arena_elo_high", "Upper end of the 95 % confidence interval");
-    describe_gauge!("zerofleet_arena_opponent_elo", "Elo of each opponent");
+    describe_gauge!("zerofleet_arena_elo_low", "Lower bound of the 95 % confidence interval of zerofleet_arena_elo");
+    describe_gauge!("zerofleet_arena_elo_high", "Upper bound of the 95 % confidence interval of zerofleet_arena_elo");
+    describe_gauge!("zerofleet_arena_opponent_elo", "Elo of each opponent without a network; random play is 0");
     describe_gauge!(
         "zerofleet_arena_regression",
         "1 if the last measured version is significantly weaker than the best earlier version, else 0"
     );
     describe_gauge!("zerofleet_arena_accepted_version", "Last weights version that passed the gate");
     describe_counter!("zerofleet_arena_games_total", "Rated games since the run started");
-    describe_gauge!("zerofleet_arena_return_mean", "Mean return in evaluation episodes of the last measured version");
-    describe_gauge!("zerofleet_arena_return_low", "Lower end of the 95 % confidence interval");
-    describe_gauge!("zerofleet_arena_return_high", "Upper end of the 95 % confidence interval");
-    describe_gauge!("zerofleet_arena_episode_length_mean", "Mean number of steps of these episodes");
+    describe_gauge!("zerofleet_arena_return_mean", "Mean return per evaluation episode of the last measured version");
+    describe_gauge!("zerofleet_arena_return_low", "Lower bound of the 95 % confidence interval of the mean return");
+    describe_gauge!("zerofleet_arena_return_high", "Upper bound of the 95 % confidence interval of the mean return");
+    describe_gauge!("zerofleet_arena_episode_length_mean", "Mean number of steps per evaluation episode");
     describe_gauge!("zerofleet_arena_opponent_return", "Mean return of players without a network");
     describe_counter!("zerofleet_arena_episodes_total", "Evaluation episodes since the run started");
-    describe_gauge!("zerofleet_arena_exhaustive_lost", "Lines lost when every line of a tiny game is played");
-    describe_gauge!("zerofleet_arena_busy_seconds_total", "Time spent measuring");
+    describe_gauge!("zerofleet_arena_exhaustive_lost", "Lost final positions after playing every line of a tiny game");
+    describe_gauge!("zerofleet_arena_busy_seconds_total", "Time spent on measurements, in seconds");
 }
 
 /// Publishes the version being measured.
@@ -45,7 +45,7 @@ pub(crate) fn version(version: WeightsVersion) {
     gauge!("zerofleet_arena_weights_version").set(version.0 as f64);
 }
 
-/// Publishes the evaluator of a version; the evaluator of the latest version is in use.
+/// Publishes the evaluator of a version. The evaluator with the latest version is in use.
 pub(crate) fn evaluator(name: &str, version: WeightsVersion) {
     gauge!("zerofleet_arena_evaluator", "evaluator" => name.to_owned()).set(version.0 as f64);
     if let Some(device) = evaluators::device_of(name) {
@@ -88,7 +88,7 @@ pub(crate) fn ratings(ratings: &[Rated], current: Option<WeightsVersion>, games:
                 gauge!("zerofleet_arena_elo_low").set(*low);
                 gauge!("zerofleet_arena_elo_high").set(*high);
             }
-            // Earlier versions change, so that a series for each would grow without bound.
+            // The set of earlier versions changes, so that one series per version would grow without bound.
             Player::Version(_) => {}
             Player::Random | Player::Playouts { .. } | Player::AlphaBeta { .. } => {
                 gauge!("zerofleet_arena_opponent_elo", "opponent" => player.to_string()).set(*elo);
@@ -124,7 +124,7 @@ pub(crate) fn episodes(episodes: u64) {
     counter!("zerofleet_arena_episodes_total").absolute(episodes);
 }
 
-/// Publishes the result of playing against every reply.
+/// Publishes the result of playing every line of a tiny game.
 pub(crate) fn exhaustive(simulations: u32, report: &Report) {
     gauge!("zerofleet_arena_exhaustive_lost", "search" => method(simulations)).set(report.lost as f64);
 }

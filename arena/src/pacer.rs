@@ -1,9 +1,9 @@
 //! Limits the measuring thread to a share of one core by pauses. During pauses it evaluates the raw policy of the
 //! latest weights, independently of the version under measurement.
 //!
-//! Without search a position costs only one evaluation, so that later weights need not wait for the end of a
-//! measurement, and a short run ends with the accuracy of the last version. [`Environment`] provides weights, time
-//! and the drain. Start with [`Pacer::take`].
+//! Without search, a position costs only one evaluation. Later weights therefore need not wait for the end of a
+//! measurement, and a short run ends with the accuracy of the last version. [`Environment`] provides weights, time and
+//! the drain. Start with [`Pacer::take`].
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub(crate) struct Pacer<G, O> {
     evaluated: Option<Evaluated>,
 }
 
-/// The last weights with an evaluation of the raw policy.
+/// The last weights for which the raw policy was evaluated.
 struct Evaluated {
     version: WeightsVersion,
     at: Instant,
@@ -75,14 +75,14 @@ impl<G: Game, O: Environment> Pacer<G, O> {
         }
     }
 
-    /// Does not sleep; breaks when the process drains. The work so far counts towards the working time for which the
-    /// next sleep compensates.
+    /// Checks for the drain without a sleep; breaks when the process drains. The next sleep compensates for the work so
+    /// far.
     pub(crate) fn look(&mut self) -> ControlFlow<()> {
         self.environment.sleep(Duration::ZERO)
     }
 
-    /// Waits until `remaining` has passed; without it, until later weights arrive. May return early, so that the
-    /// caller checks again.
+    /// Waits until `remaining` has passed, or, if `remaining` is `None`, until later weights arrive. May return early;
+    /// the caller must check again.
     pub(crate) fn idle(&mut self, remaining: Duration) -> ControlFlow<()> {
         self.evaluate_newest();
         self.pacing.pause(self.environment.now());
@@ -115,7 +115,8 @@ impl<G: Game, O: Environment> Pacer<G, O> {
         self.pacing.busy()
     }
 
-    /// Measures raw accuracy, unless it was last measured for this version; stops early when the process drains.
+    /// Measures the accuracy of the raw policy, unless the last measurement was of this version; stops early when the
+    /// process drains.
     ///
     /// # Errors
     /// The network fails.
@@ -129,7 +130,7 @@ impl<G: Game, O: Environment> Pacer<G, O> {
             return Ok(ControlFlow::Continue(()));
         }
         self.evaluated = Some(Evaluated { version, at: self.environment.now() });
-        // This work is short; it counts towards the working time for which the next sleep compensates.
+        // This work is short, and the next sleep compensates for it.
         let mut look = || self.environment.sleep(Duration::ZERO);
         self.setup.measure_accuracy(version, 0, network, &mut look)
     }
@@ -161,19 +162,19 @@ impl<G: Game, O: Environment> Pacer<G, O> {
     }
 }
 
-/// Keeps the share of working time at or below a bound, on average since the creation.
+/// Keeps the average share of working time since creation at or below a bound.
 #[derive(Debug, Clone)]
 struct Pacing {
     share: f64,
     /// Start of the current period of work or sleep.
     resumed: Instant,
     busy: Duration,
-    /// Required sleep that is still to come.
+    /// Remaining required sleep.
     owed: Duration,
 }
 
 impl Pacing {
-    /// Creates a limiter to `share` of the time, above 0 and at most 1.
+    /// Creates a limiter of working time to `share` of the total time, above 0 and at most 1.
     ///
     /// # Panics
     /// `share` is out of range; the configuration has checked it.

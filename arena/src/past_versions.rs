@@ -1,7 +1,7 @@
-//! Stores earlier weights versions as opponents: some spread evenly over the run on a logarithmic scale, and the best
-//! rated.
+//! Stores earlier weights versions as opponents: some spread evenly over the run on a logarithmic scale, and the
+//! best-rated versions.
 //!
-//! They survive a restart. A match reads the weights when it needs them. Start with [`PastVersions`].
+//! Stored versions survive a restart. A match reads the weights from disk. Start with [`PastVersions`].
 
 use std::path::Path;
 
@@ -52,7 +52,7 @@ impl PastVersions {
         self.store.read(version)
     }
 
-    /// Protects this version alone from removal.
+    /// Protects this version from removal, and no longer any other version.
     pub(crate) fn protect(&mut self, version: WeightsVersion) {
         self.protected = Some(version);
     }

@@ -22,14 +22,14 @@ use crate::metrics;
 use crate::pacer::Environment;
 use crate::worker::Worker;
 
-/// Maximum accepted weights in bytes; larger weights are rejected before any allocation.
+/// Maximum size of weights, in bytes; larger weights are rejected before any allocation.
 const WEIGHTS_BYTES_MAX: u64 = 1 << 30;
 
-/// Accepted versions that are served: fetches of the second latest can finish.
+/// Number of accepted versions that are served, so that fetches of the second latest version can finish.
 const VERSIONS_SERVED: usize = 2;
 
-/// Time without a move in a match or episode after which the measuring thread counts as stalled, on top of the time
-/// of environments: all games of a match search together, on one core.
+/// Time without a move in a match or episode after which the measuring thread counts as stalled, in addition to the
+/// time limits of environments: all games of a match search together, on one core.
 const STALLED_AFTER: Duration = Duration::from_secs(1800);
 
 /// Maximum time for which fetches in progress may continue after the end of measurements.
@@ -38,7 +38,7 @@ const SERVE_LAST: Duration = Duration::from_secs(2);
 /// Runs the arena until it is drained, or has measured the only version.
 ///
 /// # Errors
-/// An invalid configuration, an unusable run directory, or files of another run there.
+/// The configuration is invalid, or the run directory is unusable or contains files of another run.
 pub fn run(config: Config, context: Context) -> service::Body {
     Box::pin(measure(config, context))
 }
@@ -51,7 +51,7 @@ async fn measure(config: Config, context: Context) -> anyhow::Result<()> {
     let Chosen { backend, .. } = choose(&settings)?;
     tracing::info!(evaluator = backend.describe(), "evaluators");
     let (publisher, server) = serve(&settings, &config.security, &context).await?.unzip();
-    // Without a subscriber no version follows the one in the file.
+    // Without a subscriber, the version in the file is the only version.
     let (weights, _subscriber) = match &settings.source {
         WeightsSource::Server(endpoint) => {
             let (endpoint, name) = (endpoint.clone(), context.name.to_owned());
@@ -103,7 +103,7 @@ async fn measure(config: Config, context: Context) -> anyhow::Result<()> {
     }
 }
 
-/// Ignores the error of environments given up by the drain.
+/// Ignores the error of environments that the drain stopped.
 fn forgive_drained(outcome: anyhow::Result<()>) -> anyhow::Result<()> {
     let is_drained =
         |cause: &(dyn std::error::Error + 'static)| matches!(cause.downcast_ref(), Some(bridge::Error::Drained { .. }));
@@ -129,7 +129,7 @@ async fn serve(
     Ok(Some((publisher, tokio::spawn(async move { serving.await.context("serve weights") }))))
 }
 
-/// Returns a function that starts the evaluation environments. Once `drain` fires, nothing waits for them.
+/// Returns a function that starts the evaluation environments. Once `drain` fires, no call waits for environments.
 fn outside(environment: bridge::Settings, described: Recorded, drain: DrainPipe) -> StartEnvironments {
     Box::new(move || Ok(Box::new(bridge::config::start(environment.clone(), &described, Some(drain.clone()))?)))
 }

@@ -30,8 +30,8 @@ mod tests {
     const OLD: Player = Player::Version(WeightsVersion(3));
     const NEW: Player = Player::Version(WeightsVersion(4));
 
-    /// Returns the best version and the difference if the new version is found to be weaker. It has these results
-    /// against random play, against which the old version won 20 of 24 openings.
+    /// Returns the best version and the Elo difference if the new version, with these results against random play, is
+    /// found to be weaker. The old version won 20 of 24 openings against random play.
     fn found(new: Tally) -> Option<(Player, f64)> {
         let mut ledger = Ledger::new("connect_four");
         ledger.add(OLD, Player::Random, Tally { pairs: [0, 0, 2, 2, 20] });

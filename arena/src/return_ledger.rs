@@ -47,7 +47,7 @@ impl ReturnLedger {
             .with_context(|| format!("{file} is not a returns file; move it away to start over"))?;
         anyhow::ensure!(
             format == FORMAT && found == game,
-            "{file} holds format {format} of {found}, this run needs {FORMAT} of {game}; move it away to start over"
+            "{file} has format {format} for {found}, this run needs {FORMAT} for {game}; move it away to start over"
         );
         let returns = returns.into_iter().map(|line| (line.player, line.returns)).collect();
         Ok(Self { game: found, returns })
@@ -65,7 +65,7 @@ impl ReturnLedger {
         Ok(replace(path, &text)?)
     }
 
-    /// Enters the returns of a player.
+    /// Records the returns of a player.
     pub(crate) fn enter(&mut self, player: Player, returns: Returns) {
         self.returns.insert(player, returns);
     }
@@ -112,7 +112,7 @@ mod tests {
         let path = folder.path().join("returns.json");
         ReturnLedger::load(&path, "catch").unwrap().save(&path).unwrap();
         let error = ReturnLedger::load(&path, "cartpole-v1").unwrap_err().to_string();
-        assert!(error.contains("format 1 of catch, this run needs 1 of cartpole-v1; move it away"), "{error}");
+        assert!(error.contains("format 1 for catch, this run needs 1 for cartpole-v1; move it away"), "{error}");
         std::fs::write(&path, "{\"format\":").unwrap();
         let error = ReturnLedger::load(&path, "catch").unwrap_err().to_string();
         assert!(error.contains("is not a returns file; move it away to start over"), "{error}");

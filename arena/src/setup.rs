@@ -15,7 +15,7 @@ use weights::{Manifest, WeightsVersion};
 
 use crate::metrics;
 
-/// Maximum and usual number of drawn positions: an oracle solves them in seconds.
+/// Maximum number of drawn positions, and the usual number: an oracle solves this many positions in seconds.
 const DRAWN_MAX: usize = 300;
 
 /// The parts that the worker and the pacer share.
@@ -77,8 +77,8 @@ impl<G: Game> Setup<G> {
         Ok(self.backend.build_network(&manifest, bytes)?)
     }
 
-    /// Returns a version as a player with choices that depend only on the position; with 0 simulations it plays the
-    /// raw policy.
+    /// Returns the player of a version. The choice depends only on the position; with 0 simulations, the player uses
+    /// the raw policy.
     pub(crate) fn searcher<'a>(
         &self,
         version: WeightsVersion,
@@ -110,7 +110,10 @@ impl<G: Game> Setup<G> {
         };
         metrics::accuracy(simulations, &measured);
         let (preserving, optimal) = (measured.overall.outcome_preserving_share(), measured.overall.optimal_share());
-        tracing::info!(%version, simulations, positions = self.positions().len(), preserving, optimal, "solved positions");
+        tracing::info!(
+            %version, simulations, positions = self.positions().len(), preserving, optimal,
+            "measured accuracy on solved positions"
+        );
         Ok(ControlFlow::Continue(()))
     }
 }

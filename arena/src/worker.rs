@@ -34,22 +34,22 @@ use crate::regression::{Regression, regression};
 use crate::return_ledger::ReturnLedger;
 use crate::setup::Setup;
 
-/// Number of intervals after which a later version replaces a version that has games left.
+/// Number of measurement intervals after which a later version replaces a version with unplayed games.
 const PATIENCE: u32 = 4;
 
-/// Openings after which the sequence of a version repeats, which bounds the draws in one match.
+/// Number of openings after which the opening sequence of a version repeats, which bounds the random draws per match.
 const OPENINGS_MAX: u64 = 1 << 14;
 
-/// Random stream of a version's openings; the streams of matches count up from zero.
+/// Number of the random stream for a version's openings; the streams of matches count up from zero.
 const OPENINGS_STREAM: u64 = u64::MAX;
 
-/// Minimum information assigned to a game, which allows for a wrong rating.
+/// Minimum information assigned to a game, because a rating may be wrong.
 const INFORMATION_MIN: f64 = 0.01;
 
-/// File of all games in the run directory.
+/// Name of the file with all games, in the run directory.
 const RATINGS: &str = "ratings.json";
 
-/// File of all mean returns in the run directory.
+/// Name of the file with all mean returns, in the run directory.
 const RETURNS: &str = "returns.json";
 
 /// The state of the measuring thread; see the [module](self).
@@ -60,7 +60,7 @@ pub(crate) struct Worker<G: Game, O> {
     /// Environments of evaluation episodes, if the game runs outside this process.
     outside: Option<Outside<G>>,
     past: PastVersions,
-    /// Rule by which versions reach the actors, if the arena decides on that.
+    /// Rule that accepts versions for the actors, if the run has a gate.
     gate: Option<Gate>,
     pacer: Pacer<G, O>,
     ratings: Vec<Rated>,
@@ -74,7 +74,8 @@ struct Current {
     published: Arc<Published>,
     network: Network,
     adopted: Instant,
-    /// Games that count, by earlier version. They are not stored: after a restart a game may count again.
+    /// Games that count as evidence, by opponent version. These games are not stored: after a restart, a repeated game
+    /// may count again.
     counted: BTreeMap<Player, Counted>,
 }
 
@@ -118,7 +119,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
     /// Opens the games and earlier versions in the run directory.
     ///
     /// # Errors
-    /// An unusable run directory, or files of another run there.
+    /// The run directory is unusable or contains files of another run.
     pub(crate) fn open(game: G, settings: Settings, backend: Arc<dyn Backend>, environment: O) -> anyhow::Result<Self> {
         let directory = &settings.run.directory;
         let ledger = Ledger::load(&directory.join(RATINGS), &game.spec().name)?;
@@ -128,8 +129,8 @@ impl<G: Game, O: Environment> Worker<G, O> {
         let gate = match settings.gate {
             Some(rule) => Some(Gate::open(rule, &directory.join(accepted::FILE))?),
             None => {
-                // Actors play with later versions from now on, which a later gate must not rank below the accepted
-                // version.
+                // Actors play with later versions from now on. A gate in a later process must not rank these versions
+                // below the accepted version.
                 if_exists(fs::remove_file(directory.join(accepted::FILE))).context("remove the accepted version")?;
                 None
             }
@@ -199,7 +200,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         (is_done || measured >= interval.saturating_mul(PATIENCE)).then_some(newest)
     }
 
-    /// Returns true if versions are measured by mean returns: there are no opponents then.
+    /// Returns true if versions are measured by mean returns, without opponents.
     fn is_scored_by_rewards(&self) -> bool {
         self.setup.game.spec().scoring == Scoring::Rewards
     }
@@ -253,7 +254,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         self.pacer.accept(published);
     }
 
-    /// Serves the accepted version of an earlier process again. Without the bytes, the next version passes.
+    /// Serves the accepted version of an earlier process again. If the weights are missing, the next version passes.
     fn accept_again(&mut self) {
         let Some(gate) = &mut self.gate else { return };
         let Some(version) = gate.accepted() else { return };
@@ -280,7 +281,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
     /// Makes `published` the version under measurement, and runs all measurements except for games.
     fn adopt(&mut self, published: Arc<Published>) -> anyhow::Result<ControlFlow<()>> {
         if self.games_left() > 0 {
-            // A version that is replaced before the last game has no other check.
+            // A version that is replaced before the last game gets no other regression check.
             self.report_regression();
         }
         if let Some(Current { published, .. }) = self.current.take() {
@@ -338,7 +339,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
                 let report = exhaustive::check(&setup.game, &mut *setup.searcher(version, simulations, network))?;
                 metrics::exhaustive(simulations, &report);
                 let (lost, drawn, won) = (report.lost, report.drawn, report.won);
-                tracing::info!(%version, simulations, lost, drawn, won, "every line played");
+                tracing::info!(%version, simulations, lost, drawn, won, "every line played: exhaustive check finished");
                 if pacer.take().is_break() {
                     return Err(Stop::Drain);
                 }
@@ -396,10 +397,10 @@ impl<G: Game, O: Environment> Worker<G, O> {
         metrics::episodes(self.returns.episodes());
         self.publish_returns(player);
         let Returns { episodes, mean, low, high, length } = returns;
-        tracing::info!(%player, episodes, mean, low, high, length, "evaluation episodes");
+        tracing::info!(%player, episodes, mean, low, high, length, "played evaluation episodes");
     }
 
-    /// Publishes the returns of a player as metrics. Returns false if they were not measured.
+    /// Publishes the returns of a player as metrics. Returns false if the player has no measured returns.
     fn publish_returns(&self, player: Player) -> bool {
         let returns = self.returns.of(player);
         returns.iter().for_each(|returns| metrics::returns(player, returns));
@@ -415,8 +416,8 @@ impl<G: Game, O: Environment> Worker<G, O> {
         fixed.windows(2).find(|pair| !met(pair)).map(|pair| (pair[0], pair[1]))
     }
 
-    /// Returns true if the fixed opponent above `weaker` is to be rated now: the first at once, and each further one
-    /// as soon as a version is as strong as `weaker`, or there is nothing else to play. In slow games, matches
+    /// Returns true if the fixed opponent above `weaker` should be rated now. The first opponent is rated at once, and
+    /// each further opponent once a version is as strong as `weaker`, or no other match is left. In slow games, matches
     /// between opponents that are far stronger than any version yet would delay the first ratings of versions.
     fn needs_anchor(&self, weaker: Player) -> bool {
         let newest = self.ratings.iter().rev().find(|rated| matches!(rated.player, Player::Version(_)));
@@ -559,15 +560,15 @@ impl<G: Game, O: Environment> Worker<G, O> {
         self.setup.network(&manifest, &bytes.into()).map(Some)
     }
 
-    /// Plays a match of the current version. Two versions search without random draws, so that a pair with a game
-    /// that repeats an earlier game of the same two is no evidence. All other opponents draw at random, so that a
-    /// repeated game is new evidence; without it short games, which repeat most, would have too small a share.
+    /// Plays a match of the current version. Two versions search without randomness, so that a pair with a repeated
+    /// game is no evidence. All other opponents play at random, so that a repeated game is new evidence: without
+    /// repeated games, short games, which repeat most, would have too small a share.
     fn play_against(&mut self, current: &mut Current, opponent: Player) -> Result<Results, Stop> {
         let mut network = self.network_of_opponent(opponent).map_err(Stop::Opponent)?;
         let version = current.published.manifest.version;
         let Settings { run, arena, search, .. } = &self.setup.settings;
-        // Every match of a version has different openings, and a repeated match has the same openings. The ledger
-        // also includes games that do not count, so that the next match continues the sequence after them.
+        // Every match of a version has different openings, and a repeated match has the same openings. The ledger also
+        // includes games that do not count, so that the next match starts after the openings of those games.
         let skipped = (self.ledger.games_of(current.player()) / 2 % OPENINGS_MAX) as usize;
         let mut rng = draws(run.seed, version, OPENINGS_STREAM);
         let openings = matches::openings(&self.setup.game, self.setup.settings.matches(), skipped, &mut rng);
@@ -605,8 +606,8 @@ impl<G: Game, O: Environment> Worker<G, O> {
         ControlFlow::Continue(())
     }
 
-    /// Reports a regression once the current version has played all rated games. A check after every match would be a
-    /// test with many chances to err.
+    /// Reports a regression once the current version has played all rated games. A check after every match would have
+    /// many chances of a false alarm.
     fn report_measured(&self) {
         if self.games_left() == 0 && !self.is_pending() {
             self.report_regression();
@@ -644,8 +645,8 @@ impl Current {
     }
 }
 
-/// Returns the information that this number of games against an opponent gives about a player with this rating: the
-/// inverse of a variance in natural units, which adds game noise and the uncertainty of the opponent's rating.
+/// Returns the information about a player with this rating from this number of games: the inverse of a variance in
+/// natural units. The variance is the sum of game noise and the uncertainty of the opponent's rating.
 fn information(games: f64, elo: f64, opponent: &Rated) -> f64 {
     let expected = expected_score(elo, opponent.elo);
     let deviation = (opponent.high - opponent.low) / (2.0 * NORMAL_95 * ELO_PER_UNIT);
@@ -653,7 +654,7 @@ fn information(games: f64, elo: f64, opponent: &Rated) -> f64 {
     of_games / of_games.mul_add(deviation.powi(2), 1.0)
 }
 
-/// Logs a failed write: a full disk must not stop the measuring.
+/// Logs a failed write: a full disk must not stop measurements.
 fn log_failure(kept: anyhow::Result<()>) {
     if let Err(error) = kept {
         tracing::error!("{error:#}; measurements continue");

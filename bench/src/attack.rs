@@ -64,37 +64,37 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// Pause before a failed attempt is repeated.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// Behaviour of hostile clients.
+/// The behaviour of hostile clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Kind {
     /// Connections that send nothing.
     Silent,
-    /// Messages with a missing second half.
+    /// Messages without the second half.
     HalfSent,
     /// Trajectories with random actors, epochs and sequence numbers.
     ForgedIds,
     /// Trajectories without a full search.
     NoItems,
-    /// Evaluations with a future version that is never published.
+    /// Evaluation requests for a future weights version that is never published.
     FutureVersions,
 }
 
-/// Options of the hidden command.
+/// Options of the hidden command `zerofleet-bench attack`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     /// Behaviour of the clients.
     #[arg(long, value_enum)]
     pub kind: Kind,
-    /// Endpoint of the server.
+    /// Endpoint of the attacked server.
     #[arg(long)]
     pub endpoint: String,
-    /// File with the token.
+    /// File with the token of the client.
     #[arg(long)]
     pub token: PathBuf,
-    /// Concurrent streams with forged ids.
+    /// Number of concurrent streams with forged ids.
     #[arg(long)]
     pub forged_streams: u64,
-    /// Seed of ids and games.
+    /// Seed of random ids and games.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }

@@ -22,10 +22,10 @@ mod tests;
 /// Options of `zerofleet bench fleet`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// Measurement of real fleets.
+    /// Options for measuring real fleets.
     #[command(flatten)]
     pub scaling: scaling::ScalingArgs,
-    /// Load of many simulated actors.
+    /// Options for the load of many simulated actors.
     #[command(flatten)]
     pub load: load::LoadArgs,
     /// Seed of all random numbers.

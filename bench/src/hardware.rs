@@ -24,7 +24,7 @@ use workload::{Kind, Means, Workload};
 /// Options of `zerofleet bench hardware`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// Sizes of the square matrices to multiply.
+    /// Side lengths of the square matrices to multiply.
     #[arg(long, value_delimiter = ',', default_value = "256,1024,4096")]
     pub sides: Vec<usize>,
     /// Lengths of the vectors to add, multiply and sum.
@@ -38,18 +38,18 @@ pub struct Args {
     /// The networks have two hidden layers.
     #[arg(long, value_delimiter = ',', value_parser = dense_shape, default_value = "126x64x7,126x256x7,126x512x7")]
     pub dense: Vec<DenseShape>,
-    /// Batch sizes of the networks.
+    /// Batch sizes for the networks.
     #[arg(long, value_delimiter = ',', default_value = "1,4,16,64,256,1024,4096,8192")]
     pub batches: Vec<usize>,
-    /// CPU threads, in addition to a single thread; 0 for one per core.
+    /// CPU threads to measure besides a single thread; 0 for one per core.
     #[arg(long, default_value_t = 0)]
     pub threads: usize,
-    /// Turns of every measurement.
+    /// Duration, repeats and seed of every measurement.
     #[command(flatten)]
     pub turns: Turns,
     /// Time limit per call, in seconds; larger sizes are skipped.
     ///
-    /// The time is extrapolated from a smaller size.
+    /// The time of a call is extrapolated from a smaller size.
     #[arg(long, default_value_t = 3.0)]
     pub call_seconds_max: f64,
 }

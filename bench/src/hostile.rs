@@ -39,16 +39,16 @@ pub struct Args {
     /// Load of the honest client, as a share of the rate without attack.
     #[arg(long, default_value_t = 0.25)]
     pub offered: f64,
-    /// Concurrent streams with forged ids.
+    /// Number of concurrent streams with forged ids.
     #[arg(long, default_value_t = 64)]
     pub forged_streams: u64,
     /// Memory limit of the replay server, in MiB (`replay.memory_bytes_max`).
     #[arg(long, default_value_t = 512)]
     pub memory_mib: u64,
-    /// Override a setting of the replay server; may be repeated.
+    /// Override one setting of the replay server; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub sets: Vec<String>,
-    /// Turns of every measurement.
+    /// Duration, repeats and seed of every measurement.
     #[command(flatten)]
     pub turns: Turns,
 }

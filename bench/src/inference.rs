@@ -33,41 +33,41 @@ use crate::{Turns, machine, output};
 /// Options of `zerofleet bench inference`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// Game of the network.
+    /// Game for which the network evaluates positions.
     #[arg(long, default_value = "connect_four")]
     pub game: GameKind,
-    /// Residual blocks of the network (random weights).
+    /// Number of residual blocks in the network, which has random weights.
     #[arg(long, default_value_t = 6)]
     pub blocks: usize,
-    /// Channels of the network.
+    /// Number of channels in the network.
     #[arg(long, default_value_t = 64)]
     pub channels: usize,
-    /// Evaluation threads, direct and in the server; 0 for one per core.
+    /// Evaluation threads, with and without the server; 0 for one per core.
     #[arg(long, default_value_t = 0)]
     pub threads: usize,
-    /// Positions per request, and per batch of the direct evaluator.
+    /// Positions per request, and per batch of the evaluator alone.
     #[arg(long, default_value_t = 64)]
     pub batch: usize,
-    /// Requests in flight.
+    /// Maximum number of requests in flight.
     #[arg(long, default_value_t = 6)]
     pub in_flight: usize,
-    /// Numbers of callers, each with one position per request.
+    /// Numbers of callers to measure, each with one position per request.
     ///
-    /// A caller waits for the response before the next request.
+    /// A caller waits for the response before sending the next request.
     #[arg(long, value_delimiter = ',', default_value = "1,8,64")]
     pub callers: Vec<usize>,
     /// Deadline of a request under overload, in milliseconds.
     #[arg(long, default_value_t = 20)]
     pub deadline_ms: u64,
-    /// CPU engine: `auto`, `libtorch`, or a kernel path such as `avx512-bf16`.
+    /// CPU engine: `auto`, `libtorch`, or a kernel path like `avx512-bf16`.
     #[arg(long, default_value = "auto")]
     pub kernel: String,
-    /// Override a setting of the server; may be repeated.
+    /// Override one setting of the server; may be repeated.
     ///
     /// For example `inference.queue_delay_us=200`.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub sets: Vec<String>,
-    /// Turns of every measurement.
+    /// Duration, repeats and seed of every measurement.
     #[command(flatten)]
     pub turns: Turns,
 }
@@ -79,7 +79,7 @@ pub struct Args {
 pub fn measure(args: &Args) -> anyhow::Result<Report> {
     ensure!(args.batch > 0, "--batch must be at least 1");
     ensure!(args.in_flight > 0, "--in-flight must be at least 1");
-    ensure!(!args.callers.contains(&0), "--callers needs numbers of at least 1");
+    ensure!(!args.callers.contains(&0), "every number in --callers must be at least 1");
     let time = args.turns.time()?;
     let thread_count = machine::threads(args.threads);
     let spec = with_game!(args.game, |game| game.spec().clone());

@@ -32,19 +32,19 @@ const CALIBRATION: usize = 64;
 /// Options of `zerofleet bench kernel`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// Networks, each BLOCKSxCHANNELS@HEIGHTxWIDTH.
+    /// Networks to measure, each BLOCKSxCHANNELS@HEIGHTxWIDTH.
     #[arg(long, value_delimiter = ',', default_value = "6x64@6x7,6x128@9x9,10x128@19x19,20x256@19x19")]
     pub networks: Vec<NetworkSize>,
-    /// Batch sizes.
+    /// Batch sizes to measure.
     #[arg(long, value_delimiter = ',', default_value = "1,8,32,128,256")]
     pub batches: Vec<usize>,
-    /// Threads, each with a separate engine; 0 for one per core.
+    /// Number of threads, each with a separate engine; 0 for one per core.
     #[arg(long, default_value_t = 0)]
     pub threads: usize,
-    /// Paths of the kernel [default: all that this machine supports].
+    /// Kernel paths to measure [default: all that this machine supports].
     #[arg(long, value_delimiter = ',')]
     pub paths: Vec<KernelVariant>,
-    /// Turns of every measurement.
+    /// Duration, repeats and seed of every measurement.
     #[command(flatten)]
     pub turns: Turns,
     /// Time limit per batch, in seconds; larger batches are skipped.
@@ -318,7 +318,7 @@ mod tests {
         crate::tests::run("kernel", &one, &mut table).unwrap();
         assert!(String::from_utf8(table).unwrap().contains("\n| 1x16@3x3 | portable-f32 | 1 |"));
         let text = std::fs::read_to_string(out.join("kernel.md")).unwrap();
-        assert!(text.contains("the kernel chooses portable-f32 (the widest)."), "{text}");
+        assert!(text.contains("the kernel chooses portable-f32 (the widest available)."), "{text}");
         assert!(out.join("kernel.svg").is_file());
 
         let (earlier, mut table) = (out.join("kernel.json"), Vec::new());
@@ -339,7 +339,7 @@ mod tests {
         let mut engines: Vec<Measured> = engine::tests::engines().into_iter().map(with).collect();
         engines[0].peak = Some(18_900_000.0 * 24_000.0 / 0.61);
         engines[0].layers = vec![(32, [0.05, 0.4, 4.0, 0.3, 0.2].map(Some))];
-        let choice = Ok(ChosenVariant { path: KernelVariant::Avx512Bf16, reason: "the widest".to_owned() });
+        let choice = Ok(ChosenVariant { path: KernelVariant::Avx512Bf16, reason: "the widest available".to_owned() });
         add(&mut report, "6x64@6x7", Some(18_900_000), choice, &engines);
         let of = |section, engine, batch, metric| {
             report.value(section, &[("network", "6x64@6x7"), ("engine", engine), ("batch", batch)], metric)
@@ -353,7 +353,7 @@ mod tests {
         assert_eq!(of(SPEEDS, "libtorch f32", "8", EVALUATIONS), Some(3000.0));
         assert_eq!(of(LAYER_TIMES, "avx512-bf16", "32", "a block"), Some(4.0));
         let finding = &report.findings[0];
-        assert!(finding.starts_with("6x64@6x7: the kernel chooses avx512-bf16 (the widest)."), "{finding}");
+        assert!(finding.starts_with("6x64@6x7: the kernel chooses avx512-bf16 (the widest available)."), "{finding}");
         assert!(finding.contains("18.9 million multiply-adds"), "{finding}");
         assert!(finding.contains("\n- onnxruntime f32: not measured: the script stopped"), "{finding}");
     }

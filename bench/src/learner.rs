@@ -38,65 +38,65 @@ use results::Results;
 use sizes::{Run, SizesArgs};
 use steps::FirstSteps;
 
-/// A part of the benchmark.
+/// A part of the benchmark `zerofleet bench learner`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Part {
-    /// Training steps from memory with every backend.
+    /// Training steps with every backend, with batches in memory.
     Steps,
     /// A learner with a replay server (board of Connect Four only).
     Live,
-    /// Batch and micro-batch sizes for a run; finds the fastest in memory.
+    /// Batch and micro-batch sizes for a run: finds the fastest that fits in memory.
     Batch,
 }
 
 /// Options of `zerofleet bench learner`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// Parts to measure.
+    /// Parts of the benchmark to measure.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "steps")]
     pub parts: Vec<Part>,
-    /// Networks, each BLOCKSxCHANNELS@HEIGHTxWIDTH.
+    /// Networks to measure, each BLOCKSxCHANNELS@HEIGHTxWIDTH.
     #[arg(long, value_delimiter = ',', default_value = "4x64@6x7,6x64@6x7,6x128@9x9")]
     pub networks: Vec<NetworkSize>,
     /// Batch sizes [default: 256,1024; part `batch`: 128,256,512,1024].
     #[arg(long, value_delimiter = ',')]
     pub batches: Vec<usize>,
-    /// Precisions of convolutions and matrix products.
+    /// Precisions of convolutions and matrix products to measure.
     ///
     /// Weights and moments are always float32.
     #[arg(long, value_delimiter = ',', value_parser = precision, default_value = "f32,bf16")]
     pub precisions: Vec<Precision>,
-    /// Threads per training step.
+    /// Numbers of threads per training step to measure.
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
     pub threads: Vec<usize>,
     /// Backends to measure.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "kernels,libtorch,pytorch,pytorch-compile")]
     pub backends: Vec<Backend>,
-    /// Turns of every measurement.
+    /// Duration, repeats and seed of every measurement.
     #[command(flatten)]
     pub turns: Turns,
-    /// Virtual environment of PyTorch.
+    /// Directory of a Python virtual environment with PyTorch.
     ///
-    /// Created with python3 if missing: 2.2 GB to download, 3.5 GB on disk.
+    /// If missing, the environment is created with python3: 2.2 GB to download, 3.5 GB on disk.
     #[arg(long, value_name = "DIR", default_value = ".tools/pytorch")]
     pub python: PathBuf,
-    /// Learner with a replay server.
+    /// Options of the part `live`: a learner with a replay server.
     #[command(flatten)]
     pub live: LiveArgs,
-    /// Batch sizes.
+    /// Options of the part `batch`: batch and micro-batch sizes.
     #[command(flatten)]
     pub sizes: SizesArgs,
-    /// Run of the parts `live` and `batch`.
+    /// Run file and settings for the parts `live` and `batch`.
     #[command(flatten)]
     pub run: Run,
-    /// Append the results to this file.
+    /// Append the results to this CSV file.
     ///
     /// Cases already in the file for this CPU are skipped.
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
     /// Directory for working files [default: the temporary directory].
     ///
-    /// Weights, batches and logs.
+    /// Working files are weights, batches and logs.
     #[arg(long, value_name = "DIR")]
     pub folder: Option<PathBuf>,
 }

@@ -58,13 +58,13 @@ enum Part {
     Replay(self::replay::Args),
     /// Inference server over loopback, relative to the evaluator alone.
     Inference(self::inference::Args),
-    /// Self-play as a share of the evaluator or a simulated accelerator.
+    /// Self-play speed relative to the evaluator or a simulated accelerator.
     Selfplay(Box<self::selfplay::Args>),
-    /// CPU kernel next to libtorch, OpenVINO and onnxruntime.
+    /// CPU kernel compared with libtorch, OpenVINO and onnxruntime.
     ///
     /// Speeds are also reported as a share of the peak rate of the instructions.
     Kernel(kernel::Args),
-    /// Search tree alone, with constant evaluations.
+    /// Search tree without a network: evaluations are constant.
     Search(self::search::Args),
     /// MuZero: inference, training loops and searches in a learned model.
     Muzero(Box<muzero::Args>),
@@ -77,9 +77,9 @@ enum Part {
     Hardware(hardware::Args),
     /// A real training run: time by phase, bottleneck, costs and devices.
     ///
-    /// Costs are extrapolated to a longer run. `--placement` lists the devices of all data.
+    /// Costs are extrapolated to a longer run. `--placement` lists the device of each kind of data.
     Phases(phases::Args),
-    /// Fleets of actors, and a thousand connected actors.
+    /// Fleets of actors, and a load of a thousand simulated actors.
     ///
     /// The actors of real fleets have a simulated evaluator. Reports inserts, memory and the delivery of weights.
     Fleet(self::fleet::Args),
@@ -91,7 +91,7 @@ enum Part {
     /// Attacks a server; started by `hostile` in a separate process.
     #[command(hide = true)]
     Attack(attack::Args),
-    /// Training steps on the CPU: own kernels, libtorch and PyTorch.
+    /// Training steps on the CPU with own kernels, libtorch and PyTorch.
     ///
     /// Also measures a learner with a replay server, and batch sizes.
     Learner(Box<self::learner::Args>),

@@ -24,7 +24,7 @@ use inference::InferenceArgs;
 use training::Variant;
 use workload::{UNROLL_STEPS, Workload};
 
-/// A part of the benchmark.
+/// A part of the benchmark `zerofleet bench muzero`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Part {
     /// Times of initial and recurrent inference.
@@ -38,22 +38,22 @@ pub enum Part {
 /// Options of `zerofleet bench muzero`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// Parts to measure.
+    /// Parts of the benchmark to measure.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "inference,training,trading")]
     pub parts: Vec<Part>,
     /// Games of the part `training`.
     #[arg(long = "game", value_delimiter = ',', default_value = "cartpole-v1,breakout")]
     pub games: Vec<GameKind>,
-    /// Networks of the part `inference`.
+    /// Options of the part `inference`.
     #[command(flatten)]
     pub inference: InferenceArgs,
-    /// Work of the other parts.
+    /// Options for the work in the parts `training` and `trading`.
     #[command(flatten)]
     pub workload: Workload,
-    /// Environments and engines of training loops, and the first engine of searches.
+    /// Environments and engines of training loops, and the first engine of the part `trading`.
     #[command(flatten)]
     pub full: Variant,
-    /// Turns of each measurement other than training loops.
+    /// Duration, repeats and seed of every measurement except training loops.
     #[command(flatten)]
     pub turns: Turns,
 }

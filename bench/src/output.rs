@@ -7,7 +7,7 @@ use anyhow::Context;
 
 use crate::report::{Report, SoFar};
 
-/// Destination of a benchmark report, and an earlier report to compare with.
+/// The destination of a benchmark report, and an earlier report for comparison.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Destination {
     /// Print one JSON object instead of tables.
@@ -15,7 +15,7 @@ pub struct Destination {
     pub json: bool,
     /// Compare with an earlier JSON report.
     ///
-    /// Every value is also shown as a ratio to the same row of the earlier report, and every share as a change.
+    /// Every value is also shown as a ratio to the same row in the earlier report, and every share as a change.
     #[arg(long, global = true, value_name = "FILE")]
     pub compare: Option<PathBuf>,
     /// Write the report to this directory during the measurement.

@@ -21,20 +21,20 @@ use placement::Placement;
 /// Options of `zerofleet bench phases`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// The run, and the duration of the measurement.
+    /// Options of the run, and the duration of the measurement.
     #[command(flatten)]
     pub run: training_run::RunArgs,
-    /// Epochs for which to predict time and price.
+    /// Number of epochs for which to predict time and cost.
     ///
-    /// An epoch is as many training positions as the window holds.
+    /// In an epoch, the number of training positions equals the number of positions in the replay window.
     #[arg(long, default_value_t = 10.0)]
     pub epochs: f64,
     /// Price per hour of this machine, in any currency.
     #[arg(long, value_name = "PRICE")]
     pub price_per_hour: Option<f64>,
-    /// Also report the devices of all data.
+    /// Also report the device of each kind of data.
     ///
-    /// With an accelerator, a second run on the CPU shows the gain.
+    /// With an accelerator, a second run on the CPU is measured for comparison.
     #[arg(long)]
     pub placement: bool,
 }

@@ -24,38 +24,38 @@ use server::Server;
 /// Options of `zerofleet bench replay`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// Numbers of writers.
+    /// Numbers of concurrent writers to measure.
     #[arg(long, value_delimiter = ',', default_value = "1,4,16")]
     pub writers: Vec<usize>,
-    /// Maximum unacknowledged trajectories per writer.
+    /// Maximum number of unacknowledged trajectories per writer.
     #[arg(long, default_value_t = 256)]
     pub in_flight: usize,
-    /// Steps per trajectory.
+    /// Number of steps per trajectory.
     #[arg(long, default_value_t = 30)]
     pub steps: usize,
-    /// Samples per batch.
+    /// Number of samples per batch.
     #[arg(long, default_value_t = 256)]
     pub batch: usize,
-    /// Unroll steps per sample; 0 for a position with targets.
+    /// Number of unroll steps per sample; 0 samples single positions.
     #[arg(long, default_value_t = 0)]
     pub unroll: usize,
     /// Table sizes, in positions, for measuring sampling and a restart.
     #[arg(long, value_delimiter = ',', default_value = "10000,1000000,10000000")]
     pub positions: Vec<usize>,
-    /// Seconds with a stalled sampler; 0 skips this part.
+    /// Duration of the part with a stalled sampler in seconds; 0 skips it.
     ///
-    /// A stalled sampler has stopped reading.
+    /// A stalled sampler is a client that has stopped reading.
     #[arg(long, default_value_t = 0.0)]
     pub stall_seconds: f64,
-    /// Turns of every measurement.
+    /// Duration, repeats and seed of every measurement.
     #[command(flatten)]
     pub turns: Turns,
     /// Directory for the server logs [default: the temporary directory].
     ///
-    /// Must be on the disk to measure.
+    /// The directory must be on the disk to be measured.
     #[arg(long, value_name = "DIR")]
     pub folder: Option<PathBuf>,
-    /// Override a setting of the servers; may be repeated.
+    /// Override one setting of the servers; may be repeated.
     ///
     /// For example `replay.fsync_ms=10`.
     #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -67,10 +67,10 @@ pub struct Args {
 /// # Errors
 /// An option is invalid, or a server cannot start.
 pub fn measure(args: &Args) -> anyhow::Result<Report> {
-    ensure!(!args.writers.contains(&0), "--writers needs numbers of at least 1");
+    ensure!(!args.writers.contains(&0), "every number in --writers must be at least 1");
     ensure!(args.in_flight > 0, "--in-flight must be at least 1");
     ensure!(args.batch > 0, "--batch must be at least 1");
-    ensure!(!args.positions.contains(&0), "--positions needs numbers of at least 1");
+    ensure!(!args.positions.contains(&0), "every number in --positions must be at least 1");
     ensure!(Duration::try_from_secs_f64(args.stall_seconds).is_ok(), "--stall-seconds must be at least 0");
     let time = args.turns.time()?;
     let games = Games::new(args.steps, args.turns.seed)?;

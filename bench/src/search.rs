@@ -26,7 +26,7 @@ use crate::report::{Report, Unit};
 use crate::{Turns, machine, threads};
 use player::Player;
 
-/// Search algorithm, with the published constants.
+/// A search algorithm with the published constants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Algorithm {
     /// pUCT with noise at the root.
@@ -41,35 +41,35 @@ pub struct Args {
     /// Games to search.
     #[arg(long, value_delimiter = ',', default_value = "connect_four,hex-9,tic_tac_toe")]
     pub games: Vec<GameKind>,
-    /// Simulations per move.
+    /// Numbers of simulations per move to measure.
     #[arg(long, value_delimiter = ',', default_value = "64,800")]
     pub simulations: Vec<u32>,
-    /// Algorithms: `puct`, `gumbel`.
+    /// Search algorithms to measure: `puct`, `gumbel`.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "puct,gumbel")]
     pub rules: Vec<Algorithm>,
-    /// Also search with the rules type that all games share.
+    /// Also measure searches with the common rules type of all games.
     ///
-    /// Used by the arena and the learner.
+    /// Arena and learner use this type.
     #[arg(long)]
     pub any_game: bool,
-    /// Threads, each with separate games; 0 for one per core.
+    /// Numbers of threads, each with separate games; 0 for one per core.
     #[arg(long, value_delimiter = ',', default_value = "1,0")]
     pub threads: Vec<usize>,
     /// Residual blocks of the network for one tree; 0 skips this part.
     ///
-    /// In this part, many threads search one tree in the first of the games.
+    /// In this part, many threads search one tree, in the first game of `--games`.
     #[arg(long, default_value_t = 6)]
     pub blocks: usize,
     /// Channels of the network for one tree.
     #[arg(long, default_value_t = 64)]
     pub channels: usize,
-    /// Leaves in each evaluation request of a thread.
+    /// Numbers of leaves per evaluation request of a thread.
     #[arg(long, value_delimiter = ',', default_value = "1,8")]
     pub leaves: Vec<usize>,
     /// Simulations per search of one tree.
     #[arg(long, default_value_t = 800)]
     pub together_simulations: u32,
-    /// Turns of every measurement.
+    /// Duration, repeats and seed of every measurement.
     #[command(flatten)]
     pub turns: Turns,
 }
@@ -83,8 +83,8 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
     ensure!(!args.rules.is_empty(), "--rules needs puct or gumbel");
     ensure!(!args.threads.is_empty(), "--threads needs a number");
     let simulations = !args.simulations.is_empty() && !args.simulations.contains(&0);
-    ensure!(simulations, "--simulations needs numbers of at least 1");
-    ensure!(!args.leaves.contains(&0), "--leaves needs numbers of at least 1");
+    ensure!(simulations, "every number in --simulations must be at least 1");
+    ensure!(!args.leaves.contains(&0), "every number in --leaves must be at least 1");
     ensure!(args.together_simulations > 0, "--together-simulations must be at least 1");
     let time = args.turns.time()?;
     let mut all = trees(args);

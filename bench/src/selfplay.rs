@@ -35,19 +35,19 @@ pub struct Args {
     /// Residual blocks of the network tower.
     #[arg(long, default_value_t = 6)]
     pub blocks: usize,
-    /// Threads, each with a separate evaluator; 0 for one per core.
+    /// Number of threads, each with a separate evaluator; 0 for one per core.
     #[arg(long, default_value_t = 0)]
     pub threads: usize,
-    /// Games that advance together in each thread.
+    /// Number of games that advance together in each thread.
     #[arg(long, default_value_t = 64)]
     pub games: usize,
-    /// Leaves per game in a batch.
+    /// Number of leaves per game in a batch.
     #[arg(long, default_value_t = 1)]
     pub leaves: usize,
     /// Simulations per move.
     #[arg(long, default_value_t = 64)]
     pub simulations: u32,
-    /// Positions in the cache of whole self-play; 0 disables the cache.
+    /// Position cache size for whole self-play; 0 disables the cache.
     #[arg(long, default_value_t = 1 << 20)]
     pub cache_positions: usize,
     /// Keep the subtree below the move played, in whole self-play.
@@ -56,7 +56,7 @@ pub struct Args {
     /// Share evaluations between symmetric positions, in whole self-play.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub symmetry_reuse: bool,
-    /// Measure whole self-play only.
+    /// Measure only whole self-play, with cache and reuse.
     #[arg(long)]
     pub whole_only: bool,
     /// Remove the optimisations of self-play one by one.
@@ -67,7 +67,7 @@ pub struct Args {
     /// Batch sizes for measuring the evaluators alone.
     #[arg(long, value_delimiter = ',', default_value = "1,8,16,32,64,128,256,512")]
     pub batches: Vec<usize>,
-    /// Turns of every measurement.
+    /// Duration, repeats and seed of every measurement.
     #[command(flatten)]
     pub turns: Turns,
     /// Device: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
@@ -76,16 +76,16 @@ pub struct Args {
     /// Precision: `auto`, `f32` or `bf16`.
     #[arg(long, default_value = "auto")]
     pub precision: PrecisionPreference,
-    /// CPU engine: `auto`, `libtorch`, or a kernel path such as `avx512-bf16`.
+    /// CPU engine: `auto`, `libtorch`, or a kernel path like `avx512-bf16`.
     #[arg(long, default_value = "auto")]
     pub kernel: KernelPreference,
-    /// Maximum batches in flight on an accelerator.
+    /// Maximum number of batches in flight on an accelerator.
     #[arg(long, default_value_t = 2)]
     pub in_flight: usize,
     /// Pin each thread to a separate CPU.
     #[arg(long)]
     pub pin: bool,
-    /// Self-play on a simulated accelerator.
+    /// Options for self-play on a simulated accelerator.
     #[command(flatten)]
     pub simulated: SimulatedArgs,
 }
@@ -108,7 +108,7 @@ impl Args {
         ensure!(self.simulations > 0, "--simulations must be at least 1");
         let depths = 1..=inference::DEPTH_MAX;
         ensure!(depths.contains(&self.in_flight), "--in-flight must be from 1 to {}", depths.end());
-        ensure!(!self.batches.is_empty() && !self.batches.contains(&0), "--batches needs sizes of at least 1");
+        ensure!(!self.batches.is_empty() && !self.batches.contains(&0), "every size in --batches must be at least 1");
         self.turns.time().map(drop)
     }
 }

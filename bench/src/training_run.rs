@@ -35,7 +35,7 @@ const ACCELERATOR_INTERVAL: Duration = Duration::from_secs(1);
 /// Name of the run in its directory.
 const NAME: &str = "bench";
 
-/// The run, and the duration of the measurement.
+/// Options of the run, and the duration of the measurement.
 #[derive(Debug, Clone, clap::Args)]
 pub struct RunArgs {
     /// Game to train on.
@@ -47,7 +47,7 @@ pub struct RunArgs {
     /// Seconds between the first training step and the measurement.
     #[arg(long, default_value_t = 15.0)]
     pub warm_up_seconds: f64,
-    /// Self-play processes [default: as many as fit the cores].
+    /// Number of self-play processes [default: depends on the cores].
     #[arg(long)]
     pub actors: Option<usize>,
     /// Run file to start from (TOML, one section per role).

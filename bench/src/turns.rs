@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-/// Choice of the reported turn.
+/// The turn of a measurement that is reported.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Turn {
@@ -38,16 +38,16 @@ impl Turn {
     }
 }
 
-/// Turns of the compared measurements, which alternate.
+/// Options for measurements in turns: compared measurements alternate, so that drift affects all alike.
 #[derive(Debug, Clone, Copy, clap::Args, serde::Serialize)]
 pub struct Turns {
-    /// Duration of each measurement, in seconds.
+    /// Duration of each turn, in seconds.
     #[arg(long, default_value_t = 1.0)]
     pub seconds: f64,
-    /// Turns of each measurement.
+    /// Number of turns (repeats) of each measurement.
     #[arg(long, default_value_t = 3)]
     pub repeats: usize,
-    /// Turn to report.
+    /// Turn to report: the median or the fastest.
     #[arg(long, value_enum, default_value_t)]
     pub turn: Turn,
     /// Seed of all random draws, positions and weights.
@@ -68,7 +68,7 @@ impl Turns {
 
 /// Returns the sizes of an option, ascending and without duplicates.
 pub(crate) fn ascending(option: &str, sizes: &[usize]) -> anyhow::Result<Vec<usize>> {
-    ensure!(!sizes.is_empty() && !sizes.contains(&0), "{option} needs sizes of at least 1");
+    ensure!(!sizes.is_empty() && !sizes.contains(&0), "every size in {option} must be at least 1");
     Ok(sizes.iter().copied().collect::<BTreeSet<_>>().into_iter().collect())
 }
 

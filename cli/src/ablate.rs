@@ -1,9 +1,9 @@
-//! `zerofleet ablate`: measures the effects of switches by comparing runs in pairs.
+//! `zerofleet ablate`: measures the effects of on/off settings (switches) with paired runs.
 //!
 //! A [`Study`](study::Study) names the switches and the design; [`design`] lists the pairs. The
-//! [`Schedule`](schedule::Schedule) runs the pairs in a [`Laboratory`](schedule::Laboratory), as `zerofleet tune`
-//! runs trials, and appends each result to the [`Rows`](rows::Rows) of a file. A study resumes, and [`report`]
-//! computes the effects, from that file alone.
+//! [`Schedule`](schedule::Schedule) runs the pairs in a [`Laboratory`](schedule::Laboratory), as `zerofleet tune` runs
+//! trials, and appends each result to the [`Rows`](rows::Rows) of a file. That file suffices to resume a study, and
+//! [`report`] computes the effects from it.
 
 mod design;
 mod effects;
@@ -27,22 +27,22 @@ use rows::Rows;
 use schedule::Schedule;
 use study::Study;
 
-/// Measures the effects of switches with paired runs (docs/ablation.md).
+/// Measures effects of on/off settings in paired runs (docs/ablation.md).
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
     /// Study file (TOML).
     ///
-    /// An interrupted study resumes with the runs that are missing from the results file.
+    /// An interrupted study resumes with the runs missing from the results file.
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// Directory of all runs, with a subdirectory named after the study.
+    /// Directory of all runs; the study is in DIR/STUDY-NAME.
     #[arg(long, value_name = "DIR", default_value = "runs")]
     runs: PathBuf,
 
     /// Results file (CSV) [default: from the study file, or rows.csv].
     ///
-    /// Without an entry in the study file, rows.csv is in the study directory.
+    /// Without an entry in the study file, results go to rows.csv in the study directory.
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
 
@@ -67,7 +67,7 @@ pub(crate) struct Args {
     report: bool,
 }
 
-/// Parses an inclusive range, `3..5` or `3`.
+/// Parses an inclusive range of row numbers from 1: `3..5`, or `3`.
 fn rows_between(text: &str) -> Result<[usize; 2], String> {
     let (first, last) = text.split_once("..").unwrap_or((text, text));
     let ends = first.parse().ok().zip(last.parse().ok()).filter(|(first, last)| (1..=*last).contains(first));
@@ -75,10 +75,10 @@ fn rows_between(text: &str) -> Result<[usize; 2], String> {
 }
 
 impl Args {
-    /// Runs the pairs of the study, or prints the report.
+    /// Runs the pairs of the study and prints the effects; with `--report`, only prints the effects.
     ///
     /// # Errors
-    /// An invalid study file, a directory in use, or a run that failed.
+    /// The study file is invalid, the study directory is in use, or a run failed.
     pub(crate) fn run(self, out: &mut impl Write) -> anyhow::Result<()> {
         let study = Study::read(&self.file)?;
         if self.check {
@@ -113,7 +113,7 @@ impl Args {
         let limit = limit.context("parse --minutes")?.unwrap_or(Duration::MAX);
         while !schedule.is_over() {
             for line in schedule.step()? {
-                // A closed output must not stop the runs.
+                // A failed write to a closed output must not stop the runs.
                 drop(writeln!(out, "{line}").and_then(|()| out.flush()));
             }
             if drain.started() {

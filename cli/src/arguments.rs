@@ -1,4 +1,4 @@
-//! Parses the command line, where a negative number is the value of an option, and groups the commands in the help.
+//! Parses the command line and groups the commands in the help. A negative number is an option value, not an option.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use clap::{Command, CommandFactory as _, Error, FromArgMatches as _};
 
 use crate::Cli;
 
-/// Commands by purpose, in the order of the help.
+/// Groups of commands by purpose, in the order of the help text.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Train", &["train", "tune", "ablate", "env"]),
     ("Play", &["play", "gtp", "gomocup", "analysis"]),
@@ -16,17 +16,17 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Operate", &["top", "weights", "replay", "inference", "doctor"]),
 ];
 
-/// Parses a command line, the name of the program included.
+/// Parses a command line that starts with the program name.
 ///
 /// # Errors
-/// An invalid command line, a request for help or for the version.
+/// The command line is invalid, or requests the help or the version.
 pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Cli, Error> {
     let mut command = with_groups(with_negative_numbers(Cli::command()));
     let matches = command.try_get_matches_from_mut(arguments).map_err(with_reason)?;
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
-/// Lists the commands in groups in place of one list.
+/// Lists the commands of the help text in [`GROUPS`], with a heading per group.
 fn with_groups(command: Command) -> Command {
     let mut list = String::new();
     for (heading, names) in GROUPS {
@@ -40,8 +40,8 @@ fn with_groups(command: Command) -> Command {
     command.help_template(format!("{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{list}Options:\n{{options}}"))
 }
 
-/// Lets every option of a command and all subcommands take a negative number. The error then reports the range
-/// instead of an unknown option.
+/// Makes all options of a command, and of all subcommands, accept negative numbers. An error then reports the allowed
+/// range instead of an unknown option.
 fn with_negative_numbers(command: Command) -> Command {
     let takes_values = |arg: &clap::Arg| arg.get_action().takes_values() && !arg.is_positional();
     command
@@ -49,7 +49,7 @@ fn with_negative_numbers(command: Command) -> Command {
         .mut_subcommands(with_negative_numbers)
 }
 
-/// Gives the reason for a refused negative number where the error only mentions an invalid digit.
+/// Replaces the error `invalid digit` for a negative number by the error `must not be negative`.
 fn with_reason(error: Error) -> Error {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.clone(),

@@ -14,13 +14,13 @@ use fleet::child::{LIBTORCH_REMEDY, lacks_libtorch};
 #[derive(Debug, Clone, clap::Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Args {
-    /// Benchmark with options; see `--help`.
+    /// Name and options of a benchmark; see `--help`.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
     arguments: Vec<OsString>,
 }
 
 impl Args {
-    /// Returns the arguments for `benchmark` with `options`.
+    /// Returns the command-line arguments that run `benchmark` with `options`.
     pub(crate) fn of(benchmark: &str, options: Vec<OsString>) -> Self {
         Self { arguments: std::iter::once(benchmark.into()).chain(options).collect() }
     }
@@ -28,7 +28,8 @@ impl Args {
     /// Runs `zerofleet-bench` on this terminal, and returns the exit status.
     ///
     /// # Errors
-    /// The program was not built, or the loader finds no libtorch for it; the error names the command to run.
+    /// `zerofleet-bench` was not built, or the dynamic loader finds no libtorch. The error names the command that fixes
+    /// this.
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let program = fleet::beside_this_binary("zerofleet-bench", "bench")?;
         // Prompts and results go to standard output. Standard error is captured, so that a missing libtorch is reported

@@ -1,4 +1,4 @@
-//! Loads the credentials for connections from commands to a live server.
+//! Loads the credentials with which commands connect to a live server.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use service::SecuritySection;
 use service::config::Sources;
 
-/// Arguments that name a live server and the credentials for it.
+/// Arguments with the endpoint of a live server and the client credentials.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct LiveServer {
     /// Endpoint of a live server (http or https): `http://127.0.0.1:7001`.
@@ -18,7 +18,7 @@ pub(crate) struct LiveServer {
     /// Run file with CA, client certificate and token in [security].
     #[arg(long, value_name = "FILE", requires = "server")]
     config: Option<PathBuf>,
-    /// Override one key of that file: `--set security.ca=ca.pem`.
+    /// Override one key of the --config file: `security.ca=ca.pem`.
     ///
     /// May be repeated.
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE", requires = "server")]
@@ -33,10 +33,10 @@ struct SecurityOnly {
 }
 
 impl LiveServer {
-    /// Sets the credentials for every channel of this process, and returns the endpoint.
+    /// Installs the credentials for all gRPC channels of this process, and returns the server endpoint.
     ///
     /// # Errors
-    /// An invalid key, a file that cannot be read, or an `https` endpoint without `security.ca`.
+    /// A configuration key is invalid, a file cannot be read, or `security.ca` is missing for an `https` endpoint.
     pub(crate) fn reach(&self) -> anyhow::Result<&str> {
         let sources = Sources { file: self.config.clone(), env: std::env::vars_os(), sets: self.sets.clone() };
         let SecurityOnly { security } = sources.layers()?.load()?;
@@ -46,10 +46,11 @@ impl LiveServer {
     }
 }
 
-/// Uses a run's credentials for every channel of this process. Returns the scheme of the run's servers.
+/// Installs the credentials of a run for all gRPC channels of this process. Returns the URL scheme for the servers:
+/// `http` or `https`.
 ///
 /// # Errors
-/// An invalid configuration or a file that cannot be read.
+/// The configuration of the run is invalid, or a file cannot be read.
 pub(crate) fn reach_run(run: &RunDirectory) -> anyhow::Result<&'static str> {
     let SecurityOnly { security } = load_run(run)?;
     use_credentials(&security)?;

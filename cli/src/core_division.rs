@@ -1,4 +1,4 @@
-//! Divides the cores between the learner and the actors of a run without accelerators, by the costs of the first
+//! Divides the CPU cores of a run without accelerators between learner and actors, by the costs measured in the first
 //! minutes.
 
 use fleet::placement::{Costs, learner_threads, threads_per_actor};
@@ -6,28 +6,30 @@ use fleet::plan::Plan;
 
 use crate::run_metrics::RunMetrics;
 
-/// Training time before the division: the first batches and caches are over.
+/// Minimum training time in seconds before the cores are divided, to exclude the warm-up of batches and caches.
 const MEASURED_SECONDS: f64 = 120.0;
-/// Training steps before the division.
+/// Minimum number of training steps before the cores are divided.
 const MEASURED_STEPS: f64 = 100.0;
 
-/// A division that is still to be made.
+/// A pending division of the CPU cores between learner and actors.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct CoreDivision {
     cores: usize,
     actors: usize,
-    /// Threads of the learner while it is measured.
+    /// Learner threads during the measurement.
     learner_threads: usize,
-    /// Samples of a training step.
+    /// Samples per training step.
     batch_size: f64,
     /// Samples per stored position.
     samples_per_insert: f64,
-    /// Simulations per position without the deeper searches that fill the time of waiting for the learner.
+    /// Configured simulations of a full search (`selfplay.full_simulations`). Actors that would wait for the learner
+    /// search deeper.
     full_simulations: f64,
 }
 
 impl CoreDivision {
-    /// Returns the division of a run; `None` if its threads are fixed, or divided by an earlier session.
+    /// Returns the pending division of a run; `None` if thread counts are configured, or an earlier session has divided
+    /// the cores.
     pub(crate) fn of(plan: &Plan) -> Option<Self> {
         let cores = plan.placement.divided_cores.filter(|_| plan.progress.learner_threads == 0)?;
         Some(Self {
@@ -40,7 +42,7 @@ impl CoreDivision {
         })
     }
 
-    /// Returns the threads of the learner and of each actor, once enough has been measured.
+    /// Returns the thread counts of the learner and of each actor; `None` until enough has been measured.
     pub(crate) fn threads(&self, measured: &RunMetrics) -> Option<[usize; 2]> {
         let steps = measured.steps.filter(|&steps| steps >= MEASURED_STEPS)?;
         let (positions, simulations) = (measured.positions?, measured.simulations?);
@@ -74,8 +76,8 @@ mod tests {
         }
     }
 
-    /// Returns two minutes of 1,000 positions a second in 14 threads, of 100 steps a minute in one, and of
-    /// `simulations` a position.
+    /// Returns the metrics after two minutes: 14 threads played 1,000 positions per second with `simulations` per
+    /// position, and one thread computed 100 training steps per minute.
     fn measured(simulations: f64) -> RunMetrics {
         let seconds = [("learner/train", 100.0), ("actor/evaluate", 1400.0), ("actor/search", 280.0)];
         RunMetrics {
@@ -90,11 +92,11 @@ mod tests {
 
     #[test]
     fn cores_are_divided_by_the_costs_of_a_position_and_of_the_samples_it_is_trained_with() {
-        // 4.9 ms of training against 14 ms of self-play: 26 % of 16 cores.
+        // 4.9 ms of training and 14 ms of self-play per position: the learner gets 26 % of 16 cores.
         assert_eq!(division().threads(&measured(32.0)), Some([4, 6]));
-        // Searches that were deepened to four times the simulations would cost a quarter: 58 %.
+        // Searches deepened to four times the configured simulations count with a quarter of the cost: 58 %.
         assert_eq!(division().threads(&measured(128.0)), Some([9, 3]));
-        // Searches that stop early are as cheap as they are.
+        // Searches that stop early count with the measured cost.
         assert_eq!(division().threads(&measured(16.0)), Some([4, 6]));
     }
 

@@ -1,12 +1,12 @@
-//! Lines of CSV (RFC 4180).
+//! Formats and parses CSV lines (RFC 4180).
 
-/// Returns `fields` as a line, with quotes only where needed.
+/// Formats `fields` as a CSV line with a line break; only fields that need quotes get quotes.
 pub(crate) fn line<S: AsRef<str>>(fields: impl IntoIterator<Item = S>) -> String {
     let fields: Vec<String> = fields.into_iter().map(|field| quoted(field.as_ref())).collect();
     fields.join(",") + "\n"
 }
 
-/// Returns the fields of a line from [`line`]. No field may contain a line break.
+/// Parses a CSV line from [`line`], without the final line break, into fields. No field may contain a line break.
 pub(crate) fn fields(line: &str) -> Vec<String> {
     let (mut fields, mut field, mut is_quoted) = (Vec::new(), String::new(), false);
     let mut characters = line.chars().peekable();

@@ -1,10 +1,10 @@
-//! `zerofleet train --deterministic`: plays, stores and trains in one process. The order of events depends neither on
-//! the clock nor on the number of threads, so that a run file and a seed give the same weights bit for bit.
+//! `zerofleet train --deterministic`: plays, stores and trains in one process. The order of events does not depend on
+//! the clock or the number of threads: the same run file and seed give bit-identical weights.
 //!
 //! For each version, every game plays the same number of complete episodes with the current weights. The trajectories
-//! enter the replay table, training takes as many steps as the ratio of samples to inserts allows, and the next
-//! version is published. A version follows from the previous checkpoint alone: an interrupted run resumes there and
-//! equals an uninterrupted one.
+//! enter the replay table, the trainer computes the training steps that the ratio of samples to inserts allows, and the
+//! next version is published. A version depends only on the previous checkpoint: an interrupted run resumes there, and
+//! gives the same weights as an uninterrupted run.
 
 #![allow(clippy::print_stdout, reason = "a person reads the versions")]
 
@@ -48,30 +48,31 @@ use window::{Totals, Window};
 
 use crate::printed_command;
 
-/// Checkpoint file with the deterministic state.
+/// Name of the checkpoint file with the [`State`] of a deterministic run.
 const STATE: &str = "deterministic.json";
-/// Checkpoint file with the trajectories.
+/// Name of the checkpoint file with the trajectories of the replay window.
 const TRAJECTORIES: &str = "trajectories.bin";
-/// The table of versions in the run directory.
+/// Name of the CSV file in the run directory with one line per weights version.
 const VERSIONS: &str = "versions.csv";
-/// Mixed into the run seed, so that sample and symmetry draws differ from the draws of self-play.
+/// Constant mixed into the run seed, so that sampling and symmetries use other random numbers than self-play.
 const SAMPLES_SEED: u64 = 0x0073_616D_706C_6573;
 
-/// The state of a run except for trainer and trajectories.
+/// State of a deterministic run, except trainer state and trajectories.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct State {
     version: WeightsVersion,
     totals: Totals,
-    /// Training steps tried, including refused steps: the number of the next draw.
+    /// Number of attempted training steps, including skipped steps; also the random stream of the next batch.
     draws: u64,
     episodes_per_version: u64,
-    /// Instruction sets for evaluation and training. A run keeps both, since other instructions round differently.
+    /// CPU kernels (instruction sets) for evaluation and training. A run keeps both, since other instructions round
+    /// differently.
     evaluator: String,
     trainer: String,
 }
 
-/// Results of one version, for a line of the table.
+/// Results of one weights version: a line of `versions.csv`.
 #[derive(Debug, Clone, PartialEq)]
 struct Summary {
     version: WeightsVersion,
@@ -82,7 +83,7 @@ struct Summary {
     digest: Digest,
 }
 
-/// A deterministic run between two versions.
+/// A deterministic run that has published a version and can train the next version.
 struct Run {
     settings: Settings,
     table: NamedTable,
@@ -98,7 +99,8 @@ struct Run {
     published: Published,
 }
 
-/// Trains until the run has published `versions` versions, including the untrained one, or a signal requests a stop.
+/// Trains until the run has published `versions` versions, including the untrained version 1, or a signal requests a
+/// stop.
 pub(crate) fn train(plan: &Plan, versions: u64, episodes_per_version: Option<u64>) -> anyhow::Result<()> {
     let before = plan.run.path().join(VERSIONS);
     let is_new = !before.exists();
@@ -107,9 +109,9 @@ pub(crate) fn train(plan: &Plan, versions: u64, episodes_per_version: Option<u64
         "run {} was started without --deterministic; choose another --run",
         plan.run.name()
     );
-    // A refused run leaves no directory.
+    // This check comes first, so that a refused run leaves no directory.
     check(&plan.config)?;
-    // This program evaluates and trains on the CPU, so that no configured device is an obstacle.
+    // A deterministic run only uses the CPU in this process, so that no configured device is an obstacle.
     let programs = Programs { with_libtorch: Role::ALL.to_vec(), cpu: Cpu::this() };
     feasibility::check(&plan.config, plan.progress.inference, &programs)?;
     let mut start = SessionStart::new(plan)?;
@@ -147,7 +149,8 @@ fn line(Summary { version, training_step, episodes, items, losses, digest }: &Su
     format!("version {version}: {episodes} episodes, {items} positions held, step {training_step}{loss}, {digest}")
 }
 
-/// Adds a line to the table of versions. A version that is repeated after an interruption has a second, equal line.
+/// Appends a line to the table of versions. A version that is repeated after an interruption gets a second, identical
+/// line.
 fn append(path: &Path, summary: &Summary) -> anyhow::Result<()> {
     let Summary { version, training_step, episodes, items, losses, digest } = summary;
     let is_new = !path.exists();
@@ -164,7 +167,7 @@ fn append(path: &Path, summary: &Summary) -> anyhow::Result<()> {
     file.write_all(text.as_bytes()).with_context(|| format!("write {}", path.display()))
 }
 
-/// Refuses a run that was started with --deterministic: other processes would change the order of events.
+/// Checks that a run was not started with --deterministic: separate processes would change the order of events.
 pub(crate) fn check_absent(run: &RunDirectory) -> anyhow::Result<()> {
     let name = run.name();
     ensure!(
@@ -195,7 +198,7 @@ fn check(config: &RunFile) -> Result<(), ConfigError> {
         );
     }
     if table.selector.uses_priorities() || table.max_times_sampled.is_some() {
-        return refuse("replay.selector", "depends on earlier draws; draw uniformly and without a limit per position");
+        return refuse("replay.selector", "depends on earlier draws; use uniform and replay.max_times_sampled = 0");
     }
     if table.retention.age_max.is_some() {
         return refuse("replay.age_max_hours", "depends on the clock; set it to 0");
@@ -215,7 +218,7 @@ fn check(config: &RunFile) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Returns the float32 kernel variant with the widest instructions of this CPU.
+/// Returns the float32 kernel with the widest vector instructions that this CPU supports.
 fn evaluating_kernel() -> KernelVariant {
     use KernelVariant::{Avx2F32, Avx512F32, NeonF32, PortableF32};
     [Avx512F32, Avx2F32, NeonF32].into_iter().find(|variant| variant.is_available()).unwrap_or(PortableF32)
@@ -312,11 +315,12 @@ impl Run {
         })
     }
 
-    /// Plays with the current version, trains, and publishes the next one. Returns `None` if `stop` returns true
-    /// first; the latest checkpoint is then unchanged.
+    /// Plays with the current version, trains, and publishes the next version. Returns `None` if `stop` returns true
+    /// before; the latest checkpoint is then unchanged.
     ///
     /// # Errors
-    /// A network that cannot be evaluated, three non-finite steps in a row, or a directory that cannot be written.
+    /// The network cannot be evaluated, training fails other than by a non-finite step, or a directory cannot be
+    /// written.
     fn next_version(&mut self, stop: &(dyn Fn() -> bool + Sync)) -> anyhow::Result<Option<Summary>> {
         let version = self.state.version;
         let per_slot = self.state.episodes_per_version / SLOTS;
@@ -342,7 +346,8 @@ impl Run {
         self.state.totals = window.totals();
         self.trajectories = window.trajectories();
         self.published = published(&self.trainer, self.state.version, &self.architecture)?;
-        // The checkpoint decides: weights without a checkpoint are written again.
+        // The checkpoint is written before the weights: a run resumes from the checkpoint and writes missing weights
+        // again.
         self.checkpoints.write(&self.checkpoint()?).context("write the checkpoint")?;
         let retention = Retention::Latest(self.settings.learner.versions_kept);
         self.versions.write(&self.published.manifest, &self.published.bytes, retention)?;
@@ -356,7 +361,8 @@ impl Run {
         }))
     }
 
-    /// Training steps due to reach the configured ratio of samples to inserts; 0 until the table holds the minimum.
+    /// Returns the number of training steps that are due by `samples_per_insert`; 0 until `min_items` items are
+    /// inserted.
     fn steps_due(&self, inserted_items: u64) -> u64 {
         let limiter = self.table.rate_limiter;
         if inserted_items < limiter.min_items {
@@ -366,7 +372,8 @@ impl Run {
         ((samples / self.settings.learner.batch_size as f64) as u64).saturating_sub(self.state.draws)
     }
 
-    /// Takes a training step on a batch from the window; `None` if the step was not finite and changed nothing.
+    /// Computes a training step on a batch from the window. Returns `None` for a non-finite step, which changes no
+    /// weights.
     fn step(&mut self, window: &mut Window) -> anyhow::Result<Option<Losses>> {
         let mut rng = ChaCha8Rng::seed_from_u64(mix(self.settings.run.seed ^ SAMPLES_SEED));
         rng.set_stream(self.state.draws);
@@ -408,7 +415,7 @@ impl Run {
     }
 }
 
-/// Returns the trainer's averaged weights as `version`.
+/// Returns the averaged weights of the trainer, with a manifest for `version`.
 fn published(
     trainer: &training_cpu::Trainer,
     version: WeightsVersion,
@@ -436,9 +443,9 @@ fn read_state(files: &[(String, Vec<u8>)]) -> anyhow::Result<State> {
     serde_json::from_slice(file(files, STATE)?).with_context(|| format!("read {STATE} in the checkpoint"))
 }
 
-/// Refuses to resume with a value that differs from the start of the run.
+/// Checks that a resumed run has the same value of `what` as at the start of the run.
 fn same<T: PartialEq + std::fmt::Display>(what: &str, before: &T, now: &T) -> anyhow::Result<()> {
-    ensure!(before == now, "the run was started with {what} {before}, but it is now {now}; results would not repeat");
+    ensure!(before == now, "the run was started with {what} {before}, but it is now {now}; results would differ");
     Ok(())
 }
 

@@ -1,7 +1,8 @@
-//! `zerofleet doctor`: a page about this machine as the host of a run.
+//! `zerofleet doctor`: checks this machine as the host of a run.
 //!
-//! `machine` reads the system and lets the program `learner` try the devices. `findings` judges both: a fault stops a
-//! run, a note does not. `page` formats the findings. The doctor starts no process of a run and changes nothing.
+//! `machine` reads facts about the system, and tests the devices with the program `learner`. `findings` rates the
+//! results: a fault would stop a run, a note would not. `page` formats the findings. The command starts no process of a
+//! run and changes nothing.
 
 mod findings;
 mod machine;
@@ -23,7 +24,7 @@ use machine::Facts;
 /// Reports on CPU, GPUs, libtorch, devices of each role, ports, disk and limits. Exits with 1 if something would stop
 /// the run.
 #[derive(Debug, Clone, clap::Args)]
-// The group of the run options has the same name.
+// The argument group of the flattened run options has the same name.
 #[group(skip)]
 pub(crate) struct Args {
     /// Options of the run to check.
@@ -32,7 +33,7 @@ pub(crate) struct Args {
 
     /// Also check this listen address; may be repeated.
     ///
-    /// For processes and containers with fixed ports: `zerofleet train` picks free ports.
+    /// Useful for processes and containers with fixed ports. `zerofleet train` picks free ports.
     #[arg(long = "port", value_name = "ADDRESS:PORT")]
     ports: Vec<SocketAddr>,
 
@@ -48,10 +49,10 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Prints the findings.
+    /// Prints the findings. Returns exit status 1 if a finding would stop a run, otherwise 0.
     ///
     /// # Errors
-    /// The output cannot be written.
+    /// The settings are invalid (with `--settings-only`), or the output cannot be written.
     pub(crate) fn run(&self, out: &mut impl Write) -> anyhow::Result<ExitCode> {
         let env: Vec<(OsString, OsString)> = std::env::vars_os().collect();
         if self.settings_only {
@@ -74,7 +75,7 @@ impl Args {
     }
 }
 
-/// Returns failure if a finding would stop a run.
+/// Returns the exit status: failure if a finding would stop a run, otherwise success.
 fn exit_code(found: &[findings::Finding]) -> ExitCode {
     let is_fault = |finding: &findings::Finding| finding.verdict == Verdict::Fault;
     if found.iter().any(is_fault) { ExitCode::FAILURE } else { ExitCode::SUCCESS }

@@ -1,4 +1,4 @@
-//! `zerofleet env`: shows how the processes of a run see an environment in Python.
+//! `zerofleet env`: describes a Python environment as the processes of a run see it.
 
 use std::io::Write;
 
@@ -18,7 +18,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Clone, clap::Subcommand)]
 enum Command {
-    /// Describes an environment after one episode with random actions.
+    /// Describes an environment after one episode of random actions.
     ///
     /// Prints the actions, observations and step limit, and a section for the run file.
     Describe(Describe),
@@ -36,7 +36,7 @@ struct Describe {
 }
 
 impl Args {
-    /// Runs the command.
+    /// Plays a trial episode of the environment and prints the description.
     pub(crate) fn run(self, output: &mut impl Write) -> anyhow::Result<()> {
         let Command::Describe(Describe { gym, sets }) = self.command;
         let game = format!("{PREFIX}{gym}");
@@ -59,14 +59,14 @@ fn write(
         Values::U8 => ("bytes", 1),
     };
     writeln!(output, "# {game}: {actions} actions, observations [{}, {height}, {width}] of {kind}", planes * stack)?;
-    writeln!(output, "# at most {steps_max} steps, of {} bytes before compression", planes * height * width * bytes)?;
+    writeln!(output, "# at most {steps_max} steps, {} bytes each before compression", planes * height * width * bytes)?;
     if let Some(Trial { steps, reward, outcome, printed }) = trial {
         let end = match outcome {
-            Some(Outcome::Truncated) => "when it was truncated",
-            Some(_) => "when it ended",
-            None => "when the trial stopped before its end",
+            Some(Outcome::Truncated) => "truncated",
+            Some(_) => "complete",
+            None => "stopped before the end",
         };
-        writeln!(output, "# an episode of random actions had {steps} steps and a return of {reward:.3} {end}")?;
+        writeln!(output, "# trial episode with random actions: {steps} steps, return {reward:.3}, {end}")?;
         if let Some(line) = printed {
             writeln!(output, "# process output: {line}")?;
         }

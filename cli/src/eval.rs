@@ -1,5 +1,5 @@
-//! `zerofleet eval`: measures accuracy on solved positions, with search and without; every line of play in games as
-//! small as tic-tac-toe; or the mean return in games with rewards.
+//! `zerofleet eval`: measures accuracy on solved positions, with and without search. In games as small as tic-tac-toe
+//! it checks every line of play; in games with rewards it measures the mean return.
 //!
 //! [`Args`] is the command line. [`measure`] takes the network, the rules and the positions as arguments;
 //! [`strength::solved`], [`strength::exhaustive`] and [`strength::returns`] define the measures. Solved positions come from a
@@ -29,27 +29,27 @@ use strength::solved::{self, Accuracy, MoveTally, SolvedPosition};
 
 use crate::trained::{self, Trained};
 
-/// Positions per evaluation batch; fills a batch on a CPU.
+/// Positions per evaluation batch; enough for full batches on a CPU.
 const BATCH: usize = 256;
-/// Seed of random choices in the search.
+/// Seed for random choices in the search.
 const SEED: u64 = 0;
 
-/// Value of `--positions` for positions that the game's oracle scores.
+/// Value of `--positions` that selects random positions scored by the game's oracle.
 const ORACLE: &str = "oracle";
 
-/// Evaluation episodes without `--episodes`.
+/// Default of `--episodes`: the number of evaluation episodes.
 const EPISODES_DEFAULT: usize = 100;
-/// Positions without `--count`.
+/// Default of `--count`: the number of positions from the oracle.
 const COUNT_DEFAULT: usize = 300;
-/// Maximum of `--count`; solving more takes hours.
+/// Maximum of `--count`; solving more positions takes hours.
 const COUNT_MAX: usize = 100_000;
-/// Maximum of `--episodes`; all episodes advance together.
+/// Maximum of `--episodes`; all episodes run at the same time.
 const EPISODES_MAX: usize = 65_536;
 
 /// Evaluates the latest weights of a run.
 ///
-/// Reports accuracy on solved positions, with search and without; every line of play in games as small as
-/// tic-tac-toe; or the mean return of evaluation episodes in games with rewards.
+/// Reports accuracy on solved positions, with and without search. In games as small as tic-tac-toe, checks every line
+/// of play; in games with rewards, reports the mean return of evaluation episodes.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -57,9 +57,9 @@ pub(crate) struct Args {
 
     /// Solved positions: a file, or `oracle` [default: from the game].
     ///
-    /// A file is CSV: moves, band, one score per action. `oracle` draws positions from the seed and solves them, in
-    /// games where that is possible. By default, the game's bundled positions are used; without any, every line of
-    /// play of a small game, or `oracle`.
+    /// A file is CSV with the columns moves, band and one score per action. `oracle` generates random positions from
+    /// --seed and solves them, in games where that is possible. The default is every line of play in games as small as
+    /// tic-tac-toe; in other games, the bundled positions, or `oracle` if the game has none.
     #[arg(long, value_name = "FILE")]
     positions: Option<PathBuf>,
 
@@ -69,13 +69,13 @@ pub(crate) struct Args {
 
     /// Number of evaluation episodes, in games with rewards [default: 100].
     ///
-    /// The player takes the best action of each search.
+    /// In each step, the player chooses the best action found by the search.
     #[arg(long, value_name = "N", conflicts_with = "positions")]
     episodes: Option<usize>,
 
-    /// Seed of the evaluation episodes and of `--positions oracle`.
+    /// Seed for evaluation episodes and for `--positions oracle`.
     ///
-    /// Neither self-play nor the arena ever plays these episodes.
+    /// Evaluation episodes never occur in self-play or in the arena.
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     seed: u64,
 
@@ -177,7 +177,7 @@ impl Args {
         }
     }
 
-    /// Returns positions with scores from the game's oracle, and a description of the source.
+    /// Returns random positions scored by the game's oracle, and a description of the source.
     fn drawn(&self, game: &GameKind) -> anyhow::Result<(String, Vec<SolvedPosition>)> {
         ensure!((1..=COUNT_MAX).contains(&self.count), "--count: must be from 1 to {COUNT_MAX}, not {}", self.count);
         let positions = solved::drawn(game, self.seed, self.count)
@@ -186,7 +186,7 @@ impl Args {
     }
 }
 
-/// A network and the settings for searches with it.
+/// A network with search settings.
 pub(crate) struct Player {
     /// Network under test.
     pub network: Network,
@@ -194,12 +194,12 @@ pub(crate) struct Player {
     pub simulations: u32,
     /// The search settings.
     pub search: SearchSettings,
-    /// γ, the discount of later rewards and values in a search.
+    /// Discount factor γ per step, for rewards and values in a search.
     pub discount: f32,
 }
 
 impl Player {
-    /// Returns the player as a contestant with `simulations` per position.
+    /// Returns a contestant that searches with `simulations` per position.
     pub(crate) fn contestant<G: Game>(&mut self, simulations: u32) -> Box<dyn Contestant<G> + '_> {
         let (search, discount) = (self.search.clone(), self.discount);
         let settings = AnalysisSettings { simulations, search, leaves_per_tree: 1, batch: BATCH, discount };
@@ -241,10 +241,10 @@ pub(crate) fn measure_returns<G: Game>(
     report_returns(game, episodes, seed, player, play)
 }
 
-/// Seeds of evaluation episodes.
+/// Seeds of evaluation episodes, one per episode.
 type Seeds = Vec<u64>;
 
-/// Plays the evaluation episodes with `play`.
+/// Plays the evaluation episodes with `play`, and reports the mean return.
 fn report_returns<G: Game>(
     game: &G,
     episodes: usize,
@@ -271,7 +271,7 @@ fn write_returns(report: &ReturnReport, output: &mut impl Write) -> io::Result<(
     let Returns { episodes, mean, low, high, length } = returns;
     writeln!(output, "{game}, weights version {weights_version} ({evaluator}), {simulations} simulations a step")?;
     writeln!(output, "mean return {mean:.2} (95 % interval {low:.2} to {high:.2})")?;
-    writeln!(output, "{episodes} episodes of seed {seed}, {length:.1} steps on average")
+    writeln!(output, "{episodes} episodes with seed {seed}, {length:.1} steps on average")
 }
 
 /// The accuracy of a network on solved positions.
@@ -293,7 +293,8 @@ pub(crate) struct Report {
     pub without_search: Accuracy,
 }
 
-/// Measures the player's moves in solved positions, with search and without. `source` describes the positions.
+/// Measures the accuracy of the player's moves in solved positions, with and without search. `source` describes the
+/// positions in the report.
 ///
 /// # Errors
 /// The network failed.

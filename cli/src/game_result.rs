@@ -1,4 +1,4 @@
-//! Game results in the form of protocols and records: [`game_result`].
+//! Converts the outcome of a game to a result for protocols and SGF records. Start with [`game_result`].
 
 use game::{Game as _, Outcome};
 use games::{AnyGame, AnyPosition};
@@ -6,8 +6,8 @@ use protocols::{Color, GameResult, Victory};
 
 use crate::engine::board;
 
-/// Returns the result of a position by the rules; `None` before the end of the game, except in Go. Go and Othello
-/// have a margin, other games only a winner.
+/// Returns the result of a position by the rules; `None` before the end of the game. In Go, an unfinished position is
+/// scored as if the game ended there. Results of Go and Othello have a margin in points, other results only a winner.
 pub(crate) fn game_result(game: &AnyGame, position: &AnyPosition) -> Option<GameResult> {
     if let (AnyGame::Go(go), AnyPosition::Go(position)) = (game, position) {
         let area = go.area(position);

@@ -23,7 +23,7 @@ enum Request {
         #[command(flatten)]
         server: LiveServer,
     },
-    /// Prints the best move after the given moves.
+    /// Prints the best move in the position after the given moves.
     ///
     /// Moves are in the notation of the game.
     Move {
@@ -34,7 +34,7 @@ enum Request {
         moves: Vec<String>,
         /// Number of simulations [default: by time, or the server's default].
         ///
-        /// With --milliseconds, the default is the number of simulations that fit into the time.
+        /// With --milliseconds, the default is the number of simulations that fit into the search time.
         #[arg(long, value_name = "N")]
         simulations: Option<u32>,
         /// Search time in milliseconds.

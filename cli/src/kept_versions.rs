@@ -1,8 +1,8 @@
-//! The weights versions that a run keeps, and `zerofleet weights`, which lists and copies them.
+//! `zerofleet weights`: lists and exports the weights versions that a run keeps.
 //!
-//! The learner keeps the latest versions in `weights/`. The arena keeps versions in `arena/`: some spread over the
-//! run, and the best rated. [`KeptVersions`] reads both directories, and `play`, `eval` and `match` load versions
-//! from there.
+//! The learner keeps the latest versions in `weights/`. The arena keeps versions spread over the run, and the best
+//! rated versions, in `arena/`. [`KeptVersions`] reads both directories, and `play`, `eval` and `match` load versions
+//! from these directories.
 
 use std::fs;
 use std::io::Write;
@@ -24,11 +24,11 @@ use crate::screen::MISSING;
 use crate::table::aligned;
 use crate::trained;
 
-/// Digits of a digest in the table.
+/// Number of digest digits that the table shows.
 const DIGEST_DIGITS: usize = 12;
 /// The last second of the year 9999, the maximum time in RFC 3339.
 const SECONDS_MAX: u64 = 253_402_300_799;
-/// Length of a date with hour and minute.
+/// Length in bytes of an RFC 3339 time up to the minute.
 const MINUTES_LEN: usize = "1970-01-01T00:00".len();
 
 /// Lists or exports the weights versions of a run.
@@ -43,7 +43,8 @@ enum Request {
     /// Lists the weights versions of a run, with ratings.
     ///
     /// Shows version, training step, date, size, digest, rating, and the rules that keep each version: newest
-    /// (learner.versions_kept), spread over the run (arena.past_versions), best rated (arena.best_versions).
+    /// (learner.versions_kept), spread over the run (arena.past_versions), best rated (arena.best_versions), accepted
+    /// by the gate (arena.gate).
     Ls {
         /// Name of the run.
         #[arg(long, value_name = "NAME")]
@@ -57,8 +58,8 @@ enum Request {
     },
     /// Copies a version into a directory, and prints the manifest path.
     ///
-    /// The weights are written as safetensors next to the manifest. `inference.weights` of an inference server takes
-    /// the path.
+    /// The weights are written next to the manifest, as safetensors. The key `inference.weights` of an inference server
+    /// accepts the manifest path.
     Export {
         /// Name of the run.
         #[arg(long, value_name = "NAME")]
@@ -76,7 +77,7 @@ enum Request {
 }
 
 impl Args {
-    /// Prints the versions, or copies one.
+    /// Prints the weights versions of a run, or exports a version.
     pub(crate) fn run(self, output: &mut impl Write) -> anyhow::Result<()> {
         match self.request {
             Request::Ls { run, runs, json } => {
@@ -97,7 +98,7 @@ impl Args {
     }
 }
 
-/// Copies a version, by default the latest, into `folder`, and returns the manifest path.
+/// Copies a weights version, by default the latest, into `folder`, and returns the manifest path.
 fn export(run: &RunDirectory, version: Option<WeightsVersion>, folder: PathBuf) -> anyhow::Result<PathBuf> {
     let (manifest, bytes) = kept(run, version)?;
     let copies = VersionStore::new(folder);
@@ -133,7 +134,7 @@ fn newest(run: &RunDirectory) -> anyhow::Result<(Manifest, Vec<u8>)> {
     bail!("run {} has published no weights yet; train it with {}", run.name(), printed_command::train(run))
 }
 
-/// The versions in the directories `weights/` and `arena/` of a run.
+/// The weights versions in the directories `weights/` and `arena/` of a run.
 #[derive(Debug)]
 pub(crate) struct KeptVersions {
     run: String,
@@ -142,7 +143,7 @@ pub(crate) struct KeptVersions {
 }
 
 impl KeptVersions {
-    /// Returns the versions in the directories of a run.
+    /// Opens the version directories of a run, without reading files.
     pub(crate) fn of(run: &RunDirectory) -> Self {
         let (newest, past) = (VersionStore::of_learner(run.path()), VersionStore::of_arena(run.path()));
         Self { run: run.name().to_owned(), newest, past }
@@ -168,8 +169,8 @@ impl KeptVersions {
         bail!("run {} has no weights {version}; kept versions are {}", self.run, kept.join(", "))
     }
 
-    /// Returns all versions, ascending, with ratings. Of the arena's versions, the rule is `Accepted` for the version
-    /// that the gate accepted last, `Best` for the `best_max` best rated, and `Spread` for the rest.
+    /// Returns all versions with ratings, in ascending order. The rule of a version in `arena/` is `Accepted` if the
+    /// gate accepted it last, `Best` for the `best_max` best rated versions, and otherwise `Spread`.
     fn list(&self, ratings: &[Rated], best_max: usize, accepted: Option<WeightsVersion>) -> anyhow::Result<Vec<Kept>> {
         let mut versions: Vec<Kept> = Vec::new();
         for version in self.newest.versions()? {
@@ -193,7 +194,7 @@ impl KeptVersions {
     }
 }
 
-/// A rule by which a version is kept.
+/// The rule that keeps a weights version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Rule {
@@ -214,7 +215,7 @@ impl Rule {
     }
 }
 
-/// A kept version, as a line of the table.
+/// A kept weights version: a row of the table.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Kept {
     version: WeightsVersion,
@@ -231,7 +232,7 @@ struct Kept {
 }
 
 impl Kept {
-    /// Returns a version of `store`; `None` without a manifest, because a live run may remove versions meanwhile.
+    /// Reads a version from `store`; `None` if a live run has removed the manifest meanwhile.
     fn read(
         store: &VersionStore,
         version: WeightsVersion,
@@ -317,7 +318,7 @@ mod tests {
         Manifest { version, training_step: 10 * version.0, digest, size_bytes, architecture }
     }
 
-    /// Creates a run that keeps versions 8 and 9 as the newest, and 2, 5 and 9 in the arena.
+    /// Creates a run that keeps versions 8 and 9 in `weights/`, and versions 2, 5 and 9 in `arena/`.
     fn run(runs: &Path) -> RunDirectory {
         let run = RunDirectory::new(runs, "noughts").unwrap();
         run.create().unwrap();

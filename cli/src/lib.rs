@@ -2,18 +2,18 @@
 //! replay, inference, top, doctor, env.
 //!
 //! Start with [`Cli`], which dispatches to the commands. `train` supervises the processes of a run. The crate `fleet`
-//! starts them, and supervision uses command lines, admin ports and exit statuses: it depends on no game or network.
-//! `tune` runs `train` many times with other settings, and `ablate` runs pairs that differ in switches. `run_metrics`
-//! computes the metrics of a run, `screen` shows them and `record` writes them. `report` writes the summary of a run,
-//! and `picture` draws the metrics, from the files of the run. `play` and `eval` evaluate the latest weights of a
-//! run, or another of the `kept_versions`. `trained` loads weights on this machine or on an inference server
-//! (`remote`), which the command may start itself (`own_server`). `engine` offers these weights through the protocols
-//! of players. `matches` plays weights of runs against each other and against other programs; `sgf` records games;
-//! `watch` shows an episode of a single-player game. `replay` and `inference` send requests to live servers, and
-//! `top` shows a whole fleet. `env` describes environments in Python. `doctor` checks this machine for a run. `bench`
-//! runs another program. `libtorch` decides whether a run needs libtorch. `arguments` parses the command line, `csv`
-//! writes tables, `printed_command` formats commands to copy, and `game_result` counts the points of a game. `resume`
-//! checks that a run can resume, and `trained_time` counts training time.
+//! starts the processes. Supervision only uses command lines, admin ports and exit statuses, and does not depend on
+//! games or networks. `tune` runs `train` many times with varied settings, and `ablate` runs pairs that differ in
+//! on/off settings. `run_metrics` computes the metrics of a run, `screen` shows them and `record` writes them. `report`
+//! writes the summary of a run and `picture` plots the metrics, both from the files of the run. `play` and `eval` use
+//! the latest weights of a run, or an older version from `kept_versions`. `trained` loads weights on this machine or on
+//! an inference server (`remote`), which the command may start itself (`own_server`). `engine` plays with these weights
+//! over engine protocols. `matches` plays the weights of runs against each other and against other programs; `sgf`
+//! records games; `watch` shows an episode of a single-player game. `replay` and `inference` send requests to live
+//! servers, and `top` shows a whole fleet. `env` describes environments in Python. `doctor` checks this machine for a
+//! run. `bench` runs the program `zerofleet-bench`. `libtorch` decides whether a run needs libtorch. `arguments` parses
+//! the command line, `csv` writes tables, `printed_command` formats commands to copy, and `game_result` counts the
+//! points of a game. `resume` checks that a run can resume, and `trained_time` counts training time.
 
 mod ablate;
 mod arguments;
@@ -61,7 +61,7 @@ use service::Drain;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Exit status of a program stopped by an interrupt, as in shells: 128 plus the number of SIGINT.
+/// Exit status of a program stopped by Ctrl-C, as in shells: 128 plus the signal number of SIGINT.
 const EXIT_INTERRUPTED: i32 = 130;
 
 /// Trains, evaluates and serves game-playing networks.
@@ -126,7 +126,7 @@ impl Cli {
     }
 }
 
-/// Does as [`drain_on_signals`] for a command with long steps: the second signal stops the process at once.
+/// Like [`drain_on_signals`], for commands with long steps: a second signal stops the process at once.
 fn drain_or_exit_on_signals() -> anyhow::Result<(Runtime, Drain)> {
     let (runtime, drain) = drain_on_signals()?;
     let listen = || -> std::io::Result<_> { Ok((signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)) };
@@ -139,7 +139,7 @@ fn drain_or_exit_on_signals() -> anyhow::Result<(Runtime, Drain)> {
             }
             if is_first {
                 let message = "stopping after the current moves; press Ctrl-C again to stop at once";
-                // Without a standard error the message is lost, and nothing else.
+                // If standard error is closed, only this message is lost.
                 drop(writeln!(io::stderr(), "{message}"));
             }
         }
@@ -148,7 +148,7 @@ fn drain_or_exit_on_signals() -> anyhow::Result<(Runtime, Drain)> {
     Ok((runtime, drain))
 }
 
-/// Returns a drain that starts on SIGINT or SIGTERM, and the runtime that handles only these signals.
+/// Returns a drain that starts on SIGINT or SIGTERM, and the tokio runtime that handles only these signals.
 fn drain_on_signals() -> anyhow::Result<(Runtime, Drain)> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let drain = Drain::new();

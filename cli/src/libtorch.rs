@@ -1,4 +1,5 @@
-//! `zerofleet train --needs-libtorch`: informs `cargo xtask train`, which fetches libtorch for runs that need it.
+//! `zerofleet train --needs-libtorch`: reports whether a run needs libtorch. `cargo xtask train` fetches libtorch by
+//! this report.
 
 use fleet::Role;
 use fleet::feasibility::{self, Obstacle, Programs};
@@ -8,17 +9,17 @@ use run_file::learner::libtorch::{Cpu, Reason, why};
 use serde::Serialize;
 use service::ConfigError;
 
-/// The need of a run for libtorch, printed as one line of JSON.
+/// Whether and why a run needs libtorch, printed as one line of JSON.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Answer {
     need: Need,
-    /// The reason, for a person to read.
+    /// Human-readable reason for the need, or for its absence.
     reason: String,
-    /// True if the programs that evaluate positions also need libtorch.
+    /// True if the programs that evaluate positions, not only the learner, need libtorch.
     evaluating: bool,
 }
 
-/// The need of a run's programs for libtorch.
+/// How much a run needs libtorch.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Need {
@@ -26,7 +27,7 @@ enum Need {
     Required,
     /// The learner trains faster with libtorch.
     Faster,
-    /// The learner trains as fast without libtorch.
+    /// The learner does not train faster with libtorch.
     None,
 }
 
@@ -34,7 +35,7 @@ impl Answer {
     /// Returns whether a run with this number of learners needs libtorch on this CPU.
     ///
     /// # Errors
-    /// A key of the run file is invalid; the error names it.
+    /// A key of the run file is invalid; the error names the key.
     pub(crate) fn new(config: &RunFile, inference: Inference, learners: usize, cpu: Cpu) -> Result<Self, ConfigError> {
         let programs = Programs { with_libtorch: Vec::new(), cpu };
         let found = feasibility::obstacles(config, inference, &programs)?;

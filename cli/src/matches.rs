@@ -1,5 +1,5 @@
 //! `zerofleet match`: plays weights of runs, opponents without a network, and engines against each other. Two players
-//! play a match, which a sequential test may stop; several play a round robin.
+//! play a match, which a sequential test may stop; more players play a round robin.
 //!
 //! [`Args`] is the command line; [`play`] takes rules and players as arguments. [`strength::matches`] defines openings
 //! and games, [`strength::gtp_engine`] drives engines, [`strength::rating`] computes Elo from results, and [`strength::sprt`]
@@ -41,32 +41,32 @@ use crate::eval;
 use crate::screen::progress_line;
 use crate::trained::{self, Trained};
 
-/// Maximum of `--games`. Without a test, all games of two players advance together.
+/// Maximum of `--games`. Without a sequential test, all games of a pairing run at the same time.
 const GAMES_MAX: usize = 16_384;
-/// Games without `--games` and `--sprt`.
+/// Default of `--games` without `--sprt`: games per pairing.
 const GAMES_DEFAULT: usize = 200;
-/// Openings between two evaluations of a test. All games of a batch are complete first: if a test counted games as
-/// they finish, short games would decide it.
+/// Openings between two evaluations of a sequential test. The test waits for all games of a batch, since otherwise
+/// short games would bias the decision.
 const BATCH_OPENINGS: usize = 16;
 /// Maximum simulations per move.
 const SIMULATIONS_MAX: u32 = 100_000;
-/// Maximum openings for measuring the time of a move.
+/// Maximum number of openings for measuring the time per move.
 const TIMED_POSITIONS_MAX: usize = 128;
-/// Times that the simulations of a player are adapted to the first player's time.
+/// Iterations that adapt the simulations of a player to the first player's time per move.
 const ADAPTATIONS: usize = 3;
 
 /// Plays runs, fixed opponents and other programs against each other.
 ///
-/// All runs must play the same game; opponents need no network. Each opening is played twice, with sides exchanged.
-/// More than two players meet in a round robin. The runs may have networks of different models, such as AlphaZero and
-/// MuZero.
+/// All runs must play the same game; fixed opponents (random, playouts-N, alphabeta-D) need no network. Each opening is
+/// played twice, with sides exchanged. More than two players meet in a round robin. The runs may have networks of
+/// different models, such as AlphaZero and MuZero.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
-    /// RUN, RUN@VERSION, random, playouts-N, alphabeta-D or an engine.
+    /// Player: RUN[@VERSION], random, playouts-N, alphabeta-D or an engine.
     ///
-    /// A run plays with the latest weights (first), or with a kept version (first@12); a suffix sets the simulations
-    /// per move (first:400). An engine has the name given by --engine. Scores and Elo are from the view of the first
-    /// player.
+    /// For a run named first: `first` plays with the latest weights, `first@12` with the kept version 12, and
+    /// `first:400` with 400 simulations per move. An engine has the name given by --engine. Scores and Elo are from the
+    /// view of the first player.
     #[arg(value_name = "PLAYER", required = true, num_args = 2..)]
     players: Vec<Entry>,
 
@@ -94,13 +94,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", conflicts_with = "equal_time")]
     opponent_simulations: Option<u32>,
 
-    /// Adapt the simulations of other players to the time of the first.
+    /// Adapt other players' simulations to the first player's time per move.
     #[arg(long)]
     equal_time: bool,
 
     /// Stop a match of two players once an SPRT accepts ELO0 or ELO1.
     ///
-    /// A sequential probability ratio test decides between two differences in Elo, such as 0,20.
+    /// A sequential probability ratio test decides between two Elo differences, such as 0,20.
     #[arg(long, value_name = "ELO0,ELO1", allow_hyphen_values = true)]
     sprt: Option<Hypotheses>,
 
@@ -120,7 +120,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
 
-    /// Write all games of Go, Hex, Othello or Gomoku here, as SGF.
+    /// Write SGF files of all games here (Go, Hex, Othello and Gomoku only).
     #[arg(long, value_name = "DIR")]
     sgf: Option<PathBuf>,
 
@@ -128,7 +128,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DATE", requires = "sgf")]
     sgf_date: Option<Date>,
 
-    /// Plot the ratings with intervals to this file, as SVG.
+    /// Plot the ratings with confidence intervals to this file, as SVG.
     #[arg(long, value_name = "FILE")]
     picture: Option<PathBuf>,
 
@@ -137,7 +137,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// The hypotheses of a test, written as two differences in Elo: `0,20`.
+/// The hypotheses of a sequential test, written as two Elo differences: `0,20`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Hypotheses {
     elo0: f64,
@@ -149,28 +149,28 @@ impl FromStr for Hypotheses {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let parsed = text.split_once(',').and_then(|(elo0, elo1)| Some((elo0.parse().ok()?, elo1.parse().ok()?)));
-        let (elo0, elo1) = parsed.ok_or_else(|| format!("`{text}` is not two differences in Elo, such as 0,20"))?;
+        let (elo0, elo1) = parsed.ok_or_else(|| format!("`{text}` is not a pair of Elo differences such as 0,20"))?;
         Ok(Self { elo0, elo1 })
     }
 }
 
-/// The rules of a match or a round robin.
+/// Settings of a match or a round robin.
 #[derive(Debug, Clone, Copy)]
 struct Settings {
     matches: matches::Settings,
     /// Seed of the openings and of players without a network.
     seed: u64,
     pace: Pace,
-    /// The test that may stop a match of two players.
+    /// The sequential test that may stop a match of two players.
     sprt: Option<Sprt>,
 }
 
-/// The rule for the simulations of all players but the first.
+/// The rule that sets the simulations of all players except the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pace {
-    /// As given on the command line.
+    /// Simulations as given on the command line.
     AsGiven,
-    /// The same time as the first player.
+    /// Simulations that take the same time per move as the first player.
     EqualTime,
 }
 
@@ -179,7 +179,7 @@ struct Progress<'a> {
     names: [&'a str; 2],
     /// Number of finished games.
     over: usize,
-    /// Number of all games.
+    /// Total number of games.
     games: usize,
     /// Results of the complete batches.
     tally: Tally,
@@ -217,7 +217,7 @@ impl Args {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Checks the options.
+    /// Checks the options and returns the settings.
     fn settings(&self) -> anyhow::Result<Settings> {
         let games = self.games.unwrap_or(if self.sprt.is_some() { GAMES_MAX } else { GAMES_DEFAULT });
         let is_possible = games.is_multiple_of(2) && (2..=GAMES_MAX).contains(&games);
@@ -333,11 +333,11 @@ struct Finished {
     report: Report,
     /// The games of each pairing.
     played: Vec<Played>,
-    /// The failure of a player, if one stopped the match.
+    /// The failure of a player that stopped the match.
     failure: Option<anyhow::Error>,
 }
 
-/// Plays all pairings of the players. `pause` runs after every round of moves and may stop everything.
+/// Plays all pairings of the players. `pause` is called after every round of moves, and may stop all games.
 fn play(
     game: &AnyGame,
     mut contenders: Vec<Contender>,
@@ -387,7 +387,8 @@ fn play(
     Ok(Finished { report, played: games, failure })
 }
 
-/// Plays the games of two players until all are over or a test decides. Breaks if `pause` stops them.
+/// Plays the games of two players until all games are over or the sequential test decides. Returns `Break` if `pause`
+/// stops the games.
 fn play_pairing(
     game: &AnyGame,
     contenders: &mut [Contender],
@@ -402,7 +403,7 @@ fn play_pairing(
     let [one, other] = contenders.get_disjoint_mut(players).context("two players meet")?;
     let rng = |side: u64| {
         let mut rng = ChaCha8Rng::seed_from_u64(settings.seed);
-        // Stream 0 draws the openings.
+        // Stream 0 generates the openings.
         rng.set_stream(1 + 2 * number + side);
         rng
     };
@@ -463,7 +464,7 @@ fn players(contenders: &[Contender], pairings: &[PairingReport]) -> Vec<MatchPla
     contenders.iter().zip(ratings).enumerate().map(player).collect()
 }
 
-/// Adapts the simulations of all other players to the time of the first.
+/// Adapts the simulations of all players except the first to the time per move of the first player.
 fn adapt(game: &AnyGame, contenders: &mut [Contender], openings: &[Opening<AnyPosition>]) -> anyhow::Result<()> {
     let positions: Vec<AnyPosition> = openings.iter().map(|opening| opening.position.clone()).collect();
     let mut first: Option<(Duration, u32)> = None;
@@ -483,7 +484,7 @@ fn adapt(game: &AnyGame, contenders: &mut [Contender], openings: &[Opening<AnyPo
     Ok(())
 }
 
-/// Returns simulations for which `time_of` returns about `target`, starting the search with `simulations`.
+/// Returns the number of simulations that take about the time `target` by `time_of`; `simulations` is the first guess.
 fn simulations_in(
     target: Duration,
     mut time_of: impl FnMut(u32) -> anyhow::Result<Duration>,
@@ -491,13 +492,13 @@ fn simulations_in(
 ) -> anyhow::Result<u32> {
     for _ in 0..ADAPTATIONS {
         let ratio = target.as_secs_f64() / time_of(simulations)?.as_secs_f64().max(f64::MIN_POSITIVE);
-        // The conversion saturates.
+        // The cast to u32 saturates.
         simulations = ((f64::from(simulations) * ratio).round() as u32).clamp(1, SIMULATIONS_MAX);
     }
     Ok(simulations)
 }
 
-/// Returns the time for a player to choose moves in all of `positions`, after a first pass that fills caches.
+/// Measures the time in which a player chooses a move in each of `positions`, after a first pass that fills caches.
 fn time_of_moves(game: &AnyGame, player: &mut eval::Player, positions: &[AnyPosition]) -> anyhow::Result<Duration> {
     let mut contestant = player.contestant(player.simulations);
     contestant.choose(game, positions).context("choose moves")?;

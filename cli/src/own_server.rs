@@ -1,8 +1,8 @@
-//! A command's own inference server, for engines that this program is built without.
+//! Starts an inference server for a command that needs an engine with libtorch.
 //!
-//! `zerofleet` does not link libtorch, so that it starts on machines without it. If a command is to use an
-//! accelerator, [`start`] runs the program `inference-server` from the same directory with the command's weights, and
-//! evaluates there as on the server of a fleet ([`remote`]). The server stops with the command.
+//! `zerofleet` does not link libtorch, and therefore starts on machines without libtorch. For a command on an
+//! accelerator, [`start`] runs the program `inference-server` from the same directory with the command's weights.
+//! Evaluation then works as with the inference server of a fleet ([`remote`]). The server stops with the command.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use weights::{Manifest, Model};
 
 use crate::remote;
 
-/// Time for the server to load libtorch and the weights, and to select kernels for the device.
+/// Maximum time for the server to load libtorch and the weights, and to select kernels for the device.
 const START_TIMEOUT: Duration = Duration::from_secs(180);
 /// Timeout of a readiness request.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -38,15 +38,15 @@ pub(crate) struct Served<'a> {
     pub bytes: &'a [u8],
     /// Settings that override the run file: `inference.device=cuda`.
     pub sets: Vec<String>,
-    /// Endpoint scheme by the security settings: `http` or `https`.
+    /// URL scheme of the endpoint by the security settings: `http` or `https`.
     pub scheme: &'static str,
 }
 
 /// Starts the server and returns an evaluator for each thread.
 ///
 /// # Errors
-/// The program is missing, or exits before it responds: the error has the last line of the log. Or no server
-/// evaluates this network.
+/// The program is missing, the server does not support the network, or the server exits before it is ready; the error
+/// then contains the last log line.
 pub(crate) fn start<G: Game>(served: Served<'_>, game: &G, threads: usize) -> anyhow::Result<Vec<Box<dyn Evaluator>>> {
     ensure!(
         served.manifest.architecture.model == Model::Alphazero,
@@ -64,12 +64,13 @@ pub(crate) fn start<G: Game>(served: Served<'_>, game: &G, threads: usize) -> an
     Ok(owned.collect())
 }
 
-/// The process; a drop kills it and removes the files.
+/// A running inference server. Dropping the value kills the process and removes the files.
 struct Server {
     child: Child,
-    /// Ports for requests and for administration.
+    /// Request port and admin port.
     ports: [ReservedPort; 2],
-    /// Directory of the weights and the log, until the server is ready: a signal would otherwise leave these files.
+    /// Temporary directory of the weights and the log, removed once the server is ready: a later signal would leave the
+    /// files.
     folder: Option<TempDir>,
 }
 
@@ -114,7 +115,7 @@ impl Server {
     }
 }
 
-/// An evaluator that keeps the server running.
+/// An evaluator that keeps the inference server running.
 struct Owned {
     evaluator: Box<dyn Evaluator>,
     _server: Arc<Server>,

@@ -1,5 +1,5 @@
-//! Draws the picture of a run: accuracy and value error on solved positions, training and validation losses, and Elo,
-//! each against time. In games with rewards: mean return, losses and episode length.
+//! Plots the metrics of a run over time: accuracy and value error on solved positions, training and validation losses,
+//! and Elo. In games with rewards: mean return, losses and episode length.
 
 use std::path::Path;
 
@@ -12,15 +12,15 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use crate::run_metrics::RunMetrics;
 use crate::screen::number;
 
-/// Width and height in pixels. The smallest letters stay readable at two thirds of the size, as in a README.
+/// Width and height of the picture in pixels. The text stays readable at two thirds of this size, as in a README.
 const SIZE: (u32, u32) = (1200, 680);
-/// Right edge in pixels of the left panel, the largest and most important one.
+/// Width in pixels of the left panel, which shows the strength and is the largest panel.
 const LEFT_WIDTH: u32 = 640;
-/// Height in pixels of the accuracy panel above the value error.
+/// Height in pixels of the accuracy panel, which is above the panel of value errors.
 const ACCURACY_HEIGHT: u32 = 420;
-/// Width in pixels of the labels at the right of the lines.
+/// Width in pixels reserved for the labels to the right of the lines.
 const NAMES_WIDTH: u32 = 128;
-/// Readings on either side over which losses are averaged, because single batches are noisy.
+/// Readings before and after each reading in the moving average of losses: losses of single batches are noisy.
 const SMOOTHED_READINGS: usize = 4;
 /// Colours that colour-blind readers can distinguish (Okabe and Ito).
 pub(crate) const BLUE: RGBColor = RGBColor(0, 114, 178);
@@ -37,18 +37,18 @@ const NAME_HEIGHT: i32 = 17;
 pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
-/// The stroke of a line.
+/// The line style in a panel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Weight {
-    /// A main line, with a label at the right.
+    /// A thick main line, with a label to the right.
     Main,
-    /// A thinner line, with a label at the right.
+    /// A thin line, with a label to the right.
     Side,
     /// A line in the background, without a label.
     Faint,
 }
 
-/// A line of a panel, as points of minutes and values.
+/// A line of a panel. Each point is a time in minutes with a value.
 struct Line {
     name: String,
     colour: RGBColor,
@@ -64,10 +64,10 @@ struct Interval {
     high: f64,
 }
 
-/// A diagram against time.
+/// A plot of several lines over time.
 struct Panel<'a> {
     caption: &'a str,
-    /// The fixed range of the vertical axis; `None` derives it from the lines.
+    /// Fixed range of the vertical axis; `None` derives the range from the lines.
     range: Option<(f64, f64)>,
     lines: Vec<Line>,
     /// Confidence interval of the first line.
@@ -76,7 +76,7 @@ struct Panel<'a> {
     value: fn(f64) -> String,
 }
 
-/// Draws the run to `path` (SVG).
+/// Plots the metrics of a run to the SVG file `path`.
 pub(crate) fn draw(path: &Path, title: &str, readings: &[RunMetrics]) -> anyhow::Result<()> {
     let area = SVGBackend::new(path, SIZE).into_drawing_area();
     let drawn = draw_panels(&area, title, readings).and_then(|()| Ok(area.present()?));
@@ -132,7 +132,7 @@ fn lengths(readings: &[RunMetrics]) -> Panel<'static> {
     Panel { caption, range: None, lines, interval: Vec::new(), value: |value| number(Some(value)) }
 }
 
-/// Returns a line of a measure over all solved positions, times `scale`.
+/// Returns the line of a measure over all solved positions, multiplied by `scale`.
 fn solved(readings: &[RunMetrics], name: &str, weight: Weight, [search, measure]: [&str; 2], scale: f64) -> Line {
     let points = measured(points(readings, |r| r.accuracy_of(search, measure).map(|value| scale * value)));
     Line { name: name.to_owned(), colour: if search == "raw" { ORANGE } else { BLUE }, weight, points }
@@ -147,7 +147,7 @@ fn value_error(readings: &[RunMetrics]) -> Panel<'static> {
 
 fn accuracy(readings: &[RunMetrics]) -> Panel<'static> {
     let line = |name, weight, search, measure| solved(readings, name, weight, [search, measure], 100.0);
-    // Share of distinct positions among the samples; if it is low, accuracy soon stops growing.
+    // Share of distinct positions among the samples: with a low share, accuracy soon stops growing.
     let distinct = measured(points(readings, |r| r.distinct.get("overall").map(|share| 100.0 * share)));
     let lines = vec![
         line("with search", Weight::Main, "search", "preserving"),
@@ -156,8 +156,8 @@ fn accuracy(readings: &[RunMetrics]) -> Panel<'static> {
         line("best, raw", Weight::Side, "raw", "optimal"),
         Line { name: "distinct".to_owned(), colour: GREEN, weight: Weight::Side, points: distinct },
     ];
-    let caption = "Solved positions: % of moves that keep the outcome (thin: that are best)";
-    // The range extends above 100, so that this label does not touch the caption.
+    let caption = "Solved positions: % of moves that keep the outcome (thin: best moves)";
+    // The range extends above 100, so that the axis label 100 does not touch the caption.
     Panel { caption, range: Some((0.0, 102.0)), lines, interval: Vec::new(), value: |share| format!("{share:.0} %") }
 }
 
@@ -194,17 +194,17 @@ fn elo(readings: &[RunMetrics]) -> Panel<'static> {
         lines.push(Line { name, colour, weight: Weight::Side, points });
     }
     let interval = intervals(readings, |r| r.elo_low, |r| r.elo_high);
-    let caption = "Elo with its 95 % interval (random play is 0)";
+    let caption = "Elo with the 95 % interval (random play is 0)";
     Panel { caption, range: None, lines, interval, value: |elo| format!("{elo:.0}") }
 }
 
-/// Returns the interval of each measurement with both bounds.
+/// Returns the confidence interval of each measurement that has both bounds.
 fn intervals(
     readings: &[RunMetrics],
     low: fn(&RunMetrics) -> Option<f64>,
     high: fn(&RunMetrics) -> Option<f64>,
 ) -> Vec<Interval> {
-    // Both bounds of a measurement have the same time, so that the same points remain.
+    // The two bounds of a measurement are matched by time.
     let lows = measured(points(readings, |r| high(r).and(low(r))));
     let highs = points(readings, |r| low(r).and(high(r)));
     let interval = lows.into_iter().filter_map(|(minutes, low)| {
@@ -215,7 +215,7 @@ fn intervals(
 }
 
 impl Panel<'_> {
-    /// Draws the panel into `area`, and the labels on `root`, which has the coordinates of the picture.
+    /// Draws the panel into `area`, and the labels into `root`, the area of the whole picture.
     fn draw(&self, root: &Area<'_>, area: &Area<'_>, minutes: f64) -> anyhow::Result<()> {
         let (low, high) = self.range.unwrap_or_else(|| self.range_of_lines());
         let mut chart = ChartBuilder::on(area)
@@ -259,7 +259,7 @@ impl Panel<'_> {
         self.draw_names(root, &chart, minutes)
     }
 
-    /// Draws the interval, cut at the edge of the panel: a bound far outside the lines adds no information.
+    /// Draws the confidence interval, clipped to the panel: a bound far outside the lines adds no information.
     fn draw_interval(&self, chart: &mut Chart<'_, '_>, low: f64, high: f64) -> anyhow::Result<()> {
         if self.interval.is_empty() {
             return Ok(());
@@ -291,8 +291,8 @@ impl Panel<'_> {
         Ok(())
     }
 
-    /// Returns a range that contains all values and the last interval, with a margin of a twentieth; a default
-    /// without values.
+    /// Returns the range of the vertical axis: all values and the last confidence interval, with a margin of 5 %.
+    /// Without values, a range of length 1.
     fn range_of_lines(&self) -> (f64, f64) {
         let values = self.lines.iter().flat_map(|line| line.points.iter().map(|&(_, value)| value));
         let ends = self.interval.last().into_iter().flat_map(|i| [i.low, i.high]);
@@ -308,7 +308,7 @@ impl Panel<'_> {
     }
 }
 
-/// Writes a text on `root`, which has the coordinates of the picture.
+/// Writes a text at the pixel `at` of `root`, the area of the whole picture.
 pub(crate) fn write(root: &Area<'_>, text: &str, at: (i32, i32), colour: RGBColor, align: HPos) -> anyhow::Result<()> {
     let style = ("sans-serif", 14).into_font().color(&colour).pos(Pos::new(align, VPos::Center));
     Ok(root.draw(&Text::new(text.to_owned(), at, style))?)
@@ -319,7 +319,7 @@ fn points(readings: &[RunMetrics], value: impl Fn(&RunMetrics) -> Option<f64>) -
     readings.iter().filter_map(|r| Some((r.elapsed_seconds / 60.0, value(r)?))).collect()
 }
 
-/// Removes repeated values of a rare measurement, except for the last point.
+/// Removes repeated values, since readings repeat the last result of a rare measurement. Keeps the last point.
 fn measured(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     let is_new = |i: usize| i == 0 || i + 1 == points.len() || points[i - 1].1 != points[i].1;
     (0..points.len()).filter(|&i| is_new(i)).map(|i| points[i]).collect()
@@ -334,7 +334,8 @@ fn smoothed(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     (0..points.len()).map(|i| (points[i].0, mean(i))).collect()
 }
 
-/// Moves sorted heights at least one label apart, and between the edges if there is enough space.
+/// Moves sorted label positions at least one label height apart, and between `top` and `bottom` if there is enough
+/// space.
 fn moved_apart(heights: &[i32], top: i32, bottom: i32) -> Vec<i32> {
     let mut moved = heights.to_vec();
     let mut free = top;
@@ -400,7 +401,7 @@ mod tests {
         for name in ["1.10 policy, held out", "0.65 value, held out"] {
             assert!(text.contains(name), "{name} is not in {text}");
         }
-        // A run that trains on all games.
+        // A run without held-out games.
         let without =
             run().into_iter().map(|r| RunMetrics { validation_loss_policy: None, validation_loss_value: None, ..r });
         let text = drawn(&without.collect::<Vec<_>>());

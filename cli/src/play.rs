@@ -56,7 +56,8 @@ fn write_analysis<G: Game>(
     Ok(())
 }
 
-/// Returns the legal actions by search policy, then visits, then prior; the chosen action first.
+/// Returns the indices of the legal actions: the chosen action first, the rest sorted by search policy, visits and
+/// prior.
 pub(crate) fn ranked(analysis: &Analysis) -> Vec<usize> {
     let mut indices: Vec<usize> = (0..analysis.actions.len()).collect();
     let is_other = |index: usize| analysis.actions[index] != analysis.best;
@@ -87,13 +88,14 @@ fn variation<G: Game>(game: &G, position: &G::Position, analysis: &Analysis) -> 
 /// Maximum length of an accepted line in bytes.
 const LINE_BYTES_MAX: u64 = 1_000;
 
-/// Simulations per leaf in flight. The search continues past a leaf in flight without a value, so that each costs
-/// accuracy.
+/// Minimum simulations per leaf in flight. The search continues without the value of a leaf in flight, so that every
+/// leaf in flight costs accuracy.
 const SIMULATIONS_PER_LEAF_IN_FLIGHT: usize = 32;
-/// Maximum batch; larger batches gain little on a CPU.
+/// Maximum batch size in leaves; larger batches gain little on a CPU.
 const LEAVES_PER_BATCH_MAX: usize = 8;
 
-/// Returns the leaves per batch for each of `threads` evaluators, in a search with or without a limit of `simulations`.
+/// Returns the leaves per batch and evaluator, for `threads` evaluators and a search with at most `simulations`
+/// simulations; `None` is unlimited.
 pub(crate) fn leaves_per_batch(simulations: Option<u32>, threads: usize) -> usize {
     let in_flight = simulations.map_or(usize::MAX, |simulations| simulations as usize / SIMULATIONS_PER_LEAF_IN_FLIGHT);
     (in_flight / threads.max(1)).clamp(1, LEAVES_PER_BATCH_MAX)
@@ -101,7 +103,7 @@ pub(crate) fn leaves_per_batch(simulations: Option<u32>, threads: usize) -> usiz
 
 /// Plays a game against the latest weights of a run, in the terminal.
 ///
-/// In a single-player game, the weights play one episode, step by step.
+/// In a single-player game, shows one episode played by the network, step by step.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -131,7 +133,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Plays until the player quits.
+    /// Plays until the person quits; in a single-player game, until the episode ends.
     pub(crate) fn run(self) -> anyhow::Result<()> {
         let threads = if self.threads == 0 { service::machine::cores() } else { self.threads };
         let Trained { game, search, discount, mut networks, .. } = Trained::open(&self.trained, threads)?;
@@ -167,17 +169,17 @@ impl Args {
     }
 }
 
-/// Maximum number of shown moves of the principal variation.
+/// Maximum number of moves shown from the principal variation.
 const VARIATION_PLIES_MAX: usize = 12;
 
-/// Settings of a session, independent of the network.
+/// Settings of a session that do not depend on the network.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     /// Simulations per move and hint; 0 plays the raw policy.
     pub simulations: u32,
     /// The search settings.
     pub search: SearchSettings,
-    /// γ, the discount of later rewards and values in a learned model.
+    /// Discount factor γ per step, for rewards and values in a learned model.
     pub discount: f32,
     /// Side of the person at the start.
     pub person: Player,
@@ -210,15 +212,15 @@ pub(crate) enum Error {
     Save(#[source] anyhow::Error),
 }
 
-/// Saves the actions of a game, with the side of the person.
+/// Callback that saves the actions of a game, with the side of the person.
 type Save<'a> = dyn FnMut(&[Action], Player) -> anyhow::Result<()> + 'a;
 
 /// Plays until the person quits or the input ends. The evaluators of an AlphaZero network search together, each on a
-/// thread. `save` runs after every change to the moves of the game, if there are any.
+/// thread. `save` is called after every change to the moves of the game, unless there are no moves.
 ///
 /// # Errors
-/// [`Error`] names the cause: the terminal, the evaluator or `save`. Invalid input is not an error; the session
-/// reports it and reads again.
+/// [`Error`] names the cause: the terminal, the evaluator or `save`. Invalid input is not an error; the session reports
+/// the problem and reads again.
 pub(crate) fn play<G: Game>(
     game: &G,
     settings: &Settings,
@@ -325,7 +327,7 @@ impl<G: Game, W: Write> Session<'_, G, W> {
         self.output.flush()
     }
 
-    /// Executes a command. Text that is not a command is a move.
+    /// Executes a command. Any other text is a move.
     fn execute(&mut self, text: &str) -> Result<ControlFlow<()>, Error> {
         match text.to_lowercase().as_str() {
             "" => {}
@@ -363,7 +365,7 @@ impl<G: Game, W: Write> Session<'_, G, W> {
     fn rewind_to(&mut self, plies: usize) {
         self.position = self.replayed(plies);
         self.actions.truncate(plies);
-        // A new game replaces the old game in the file with the first move.
+        // The file keeps the old game until the first move of a new game.
         self.is_saved = plies == 0;
     }
 

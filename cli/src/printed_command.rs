@@ -1,20 +1,20 @@
-//! Formats commands that are printed to be copied into a shell.
+//! Formats commands for users to copy into a shell.
 
 use std::ffi::OsStr;
 
 use fleet::RunDirectory;
 
-/// The default of `--runs`.
+/// The default value of `--runs`.
 const USUAL_RUNS: &str = "runs";
 
-/// Returns an argument in shell form: unchanged if no character has a meaning to the shell, else in single quotes.
+/// Quotes an argument for a shell: in single quotes if a character is special to the shell, otherwise unchanged.
 pub(crate) fn quoted(argument: impl AsRef<OsStr>) -> String {
     let argument = argument.as_ref().to_string_lossy();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
     if !argument.is_empty() && argument.chars().all(is_plain) {
         return argument.into_owned();
     }
-    // No character can be escaped within single quotes.
+    // Within single quotes nothing can be escaped, so a single quote is written outside.
     format!("'{}'", argument.replace('\'', r"'\''"))
 }
 
@@ -23,7 +23,7 @@ pub(crate) fn train(run: &RunDirectory) -> String {
     format!("zerofleet train{}", options_of(run))
 }
 
-/// Returns the options that name a run, each after a space.
+/// Returns the options that select a run, each with a leading space.
 pub(crate) fn options_of(run: &RunDirectory) -> String {
     let mut options = format!(" --run {}", quoted(run.name()));
     let runs = run.path().parent();

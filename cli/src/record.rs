@@ -10,24 +10,24 @@ use run_file::RunFile;
 
 use crate::run_metrics::RunMetrics;
 
-/// The open metric files of a run.
+/// The open metrics files of a run.
 #[derive(Debug)]
 pub(crate) struct Record {
     lines: AppendLog,
     events: Option<Events>,
 }
 
-/// The event file, if the run writes one.
+/// The event file of a run for TensorBoard.
 #[derive(Debug)]
 struct Events {
     file: EventFile,
     /// Name of the run.
     group: String,
-    /// Settings of the run, for the first event.
+    /// Settings of the run, written with the first event; `None` afterwards.
     settings: Option<serde_json::Value>,
 }
 
-/// Sections of a run file without influence on what the run learns.
+/// Sections of a run file that do not affect learning; the event file omits these sections.
 const SECTIONS_LEFT_OUT: [&str; 2] = ["security", "telemetry"];
 
 impl Record {
@@ -60,7 +60,7 @@ impl Events {
             Some(steps) => steps as u64,
             // Readings before the first step count as step zero.
             None if self.file.is_at_start() => 0,
-            // The learner does not respond, and a diagram over training steps needs the step.
+            // The learner does not respond, and without a training step an event cannot be plotted.
             None => return Ok(()),
         };
         let mut summary = Summary::new();
@@ -90,7 +90,7 @@ pub(crate) fn read(run: &RunDirectory) -> anyhow::Result<Vec<RunMetrics>> {
 mod tests {
     use super::*;
 
-    /// Returns the recorded times after a session that resumes with `before` in the file and writes once.
+    /// Returns the recorded times after a session has appended one reading to a file with the text `before`.
     fn times_after_appending_to(before: &str) -> Vec<f64> {
         let folder = tempfile::tempdir().unwrap();
         let run = RunDirectory::new(folder.path(), "first").unwrap();

@@ -1,4 +1,4 @@
-//! An inference server as the evaluator of `play` and `eval`. Start with [`evaluators`].
+//! Evaluates positions for `play` and `eval` on an inference server. Start with [`evaluators`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,11 +15,12 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of a batch request.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Connects to the inference server at `endpoint`. Returns one evaluator per thread. All of them use the latest weights
-/// version at the time of the call. Once the server has dropped that version, all of them switch to the latest version.
+/// Connects to the inference server at `endpoint`. Returns one evaluator per thread. All evaluators use the weights
+/// version that is latest at the time of the call. Once the server has dropped that version, all evaluators switch to
+/// the latest version.
 ///
 /// # Errors
-/// An invalid endpoint, or no server there responds with weights for the game.
+/// The endpoint is invalid, or no server at the endpoint responds with weights for the game.
 pub(crate) fn evaluators<G: Game>(endpoint: &str, game: &G, threads: usize) -> anyhow::Result<Vec<Box<dyn Evaluator>>> {
     let spec = game.spec();
     let (name, actions) = ("zerofleet".to_owned(), spec.actions);
@@ -33,7 +34,7 @@ pub(crate) fn evaluators<G: Game>(endpoint: &str, game: &G, threads: usize) -> a
     })?;
     let seconds = CONNECT_TIMEOUT.as_secs();
     let welcome = welcome.with_context(|| {
-        format!("no response from an inference server of {} at {endpoint} in {seconds} s", spec.name)
+        format!("no response from an inference server for {} at {endpoint} in {seconds} s", spec.name)
     })?;
     let attributes = Attributes {
         name: format!("inference server at {endpoint}").into(),
@@ -51,15 +52,15 @@ pub(crate) fn evaluators<G: Game>(endpoint: &str, game: &G, threads: usize) -> a
 struct RemoteEvaluator {
     evaluations: Evaluations,
     runtime: Arc<Runtime>,
-    /// The attributes other than the weights version, which changes.
+    /// All attributes except the weights version, which changes.
     attributes: Attributes,
     /// Shared by the evaluators of all threads.
     version: Arc<AtomicU64>,
 }
 
 impl RemoteEvaluator {
-    /// Sends the batch to the weights version in use, or to the latest if the server has dropped that version: a
-    /// server keeps only a few versions, and a training run publishes one every few seconds.
+    /// Evaluates the batch with the weights version in use, or with the latest version if the server has dropped that
+    /// version. A server keeps only a few versions, and a training run publishes a version every few seconds.
     async fn request(&self, batch: &Batch) -> Result<Evaluated, EvalError> {
         let version = self.version.load(Ordering::Relaxed);
         let evaluated = self.evaluations.evaluate(batch, Some(version), Some(ANSWER_TIMEOUT)).await;

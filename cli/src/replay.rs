@@ -1,8 +1,8 @@
 //! `zerofleet replay`: inspects a live replay server, or the log of a run.
 //!
-//! Every command sends requests to a server. With `--run`, this is the live server of a run in training; otherwise
-//! this process starts a server on the run's log, holds the lock, and drains the server afterwards. Only `verify` and
-//! `drill` read files directly; they change nothing. Start with [`Args::run`].
+//! Every command sends requests to a replay server. With `--run`, this is the live server if the run is training;
+//! otherwise this process locks the log of the run, starts a server on the log, and drains the server afterwards. Only
+//! `verify` and `drill` read files directly; they change nothing. Start with [`Args::run`].
 
 mod drill;
 mod export;
@@ -69,7 +69,7 @@ enum Request {
     },
     /// Checks the replay log of a run, without changing it.
     ///
-    /// Reports all damage, and fails if there is any.
+    /// Reports all damage, and fails if the log is damaged.
     Verify {
         #[command(flatten)]
         run: RunArgs,
@@ -81,7 +81,7 @@ enum Request {
     Drill(drill::Args),
     /// Exports the trajectories of a table to Parquet or text.
     ///
-    /// Parquet has a row per position, text a line per game.
+    /// A Parquet file has one row per position, a text file one line per game.
     Export {
         #[command(flatten)]
         source: Source,
@@ -91,26 +91,26 @@ enum Request {
         #[arg(value_name = "FILE")]
         to: PathBuf,
     },
-    /// Quarantines a trajectory, or all of an actor.
+    /// Quarantines a trajectory, or all trajectories of an actor.
     ///
-    /// Trajectories in quarantine are not sampled.
+    /// Trajectories in quarantine are not sampled until they are released.
     Quarantine {
         #[command(flatten)]
         source: Source,
         #[command(flatten)]
         suspect: SuspectArgs,
-        /// Reason, for the record.
+        /// Reason to record for the quarantine.
         #[arg(long, default_value = "requested by an operator")]
         reason: String,
     },
-    /// Releases a trajectory, or all of an actor, from quarantine.
+    /// Releases a trajectory, or all of one actor, from quarantine.
     Release {
         #[command(flatten)]
         source: Source,
         #[command(flatten)]
         suspect: SuspectArgs,
     },
-    /// Shows or changes settings of a table of a live server.
+    /// Shows or changes table settings of a live server.
     ///
     /// Without KEY=VALUE, shows the current settings. A change survives restarts until the run file changes the table.
     Configure {
@@ -119,7 +119,7 @@ enum Request {
         /// Name of the table.
         #[arg(long, default_value = MAIN_TABLE)]
         table: String,
-        /// Settings to change, by keys of `[[replay.tables]]`.
+        /// Settings to change, with keys as in `[[replay.tables]]`.
         ///
         /// For example: `samples_per_insert=4 window_items_min=100000`.
         #[arg(value_name = "KEY=VALUE", value_parser = key_and_value)]
@@ -127,7 +127,7 @@ enum Request {
     },
 }
 
-/// The selection and order of trajectories.
+/// Selection and order of the listed trajectories.
 #[derive(Debug, Clone, clap::Args)]
 struct Listing {
     /// Name of the table.
@@ -135,7 +135,7 @@ struct Listing {
     table: String,
     /// Sort order [default: newest; export: id].
     ///
-    /// By `id`, `newest` first, or `surprising` first (the least expected outcomes).
+    /// `id`: by id; `newest`: latest first; `surprising`: least expected outcomes first.
     #[arg(long, value_enum)]
     order: Option<Order>,
     /// Maximum number of trajectories; 0 for all [default: 20; export: 0].
@@ -163,7 +163,7 @@ struct SuspectArgs {
 }
 
 impl Listing {
-    /// Returns the query; `order` and `limit` are the defaults.
+    /// Returns the query; `order` and `limit` replace options that are not given.
     fn query(self, order: Order, limit: u64) -> ListQuery {
         let order = match self.order.unwrap_or(order) {
             Order::Id => ListOrder::Ascending,
@@ -240,8 +240,8 @@ impl Request {
     }
 }
 
-/// Opens the server of `source`, sends the request, and drains the server if this process started it. An error of the
-/// request takes precedence over an error of the server.
+/// Connects to the server of `source`, sends the request, and drains the server if this process started the server. An
+/// error of the request takes precedence over an error of the server.
 async fn with_server(
     source: &Source,
     request: impl AsyncFnOnce(&Inspector) -> anyhow::Result<()>,
@@ -266,15 +266,15 @@ fn name(suspect: Suspect) -> String {
     }
 }
 
-/// Returns the game of a trajectory from the game's name.
+/// Parses the game name of a trajectory.
 fn game_of(name: &str) -> anyhow::Result<GameKind> {
     if games::is_outside(name) {
-        return of_outside(name).with_context(|| format!("trajectories of {name}"));
+        return of_outside(name).with_context(|| format!("show trajectories of {name}"));
     }
-    name.parse().with_context(|| format!("trajectories of {name}"))
+    name.parse().with_context(|| format!("show trajectories of {name}"))
 }
 
-/// Returns an environment with any number of actions and steps, for which actions are shown as numbers.
+/// Returns an environment without limits on actions and steps, in which actions are shown as numbers.
 fn of_outside(name: &str) -> Option<GameKind> {
     let frame = ObservationShape { planes: 1, height: 1, width: 1 };
     let (actions, steps_max) = (u16::MAX.into(), usize::MAX);
@@ -283,7 +283,7 @@ fn of_outside(name: &str) -> Option<GameKind> {
     described.environment().map(GameKind::Recorded)
 }
 
-/// Passes each trajectory that is still stored to `visit`, and returns the number of visits.
+/// Calls `visit` with each trajectory that is still stored, and returns the number of calls.
 async fn each(
     inspector: &Inspector,
     ids: &[TrajectoryId],
@@ -301,18 +301,18 @@ async fn each(
     Ok(visited)
 }
 
-/// Checks a run's log and prints contents and damage.
+/// Checks the replay log of a run, and prints contents and damage.
 ///
 /// # Errors
 /// The log is in use, cannot be read or is damaged.
 fn verify(run: &RunArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let settings = run.settings()?;
-    // A record that a server is writing would look like damage at the end.
+    // Without the lock, a record that a live server is writing would look like damage.
     let _lock = service::directory::lock(&settings.directory).context("lock the log")?;
     report_verified(&settings, out)
 }
 
-/// Reads a log to the end, and prints contents and damage.
+/// Reads a replay log to the end, and prints contents and damage.
 ///
 /// # Errors
 /// The log cannot be read or is damaged.
@@ -337,7 +337,7 @@ fn report_verified(settings: &Settings, out: &mut impl Write) -> anyhow::Result<
     Ok(())
 }
 
-/// Changes a table of a live server, and prints the settings before and after.
+/// Changes table settings of a live server, and prints all settings before and after the change.
 async fn configure(
     inspector: &Inspector,
     table: &str,
@@ -357,7 +357,7 @@ async fn configure(
     Ok(())
 }
 
-/// Parses KEY=VALUE, with a key of `[[replay.tables]]`. The server checks both.
+/// Parses KEY=VALUE, with a key of `[[replay.tables]]`. The server checks key and value.
 fn key_and_value(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or_else(|| format!("`{text}` is not KEY=VALUE"))?;
     Ok((key.trim().to_owned(), value.trim().to_owned()))

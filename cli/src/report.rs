@@ -1,8 +1,8 @@
-//! Writes the report of a run from the files in the run directory: a picture, and a summary of strength, throughput
-//! and division of time as Markdown, text and JSON.
+//! Writes the report of a run from the files in the run directory: a picture, and a summary of strength, throughput and
+//! time shares as Markdown, text and JSON.
 //!
-//! Every session writes a report when it stops. [`again`] rewrites the report later, also if the supervisor was
-//! killed first; `zerofleet picture` does so.
+//! Every session writes a report when it stops. `zerofleet picture` calls [`again`], which rewrites the report later,
+//! even after the supervisor was killed.
 
 mod origin;
 
@@ -30,7 +30,7 @@ pub(crate) use origin::Origin;
 
 /// Redraws the picture and rewrites the summary of a run.
 ///
-/// Uses the recorded metrics.
+/// Reads the recorded metrics in metrics.jsonl; no process of the run is needed.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
     /// Name of the run.
@@ -50,21 +50,21 @@ impl Args {
     }
 }
 
-/// Writes `summary.md`, `summary.json` and `picture.svg`. Returns the summary as text and the path of the picture,
-/// for printing. `restarts` counts the session's restarts by process, and `origin` describes the session.
+/// Writes `summary.md`, `summary.json` and `picture.svg`. Returns a text to print: the summary and the path of the
+/// picture. `restarts` counts the session's restarts by process, and `origin` describes the session.
 ///
 /// # Errors
 /// The run has no metrics yet, or a file cannot be read or written.
 pub(crate) fn write(run: &RunDirectory, restarts: Vec<(String, u32)>, origin: Origin) -> anyhow::Result<String> {
     let config: RunFile = load_run(run)?;
     let readings = record::read(run)?;
-    // A session that stopped before any response has no values; an earlier reading is used.
+    // If a session stopped before any process responded, its readings are empty, and an earlier reading is used.
     let answered = readings.iter().rev().find(|reading| reading.steps.is_some());
     let Some(mut last) = answered.or(readings.last()).cloned() else {
         let name = run.name();
         bail!("run {name} has no metrics yet; train it with {}", printed_command::train(run));
     };
-    // The final fault counts, whether or not the learner responded then.
+    // The fault comes from the very last reading, even if the learner did not respond.
     last.health.fault = readings.last().and_then(|reading| reading.health.fault.clone());
     let summary = Summary {
         run: run.name().to_owned(),
@@ -88,7 +88,7 @@ pub(crate) fn write(run: &RunDirectory, restarts: Vec<(String, u32)>, origin: Or
 /// Rewrites the report of a run, with restarts and origin from the last summary.
 ///
 /// # Errors
-/// As [`write`].
+/// The same errors as [`write`].
 pub(crate) fn again(run: &RunDirectory) -> anyhow::Result<String> {
     // Restarts and origin of a session without a summary are unknown.
     let summary = fs::read(run.summary()).ok().and_then(|text| serde_json::from_slice::<Summary>(&text).ok());
@@ -99,7 +99,7 @@ pub(crate) fn again(run: &RunDirectory) -> anyhow::Result<String> {
 /// The first second of the year 10000, beyond the date format.
 const DATE_END: Duration = Duration::from_secs(253_402_300_800);
 
-/// Formats a time as date and minute in UTC; empty for a reading without a time.
+/// Formats a Unix time as date, hour and minute in UTC; empty for a reading without a time.
 fn date(unix_seconds: f64) -> String {
     let since = Duration::try_from_secs_f64(unix_seconds).ok().filter(|since| !since.is_zero() && *since < DATE_END);
     let Some(time) = since.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since)) else { return String::new() };
@@ -113,28 +113,28 @@ fn date(unix_seconds: f64) -> String {
 pub(crate) struct Summary {
     /// Name of the run.
     pub run: String,
-    /// The game, on the first board.
+    /// Name of the game on the first board.
     pub game: String,
-    /// The game on each board.
+    /// Name of the game on each board.
     pub boards: Vec<String>,
-    /// Seed of all random numbers.
+    /// Random seed of the run.
     pub seed: u64,
     /// Planned length of the run in minutes.
     pub minutes: f64,
-    /// Restarts in this session, by process.
+    /// Name and number of restarts of each process in this session.
     pub restarts: Vec<(String, u32)>,
     /// Date and time of the last reading, in UTC.
     pub date: String,
     /// Command, program and machine of the last session.
     pub origin: Origin,
-    /// Devices of the run: mean rates and shares, and maximum memory.
+    /// Use of each device over the run: mean rates and shares, and maximum memory.
     pub devices: Vec<DeviceUse>,
     /// Last reading of the metrics.
     pub last: RunMetrics,
 }
 
 impl Summary {
-    /// The game on all boards: `go-9 and go-7`.
+    /// Returns the names of the games on all boards: `go-9 and go-7`.
     fn games(&self) -> String {
         if self.boards.is_empty() { self.game.clone() } else { self.boards.join(" and ") }
     }
@@ -187,7 +187,7 @@ impl Summary {
         let refused = refused(r).map(|refused| format!(", {refused} games refused")).unwrap_or_default();
         row("replay", format!("{} items, window {}{refused}", count(r.replay_items), count(r.window_items)));
         if let Some(distinct) = distinct(r) {
-            row("positions of the newest 3,000 games", distinct);
+            row("positions of the latest 3,000 games", distinct);
         }
         for (name, warning) in warnings(r) {
             row(name, warning);
@@ -196,7 +196,7 @@ impl Summary {
             row(&format!("engine of {role}"), engine.clone());
         }
         for line in device_lines(&self.devices) {
-            row(if line == CPU { "device" } else { "device (mean load, most memory)" }, line);
+            row(if line == CPU { "device" } else { "device (mean load, maximum memory)" }, line);
         }
         for (role, share) in shares(r) {
             row(&format!("time of {role}"), share);
@@ -207,7 +207,7 @@ impl Summary {
         format!("# Run {}\n\n| metric | value |\n|---|---|\n{text}", self.run)
     }
 
-    /// Formats the same rows as plain text.
+    /// Formats the rows of [`markdown`](Self::markdown) as plain text.
     pub(crate) fn plain(&self) -> String {
         let markdown = self.markdown();
         let rows = markdown.lines().skip(4).filter_map(|row| row.trim_matches('|').split_once('|'));
@@ -217,7 +217,7 @@ impl Summary {
     }
 }
 
-/// Returns the division of each role's time: `search 20 %, evaluate 75 %, wait 5 %`.
+/// Returns the time shares of the phases of actors and learner: `search 20 %, evaluate 75 %, wait 5 %`.
 fn shares(r: &RunMetrics) -> Vec<(&'static str, String)> {
     let mut shares = Vec::new();
     for role in ["actor", "learner"] {

@@ -10,10 +10,10 @@ use version_store::checkpoint::{Checkpoints, Error, Progress};
 
 use crate::printed_command;
 
-/// The value of `--from` that restarts the network of a run from scratch.
+/// Value of `--from` that restarts the training of a run from scratch.
 pub(crate) const FROM_NOTHING: u64 = 0;
 
-/// Remedy for a run without checkpoints, unless it is deterministic.
+/// Remedy for a run without checkpoints that is not deterministic.
 pub(crate) const TRAIN_FROM_NOTHING: &str = "restart training with --from 0 (keeps the trained weights)";
 
 /// Returns the progress of the checkpoint from which a run resumes; `None` for an untrained run.
@@ -43,18 +43,18 @@ pub(crate) fn checkpoint(plan: &Plan, remedy: &str) -> anyhow::Result<Option<Pro
     let (name, folder) = (run.name(), folder.display());
     ensure!(
         trained == 0,
-        "run {name} has taken at least {trained} training steps, but {folder} has no checkpoint; restore the \
+        "run {name} has trained for at least {trained} steps, but {folder} has no checkpoint; restore the \
          directory, or {remedy}"
     );
     Ok(None)
 }
 
-/// Returns a lower bound of the training steps of a run, from the progress and the weights.
+/// Returns a lower bound on the training steps of a run, from the progress file and the published weights.
 fn trained_steps(plan: &Plan) -> anyhow::Result<u64> {
     let published = VersionStore::of_learner(plan.run.path());
     let mut steps = plan.progress.training_steps;
     for version in published.versions()? {
-        // A damaged manifest is skipped, as by every reader of weights.
+        // A damaged manifest is skipped, as in all code that reads weights.
         steps = steps.max(published.manifest(version).map_or(0, |manifest| manifest.training_step));
     }
     Ok(steps)
@@ -69,7 +69,7 @@ pub(crate) fn go_back(plan: &Plan, step: u64) -> anyhow::Result<()> {
     );
     let group = &plan.config.learner.group;
     ensure!(group.is_empty(), "--from: not supported with learner.group, since each learner has separate checkpoints");
-    // A learner of a killed supervisor could still write a last checkpoint after later checkpoints were set aside.
+    // The lock excludes a learner that outlives a killed supervisor: it could write another checkpoint after this call.
     let lock = |learner| {
         let directory = plan.run.checkpoints_of(learner);
         directory.is_dir().then(|| service::directory::lock(&directory)).transpose().context("--from")
@@ -81,7 +81,7 @@ pub(crate) fn go_back(plan: &Plan, step: u64) -> anyhow::Result<()> {
         FROM_NOTHING => checkpoints(1).set_aside_after(step).context("--from")?,
         _ => checkpoints(1).undo_after(step).context("--from")?,
     };
-    // Learners of earlier sessions: a group continues from the latest checkpoint of any member.
+    // Includes learners of earlier sessions, since a group resumes from the latest checkpoint of any member.
     for learner in (2..).take_while(|&learner| plan.run.of_learner(learner).is_dir()) {
         let _other = lock(learner)?;
         undone.extend(checkpoints(learner).set_aside_after(step).context("--from")?);
@@ -94,7 +94,7 @@ pub(crate) fn go_back(plan: &Plan, step: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Describes the effect of another run length on a network with this checkpoint; `None` without an effect.
+/// Describes how a changed run length changes the learning rate at this checkpoint; `None` without a change.
 ///
 /// # Errors
 /// The progress of the run cannot be read.

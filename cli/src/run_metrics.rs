@@ -1,10 +1,10 @@
-//! Computes the metrics of a run at one time from the expositions of the processes.
+//! Computes the metrics of a run at one time from the Prometheus expositions of all processes.
 //!
 //! [`RunMetrics`] lists the metrics of a run, [`DeviceUse`] the metrics of a device, and [`Health`] lost or refused
 //! work. [`Processes`] computes one value from the processes of a role, and [`CounterRates`] holds the recent
-//! expositions of a process. Counters of actors restart with every actor process; [`Meter`] sums them over restarts
-//! and sessions. Values that a process keeps over restarts (steps, items, rated games) are used unchanged. Missing
-//! values stay missing.
+//! expositions of a process. Counters of actors restart at zero with every actor process; [`Meter`] sums the counters
+//! over restarts and sessions. Values that a process keeps over restarts (steps, items, rated games) are used
+//! unchanged. Missing values stay missing.
 
 mod devices;
 mod health;
@@ -24,12 +24,12 @@ pub(crate) use health::Health;
 /// Time span of rates: long enough for a few batches of finished games, short enough to show a stall.
 const RATE_SPAN: Duration = Duration::from_secs(20);
 
-/// Measures of repetition among the latest stored games, as in [`RunMetrics::distinct`].
+/// Names of the repetition measures in [`RunMetrics::distinct`].
 pub(crate) const DISTINCT: [&str; 7] =
     ["overall", "empty/0-7", "empty/8-15", "empty/16-23", "empty/24-", "other", "top_1000"];
 
-/// Declares [`RunMetrics`]: documentation, field, name in event files, and value, of each metric that is one number.
-/// Metrics without a value are sums over sessions, or times.
+/// Declares [`RunMetrics`]. Each line declares a metric with one number: documentation, field, name in event files, and
+/// the expression for the value. Metrics without an expression are sums over sessions.
 macro_rules! run_metrics {
     (|$processes:ident| $($(#[$doc:meta])* $field:ident $(as $name:literal)? $(= $value:expr)?;)*) => {
         /// The metrics of a run at one time.
@@ -39,7 +39,7 @@ macro_rules! run_metrics {
             $($(#[$doc])* pub $field: Option<f64>,)*
             /// Training time in seconds, over all sessions.
             pub elapsed_seconds: f64,
-            /// Time of the reading in seconds since 1970.
+            /// Unix time of the reading in seconds.
             pub unix_seconds: f64,
             /// Shares of distinct positions among samples of the latest stored games: `overall`, in games from the
             /// empty board by plies (`empty/0-7`, …), and in `other` games; `top_1000` is the share of the 1,000 most
@@ -47,21 +47,21 @@ macro_rules! run_metrics {
             pub distinct: BTreeMap<String, f64>,
             /// Accuracy on solved positions, from 0 to 1, by `search/measure/band`.
             pub accuracy: BTreeMap<String, f64>,
-            /// Elo of the fixed opponents.
+            /// Elo of the fixed opponents, by name.
             pub opponents: BTreeMap<String, f64>,
-            /// Seconds spent, by `role/phase`, over all processes of the role.
+            /// Thread time in seconds by `role/phase`, summed over all processes of the role.
             pub seconds: BTreeMap<String, f64>,
             /// Training device and evaluators, by role.
             pub engines: BTreeMap<String, String>,
-            /// Devices with tensors, the CPU last.
+            /// Devices that hold tensors; the CPU is last.
             pub devices: Vec<DeviceUse>,
             /// Lost, refused or blocked work.
             pub health: Health,
         }
 
         impl RunMetrics {
-            /// Computes the metrics that follow from recent expositions. Counts since the start of the run, times, and
-            /// the division of time are missing.
+            /// Computes all metrics that only depend on recent expositions. Totals since the start of the run and all
+            /// times are left at the default.
             pub(crate) fn of($processes: &Processes<'_>) -> Self {
                 Self {
                     $($($field: $value,)?)*
@@ -75,7 +75,7 @@ macro_rules! run_metrics {
                 }
             }
 
-            /// Returns the metrics that are one number, by their names in event files.
+            /// Returns the metrics with one number, by name in event files.
             fn numbers(&self) -> impl Iterator<Item = (&'static str, Option<f64>)> {
                 [$($(($name, self.$field),)?)*].into_iter()
             }
@@ -98,38 +98,38 @@ run_metrics! {
     /// Moves per second.
     positions_per_second as "actor/positions_per_second" = processes.rate(Role::Actor, "moves_total");
     /// Network evaluations per second.
-    // The evaluations of actors include evaluations by inference servers.
+    // Actors also count evaluations by inference servers.
     evaluations_per_second as "actor/evaluations_per_second" = processes.rate(Role::Actor, "evaluations_total");
     /// Inserted trajectories per second.
     inserts_per_second as "replay/inserts_per_second" = processes.rate(Role::Replay, "inserts_total");
     /// Samples per second.
     samples_per_second as "replay/samples_per_second" = processes.rate(Role::Replay, "samples_total");
-    /// Evaluations per batch.
+    /// Mean number of evaluations per batch.
     batch_mean as "actor/batch_mean" = processes.ratio_of_rates(Role::Actor, ["evaluations_total", "batches_total"]);
     /// Hit rate of the position cache, from 0 to 1.
     cache_hit_share as "actor/cache_hit_share" =
         processes.ratio_of_rates(Role::Actor, ["cache_hits_total", "cache_lookups_total"]);
-    /// Trajectories that are not yet acknowledged.
+    /// Trajectories of actors that no replay server has acknowledged yet.
     unacknowledged as "actor/unacknowledged" = processes.sum(Role::Actor, "unacknowledged");
     /// Trajectories held by all replay servers.
     replay_trajectories as "replay/trajectories" = processes.sum(Role::Replay, "trajectories");
     /// Items held by all replay servers.
     replay_items as "replay/items" = processes.sum(Role::Replay, "items");
-    /// Items in the sampling window.
+    /// Items in the sampling windows of all replay servers.
     window_items as "replay/window_items" = processes.sum(Role::Replay, "window_items");
     /// Samples per insert, averaged over the replay servers.
     samples_per_insert as "replay/samples_per_insert" =
         ratio(processes.sum(Role::Replay, "samples_total"), processes.sum(Role::Replay, "items_inserted_total"));
-    /// Bytes of all replay logs.
+    /// Size of all replay logs in bytes.
     replay_bytes as "replay/log_bytes" = processes.sum(Role::Replay, "bytes");
-    /// Memory of the tables of all replay servers.
+    /// Memory of all replay tables in bytes.
     replay_memory_bytes as "replay/memory_bytes" = processes.sum(Role::Replay, "memory_bytes");
-    /// Training steps taken.
+    /// Number of completed training steps.
     steps = processes.learner("steps_total");
     /// Training steps per second.
-    // Several learners take the same steps.
+    // Several learners compute the same steps.
     steps_per_second as "learner/steps_per_second" = processes.growth(Role::Learner, "steps_total").reduce(f64::max);
-    /// Total loss, weighted.
+    /// Weighted total loss of training.
     loss_total as "loss/total" = processes.loss("total");
     /// Policy loss of training.
     loss_policy as "loss/policy" = processes.loss("policy");
@@ -143,26 +143,26 @@ run_metrics! {
     loss_chance as "loss/chance" = processes.loss("chance");
     /// Policy loss on held-out trajectories.
     validation_loss_policy as "validation/policy" = processes.validation("policy");
-    /// Value loss on held-out trajectories, if values are probabilities.
+    /// Value loss on held-out trajectories, for networks that predict win, draw and loss.
     validation_loss_value as "validation/value" = processes.validation("value");
-    /// Share of held-out search policies with the network's preferred move, from 0 to 1.
+    /// Share of held-out positions in which network and search policy prefer the same move, from 0 to 1.
     validation_policy_accuracy as "validation/policy_accuracy" = processes.learner("validation_policy_accuracy");
-    /// Mean squared distance of values on held-out trajectories.
+    /// Mean squared error of values on held-out trajectories.
     validation_value_squared_error as "validation/value_squared_error" =
         processes.learner("validation_value_squared_error");
-    /// Expected calibration error of the expected score, from 0 to 1.
+    /// Expected calibration error of the predicted score, from 0 to 1.
     validation_calibration_error as "validation/calibration_error" = processes.learner("validation_calibration_error");
     /// Gradient norm before clipping.
     gradient_norm as "learner/gradient_norm" = processes.learner("gradient_norm");
     /// Current learning rate.
     learning_rate as "learner/learning_rate" = processes.learner("learning_rate");
-    /// Batches with a non-finite loss or gradient.
+    /// Number of batches with a non-finite loss or gradient.
     not_finite as "learner/not_finite" = processes.learner("not_finite_total");
     /// Latest published weights version.
     weights_version as "learner/weights_version" = processes.newest_version();
-    /// Weights versions between the slowest actor's and the latest.
+    /// Weights versions from the weights of the slowest actor to the latest version.
     weights_lag as "actor/weights_lag" = processes.weights_lag();
-    /// Mean policy lag of the samples of the last batch, in weights versions.
+    /// Mean policy lag of the samples in the last batch, in weights versions.
     sample_version_lag as "learner/sample_version_lag" = processes.learner("sample_version_lag");
     /// Elo of the latest rated version; random play is 0.
     elo as "elo/current" = processes.arena("elo");
@@ -170,20 +170,20 @@ run_metrics! {
     elo_low as "elo/low" = processes.arena("elo_low");
     /// Upper bound of the confidence interval of `elo`.
     elo_high as "elo/high" = processes.arena("elo_high");
-    /// Rated games.
+    /// Number of games rated by the arena.
     rated_games = processes.arena("games_total");
-    /// Mean return of the evaluation episodes of the latest measured version, in games with rewards.
+    /// Mean return of evaluation episodes with the latest measured version, in games with rewards.
     return_mean as "return/mean" = processes.arena("return_mean");
     /// Lower bound of the confidence interval of `return_mean`.
     return_low as "return/low" = processes.arena("return_low");
     /// Upper bound of the confidence interval of `return_mean`.
     return_high as "return/high" = processes.arena("return_high");
-    /// Mean number of steps in these episodes.
+    /// Mean number of steps per evaluation episode.
     episode_length as "return/episode_length" = processes.arena("episode_length_mean");
     /// Mean return of random play.
     random_return as "return/random" =
         processes.gauges(Role::Arena, "opponent_return", &[("opponent", "random")]).next();
-    /// Evaluation episodes.
+    /// Number of evaluation episodes.
     evaluation_episodes = processes.arena("episodes_total");
 }
 
@@ -198,7 +198,7 @@ impl RunMetrics {
         self.return_mean.is_some() || self.random_return.is_some()
     }
 
-    /// Returns every metric with the name in event files: `loss/policy`, `accuracy/raw/preserving/overall`.
+    /// Returns all metrics by name in event files: `loss/policy`, `accuracy/raw/preserving/overall`.
     pub(crate) fn scalars(&self) -> Vec<(String, f64)> {
         let named = self.numbers().filter_map(|(name, value)| Some((name.to_owned(), value?)));
         let accuracy = self.accuracy.iter().map(|(name, value)| (format!("accuracy/{name}"), *value));
@@ -261,7 +261,7 @@ impl CounterRates {
     }
 }
 
-/// The recent expositions of processes. Metrics are named without `zerofleet_` and the role.
+/// The recent expositions of all processes, by role. Methods take metric names without the prefix `zerofleet_ROLE_`.
 #[derive(Debug)]
 pub(crate) struct Processes<'a>(pub(crate) Vec<(Role, &'a CounterRates)>);
 
@@ -296,7 +296,7 @@ impl Processes<'_> {
         self.gauges(Role::Learner, "validation_loss", &[("part", part)]).next()
     }
 
-    /// Returns the latest version. With several learners, which train alike, no process is ahead of it.
+    /// Returns the latest weights version: the maximum over all learners.
     fn newest_version(&self) -> Option<f64> {
         self.gauges(Role::Learner, "weights_version", &[]).reduce(f64::max)
     }
@@ -312,7 +312,7 @@ impl Processes<'_> {
         self.of(role).filter_map(move |rates| rates.growth(&name))
     }
 
-    /// Returns the increase of a counter per second, over all processes.
+    /// Returns the increase of a counter per second, summed over all processes of the role.
     fn rate(&self, role: Role, name: &str) -> Option<f64> {
         let name = metric(role, name);
         self.of(role).filter_map(|rates| rates.rate(&name, &[])).reduce(|a, b| a + b)
@@ -322,7 +322,7 @@ impl Processes<'_> {
         ratio(self.rate(role, above), self.rate(role, below))
     }
 
-    /// Returns the rates of all series with this name, summed over processes, by the values of `labels`.
+    /// Returns the rates per second of all series with this name, summed over processes, by the values of `labels`.
     pub(crate) fn rates_by<const N: usize>(
         &self,
         role: Role,
@@ -376,8 +376,8 @@ impl Processes<'_> {
         ratings.filter_map(|series| Some((series.label("opponent")?.to_owned(), series.value))).collect()
     }
 
-    /// Returns the engine of each role that reports one: device and precision for `learner`, evaluators for `actor`,
-    /// `arena` and `inference`. Different engines within a role are separated by `; `.
+    /// Returns the engines by role: device and precision for `learner`, evaluators for `actor`, `arena` and
+    /// `inference`. Different engines within a role are separated by `; `.
     fn engines(&self) -> BTreeMap<String, String> {
         let mut found: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
         for (role, rates) in &self.0 {
@@ -401,7 +401,7 @@ fn named<'a>(rates: &'a CounterRates, name: &str) -> impl Iterator<Item = &'a Se
 }
 
 fn engine(role: Role, rates: &CounterRates) -> Option<String> {
-    // The evaluator with the latest weights is the one in use.
+    // The process uses the evaluator with the latest weights.
     let newest = |name| named(rates, &metric(role, name)).max_by(|a, b| a.value.total_cmp(&b.value));
     if role == Role::Learner {
         let device = newest("device")?;
@@ -430,7 +430,7 @@ fn ratio(above: Option<f64>, below: Option<f64>) -> Option<f64> {
     (below > 0.0).then(|| above / below)
 }
 
-/// Returns the time in seconds since 1970; 0 if the clock shows an earlier time.
+/// Returns the Unix time in seconds; 0 if the clock shows a time before 1970.
 pub(crate) fn unix_seconds() -> f64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
@@ -455,7 +455,7 @@ impl Meter {
         &self.totals
     }
 
-    /// Records a restart of process `index`: the counters start at zero.
+    /// Records a restart of process `index`: the counters of the process start at zero again.
     pub(crate) fn restarted(&mut self, index: usize) {
         self.processes.remove(&index);
     }

@@ -13,21 +13,21 @@ use crate::run_metrics::{Health, RunMetrics, device_lines, engines_line};
 const PLAIN_INTERVAL: Duration = Duration::from_secs(15);
 /// Minimum share of targets beyond the support for a warning.
 const BEYOND_SHARE_MIN: f64 = 0.01;
-/// Width in columns of a terminal that does not report it.
+/// Assumed width in columns of a terminal that does not report the width.
 const COLUMNS_DEFAULT: usize = 80;
-/// Indent in columns of lines that continue a printed line.
+/// Indent in columns of the continuation lines of a message.
 const LINE_INDENT: usize = 2;
-/// Indent in columns of lines that continue a metric: the width of the metric's name.
+/// Indent in columns of a metric's continuation lines: the width of the name column.
 const DETAIL_INDENT: usize = 10;
 /// Placeholder for a missing number.
 pub(crate) const MISSING: &str = "–";
 
-/// The output of one session.
+/// The progress display of a training session.
 #[derive(Debug)]
 pub(crate) enum Screen {
     /// A terminal, where the time and the lines below are redrawn in place.
     Live(ProgressBar),
-    /// A file or a pipe, which gets a line at intervals.
+    /// A file or a pipe, to which a line is written every 15 seconds.
     Plain {
         /// Time of the last line.
         last: Option<Instant>,
@@ -35,7 +35,7 @@ pub(crate) enum Screen {
 }
 
 impl Screen {
-    /// Creates the form of output that suits standard output.
+    /// Creates a live display if standard output is a terminal, otherwise plain lines.
     pub(crate) fn new(total: Duration) -> Self {
         if !std::io::stdout().is_terminal() {
             return Self::Plain { last: None };
@@ -77,7 +77,7 @@ impl Screen {
         }
     }
 
-    /// Leaves the last metrics on the screen.
+    /// Stops redrawing, and leaves the last metrics on the screen.
     pub(crate) fn close(&self) {
         if let Self::Live(bar) = self {
             bar.abandon();
@@ -133,7 +133,7 @@ fn time_line(elapsed_seconds: f64, total: Duration) -> String {
     format!("{} of {}, {} left", clock(elapsed_seconds), clock(total.as_secs_f64()), clock(left))
 }
 
-/// Returns the lines below the time, as name and text, each of at most eighty columns for numbers of the usual size.
+/// Returns the lines below the time, as name and text. With numbers of usual size, every line fits 80 columns.
 fn detail_lines(r: &RunMetrics) -> Vec<(&'static str, String)> {
     let opponents: Vec<String> = r.opponents.iter().map(|(name, elo)| format!("{name} {elo:.0}")).collect();
     let [games, positions, evaluations, steps] =
@@ -168,7 +168,7 @@ fn detail_lines(r: &RunMetrics) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// Returns lost and unlearnable work that is no fault, as name and text; empty in a sound run.
+/// Returns warnings about lost episodes and unlearnable targets, as name and text; empty in a healthy run.
 pub(crate) fn warnings(r: &RunMetrics) -> Vec<(&'static str, String)> {
     let lost = lost(&r.health).map(|text| ("lost", text));
     lost.into_iter().chain(beyond_support(&r.health).map(|text| ("targets", text))).collect()
@@ -259,8 +259,8 @@ pub(crate) fn losses(r: &RunMetrics) -> String {
     format!("{total}: policy {policy} · value {value}{reward}{consistency}")
 }
 
-/// Formats the measures of the latest validated version on held-out games; `None` without validation. Measures that
-/// the game or the network lacks are left out.
+/// Formats losses and accuracies of the latest validated version on held-out games; `None` without validation. Missing
+/// measures are left out.
 pub(crate) fn validation(r: &RunMetrics) -> Option<String> {
     let mut parts = vec![format!("policy {:.3}", r.validation_loss_policy?)];
     parts.extend(r.validation_loss_value.map(|loss| format!("value {loss:.3}")));
@@ -269,7 +269,7 @@ pub(crate) fn validation(r: &RunMetrics) -> Option<String> {
     Some(parts.join(" · "))
 }
 
-/// Formats a time: `0:42`, `12:05`, `1:00:00`.
+/// Formats a time in seconds as `0:42`, `12:05` or `1:00:00`.
 pub(crate) fn clock(seconds: f64) -> String {
     let seconds = seconds.max(0.0) as u64;
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
@@ -318,7 +318,8 @@ mod tests {
     use super::*;
     use crate::run_metrics::DISTINCT;
 
-    /// Returns the warning about this share of targets beyond the support, with the maximum magnitude `largest`.
+    /// Returns the warning for a support of 25, if `share` of the targets lie beyond and the largest magnitude is
+    /// `largest`.
     fn warning(share: f64, largest: f64) -> Option<String> {
         let (support, target_magnitude_max) = (Some(25.0), Some(largest));
         beyond_support(&Health {

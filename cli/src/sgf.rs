@@ -1,4 +1,4 @@
-//! SGF records of games: [`Recorder`].
+//! Converts games to SGF records. Start with [`Recorder`].
 
 use anyhow::Context as _;
 use game::{Action, Game as _};
@@ -9,7 +9,7 @@ use strength::notation::Notation;
 
 use crate::game_result::game_result;
 
-/// Text of the property `RU`, which has no standard name for these rules of Go.
+/// Value of the SGF property `RU` in Go. SGF has no standard name for these rules.
 const GO_RULES: &str = "Tromp-Taylor without suicide";
 
 /// Converts games to SGF records.
@@ -23,7 +23,7 @@ impl<'a> Recorder<'a> {
     /// Returns a recorder for a game.
     ///
     /// # Errors
-    /// SGF has no such game.
+    /// SGF does not support the game.
     pub(crate) fn of(game: &'a AnyGame) -> anyhow::Result<Self> {
         let notation = Notation::of(game).with_context(|| {
             format!("--sgf: {} has no SGF format; use Go, Hex, Othello or Gomoku", game.spec().name)
@@ -31,7 +31,8 @@ impl<'a> Recorder<'a> {
         Ok(Self { game, notation })
     }
 
-    /// Returns a record: node 0 holds the properties, node i move i. `result` overrides the result by the rules.
+    /// Returns an SGF tree: node 0 holds the properties of the game, and node i holds move i. `result` overrides the
+    /// result by the rules.
     ///
     /// # Errors
     /// An action is illegal.

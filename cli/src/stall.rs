@@ -1,7 +1,8 @@
 //! Detects a run that looks healthy but learns nothing: no position is searched, no game reaches the replay table, or
-//! no training step is taken.
+//! no training step is computed.
 //!
-//! It depends on the given metrics and times alone, not on processes, clocks or files. Start with [`Watch::read`].
+//! The module depends only on the given metrics and times, not on processes, clocks or files. Start with
+//! [`Watch::read`].
 
 use std::time::{Duration, Instant};
 
@@ -10,15 +11,15 @@ use crate::run_metrics::RunMetrics;
 #[cfg(test)]
 mod tests;
 
-/// Time without progress that counts as a fault. It exceeds any restart, the start of a device, and the wait for the
-/// first version under a gate.
+/// Time without progress that counts as a fault. This time exceeds any process restart, any device start-up, and the
+/// wait for the first version that a gate accepts.
 const STALLED_AFTER: Duration = Duration::from_secs(180);
-/// Maximum time between two readings that counts: after a longer gap, the supervisor itself had stopped.
+/// Maximum time between two readings. A longer gap does not count, because the supervisor itself was stopped.
 const GAP_MAX: Duration = Duration::from_secs(20);
-/// A training step may take this many times as long as the slowest earlier step.
+/// Maximum duration of a training step, relative to the slowest earlier step.
 const SLOWER_MAX: u32 = 2;
 
-/// Watches the stages of learning. A slow stage is no fault, nor is a stage blocked by a rate limiter.
+/// Watches the stages of learning. A slow stage is not a fault, and a stage blocked by a rate limiter is not a fault.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     /// Time of the last reading.
@@ -31,12 +32,12 @@ pub(crate) struct Watch {
     fault: Option<String>,
 }
 
-/// A stage of learning.
+/// The progress of a stage of learning: searching, storing or training.
 #[derive(Debug, Default)]
 struct Stage {
     /// True after any progress in this session.
     has_moved: bool,
-    /// Time without progress while the stage was not excused and the processes responded.
+    /// Time since the last progress in which the stage was [`State::Idle`].
     idle: Duration,
     /// Maximum idle time before progress resumed.
     slowest: Duration,
@@ -47,9 +48,9 @@ struct Stage {
 enum State {
     /// The stage makes progress.
     Moving,
-    /// The stage makes no progress, and is not supposed to.
+    /// The stage makes no progress, and none is expected.
     Excused,
-    /// The stage makes no progress, without an excuse.
+    /// The stage makes no progress, although progress is expected.
     Idle,
     /// The processes do not respond; the supervisor restarts them or gives up.
     Unknown,
@@ -71,8 +72,8 @@ impl Stage {
 }
 
 impl Watch {
-    /// Takes the metrics that were read at `now`. Returns a line for the screen if a fault starts, changes the reason
-    /// or is over.
+    /// Updates the stages with the metrics read at `now`. Returns a message for the screen when a fault starts, changes
+    /// or ends.
     pub(crate) fn read(&mut self, metrics: &RunMetrics, now: Instant) -> Option<String> {
         let elapsed = self.last.replace(now).map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
         let elapsed = if elapsed <= GAP_MAX { elapsed } else { Duration::ZERO };
@@ -95,8 +96,8 @@ impl Watch {
         self.fault.as_deref()
     }
 
-    /// Returns the fault for the report of a session: the current fault. In a session too short for one and without a
-    /// training step, refused weights or refused trajectories count if nothing was searched or stored.
+    /// Returns the fault at the end of a session: the current fault, if any. Otherwise, in a session without a training
+    /// step, refused weights are a fault if nothing was searched, and refused trajectories if nothing was stored.
     pub(crate) fn at_end(&self, metrics: &RunMetrics) -> Option<String> {
         let holds_nothing = metrics.replay_items.is_none_or(|items| items <= 0.0);
         let is_refused = metrics.health.refused() > 0.0 && !self.storing.has_moved && holds_nothing;
@@ -110,7 +111,7 @@ impl Watch {
         self.fault.clone().or_else(refused)
     }
 
-    /// Returns the first stalled stage, since later stages wait for it.
+    /// Returns the fault of the first stalled stage, since later stages wait for earlier stages.
     fn standing(&self, metrics: &RunMetrics) -> Option<String> {
         let is_trained_slowly = self.training.slowest * SLOWER_MAX;
         if self.searching.idle >= STALLED_AFTER {
@@ -124,7 +125,8 @@ impl Watch {
         }
     }
 
-    /// A game under way is no fault, however long it takes: only a finished game must reach the table.
+    /// Returns the state of the storing stage. A long unfinished game is not a fault: only finished games must reach
+    /// the table.
     fn storing_now(&mut self, metrics: &RunMetrics) -> State {
         let Some(inserts) = metrics.inserts_per_second else { return State::Unknown };
         let ended = [metrics.games_per_second, metrics.health.lost_per_second];
@@ -138,7 +140,7 @@ impl Watch {
     }
 }
 
-/// A long game also has searches all the time.
+/// Returns the state of the searching stage. Even during a long game, positions are searched all the time.
 fn searching(metrics: &RunMetrics) -> State {
     let rates = [metrics.positions_per_second, metrics.evaluations_per_second];
     if rates.into_iter().any(is_above_zero) {
@@ -152,13 +154,14 @@ fn searching(metrics: &RunMetrics) -> State {
     }
 }
 
-/// A learner that the rate limiter blocks waits for self-play.
+/// Returns the state of the training stage. A learner blocked by the rate limiter is excused, since it waits for
+/// self-play.
 fn training(metrics: &RunMetrics) -> State {
     if is_above_zero(metrics.steps_per_second) {
         State::Moving
     } else if metrics.health.samples_held > 0.0 {
         State::Excused
-    // A learner exports this counter from the start on, but steps only from the first weights on.
+    // The learner exports `not_finite` from the start, but the number of steps only after the first weights.
     } else if metrics.not_finite.is_none() || metrics.replay_items.is_none() {
         State::Unknown
     } else {
@@ -206,7 +209,7 @@ fn not_stored(metrics: &RunMetrics) -> String {
     }
 }
 
-/// Returns the remedy for a defect that a replay server has named.
+/// Returns the remedy for a trajectory defect reported by a replay server.
 fn remedy_of(defect: &str) -> &'static str {
     let (field, reason) = defect.split_once(": ").unwrap_or_default();
     match field.rsplit_once('.').map_or(field, |(_, last)| last) {

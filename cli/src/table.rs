@@ -1,5 +1,5 @@
-/// Formats rows of equal length as lines with aligned columns: the columns in `words` to the left, numbers to the
-/// right.
+/// Formats rows of equal length as lines with aligned columns. Columns with an index in `words` are left-aligned, and
+/// all other columns are right-aligned.
 pub(crate) fn aligned(rows: &[Vec<String>], words: &[usize]) -> Vec<String> {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);

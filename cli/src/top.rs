@@ -1,8 +1,8 @@
 //! `zerofleet top`: shows the state of a fleet in the terminal.
 //!
-//! It only reads the admin ports of all processes. `sources` finds the processes, `roster` reads metrics and keeps
-//! the history, `snapshot` computes the state at one time, and `table` and JSON show it. Text from processes is
-//! untrusted: `roster::sanitize` cleans it, and no text can crash this program.
+//! The command only reads the admin ports of all processes. `sources` finds the processes, `roster` reads metrics and
+//! keeps the history, `snapshot` computes the state at one time for JSON, and `table` formats the state as a table.
+//! Text from processes is untrusted: `roster::sanitize` cleans it, and no text can crash this program.
 
 mod cost;
 mod roster;
@@ -26,9 +26,9 @@ use roster::Roster;
 use snapshot::Snapshot;
 use sources::{Sources, admin_address};
 
-/// Time between the two polls of `--once`, which rates need.
+/// Time between the two polls of `--once`; rates need two polls.
 const ONCE_INTERVAL: Duration = Duration::from_secs(2);
-/// Interval between checks of Ctrl-C.
+/// Interval between checks for Ctrl-C.
 const POLL: Duration = Duration::from_millis(50);
 /// Maximum polling interval in seconds; a longer interval would miss most events.
 const INTERVAL_SECONDS_MAX: f64 = 3600.0;
@@ -38,12 +38,12 @@ const INTERVAL_SECONDS_MAX: f64 = 3600.0;
 pub(crate) struct Args {
     /// Admin port of a process; may be repeated [default: all services].
     ///
-    /// Every address of a host name is a process, and names are resolved again every few seconds. The default is the
-    /// hosts replay, learner, inference, actor and arena, with port 9100.
+    /// Every IP address of a host name counts as a process; names are resolved again every few seconds. The default is
+    /// port 9100 of the hosts replay, learner, inference, actor and arena.
     #[arg(long = "admin", value_name = "HOST:PORT", value_parser = admin_address, conflicts_with = "run")]
     admins: Vec<String>,
 
-    /// Name of a run in training on this machine.
+    /// Name of a run that is training on this machine.
     #[arg(long, value_name = "NAME")]
     run: Option<String>,
 
@@ -53,7 +53,8 @@ pub(crate) struct Args {
 
     /// Price per hour, in any currency: `1.20`, or by role `learner=0.90`.
     ///
-    /// A plain price is for the whole fleet. A price with a role is for each process of the role, and may be repeated.
+    /// A price without a role is for the whole fleet. A price with a role is for each process of the role; repeat the
+    /// option for more roles.
     #[arg(long = "price-per-hour", value_name = "[ROLE=]PRICE")]
     prices: Vec<Price>,
 
@@ -74,7 +75,7 @@ impl Args {
     /// Polls and prints until Ctrl-C.
     ///
     /// # Errors
-    /// Invalid options, a run that does not exist, or an output that cannot be written.
+    /// An option is invalid, the run does not exist, or the output cannot be written.
     pub(crate) fn run(self, out: &mut impl Write) -> anyhow::Result<()> {
         let (_runtime, drain) = crate::drain_on_signals()?;
         self.watch(&drain, out)
@@ -91,7 +92,7 @@ impl Args {
             roster.poll(&sources.processes(now), now);
             let mut snapshot = Snapshot::of(&roster, &self.prices, Instant::now(), unix_seconds());
             watch.read(&snapshot.metrics, now);
-            // If a fleet has refused all work so far, the reason is known at once.
+            // A fleet that has refused all work so far is reported at once, before the stall timeout.
             snapshot.metrics.health.fault = watch.at_end(&snapshot.metrics);
             snapshot
         };

@@ -35,7 +35,7 @@ use crate::write_failures::WriteFailures;
 
 /// Trains a network: starts all processes of a run and shows metrics.
 ///
-/// The processes drain in order when the time is over or a signal requests a stop.
+/// On Ctrl-C, or when the time is over, all processes drain in order: they finish or store the work in progress.
 #[derive(Debug, Clone, clap::Args)]
 // The group of the run options has the same name.
 #[group(skip)]
@@ -45,8 +45,8 @@ pub(crate) struct Args {
 
     /// Train deterministically in one process, up to this many versions.
     ///
-    /// The order of events does not depend on the clock: a run file and a seed give the same weights bit for bit,
-    /// also after interruptions. CPU only.
+    /// The order of events does not depend on the clock: the same run file and seed give bit-identical weights, even
+    /// after interruptions. CPU only.
     #[arg(long, value_name = "VERSIONS", conflicts_with_all = ["minutes", "actors", "learners", "replay_servers", "inference"])]
     deterministic: Option<u64>,
 
@@ -72,14 +72,14 @@ pub(crate) struct Args {
     exit_with_parent: bool,
 }
 
-/// Interval between checks of the processes and of Ctrl-C.
+/// Interval between checks of the processes and for Ctrl-C.
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval between readings of the metrics.
 const READ_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval between writes of metrics and progress.
 const RECORD_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Maximum time for rated games of the last version after a run.
+/// Maximum time after a run for the remaining rated games of the last version.
 const MEASURE_MAX: Duration = Duration::from_secs(30);
 
 /// Trains until the time is over or a signal requests a stop.
@@ -93,7 +93,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         return Ok(());
     }
     let remedy = if args.deterministic.is_some() { "start another run" } else { resume::TRAIN_FROM_NOTHING };
-    // For a run in training, the lock names the holder.
+    // If the run is already in training, the error of the lock names the holder.
     let is_checked = args.from.is_none() && !plan.run.is_trained();
     let checkpoint = if is_checked { resume::checkpoint(&plan, remedy)? } else { None };
     if let Some(versions) = args.deterministic {
@@ -180,7 +180,7 @@ fn supervise(
     let trained = session.train(drain);
     session.screen.close();
     session.screen.print(if drain.started() { "stopping: draining every process" } else { "draining every process" });
-    // A failed session, or a session with a full disk, also drains the processes.
+    // The processes drain even after a failed session or with a full disk.
     let kept = session.keep();
     for undrained in session.fleet.drain()? {
         session.screen.print(&undrained);
@@ -201,9 +201,9 @@ fn supervise(
 /// A running session.
 struct Session<'a> {
     run: &'a RunDirectory,
-    /// Pending until positions are played.
+    /// The start of the session; pending until actors have played positions.
     start: &'a mut SessionStart,
-    /// Moves of earlier sessions.
+    /// Total moves of all actors in earlier sessions.
     moves_before: f64,
     fleet: Fleet,
     meter: Meter,
@@ -217,9 +217,9 @@ struct Session<'a> {
     /// True after the warning about targets beyond the support.
     is_beyond_support: bool,
     progress: Progress,
-    /// Division of the cores that is still to be made.
+    /// Pending division of the cores between learner and actors.
     division: Option<CoreDivision>,
-    /// True if actors get the weights that the arena accepts.
+    /// True if actors only get weights that the arena has accepted.
     is_gated: bool,
 }
 
@@ -247,13 +247,13 @@ impl Session<'_> {
             }
             std::thread::sleep(WATCH_INTERVAL);
         }
-        // The last reading, while every process still responds.
+        // Take the last reading while every process still responds.
         self.read();
         self.last.health.fault = self.watch.at_end(&self.last);
         Ok(())
     }
 
-    /// Gives the learner and the actors the cores that balance them, once both have been measured.
+    /// Divides the cores between learner and actors in proportion to the measured costs, once both have been measured.
     fn divide_cores(&mut self) {
         let threads = self.division.as_ref().and_then(|division| division.threads(&self.last));
         let Some([learner, actor]) = threads else { return };
@@ -265,14 +265,14 @@ impl Session<'_> {
         }
     }
 
-    /// Plays the remaining rated games of the last version with a whole core, and records the rating.
+    /// Plays the remaining rated games of the last version on a whole core, and records the rating.
     fn measure_last(&mut self, plan: &Plan, drain: &Drain) -> anyhow::Result<()> {
-        // An interrupted run resumes later. Without a rating there is no arena, or it does not rate.
+        // An interrupted run plays these games after it resumes. A run without any rating has no arena that rates.
         if drain.started() || self.is_gated || self.last.elo.is_none() {
             return Ok(());
         }
         let version = kept_versions::kept(self.run, None)?.0.version;
-        self.screen.print(&format!("playing the last rated games of {version}"));
+        self.screen.print(&format!("playing the remaining rated games of {version}"));
         let weights = VersionStore::of_learner(self.run.path()).manifest_path(version);
         let begin = Instant::now();
         self.fleet.measure_last(&weights, || begin.elapsed() < MEASURE_MAX && !drain.started())?;
@@ -303,13 +303,13 @@ impl Session<'_> {
             self.is_beyond_support = true;
             self.screen.print(&warning);
         }
-        // Actors play with weights from the learner: every process that training needs has started.
+        // Actors have played with weights from the learner, so every process required for training has started.
         if moves(self.meter.totals()) > self.moves_before {
             self.start.succeeded();
         }
     }
 
-    /// Writes metrics and progress.
+    /// Writes metrics and progress to the run directory.
     fn keep(&mut self) -> anyhow::Result<()> {
         self.record.append(&self.last)?;
         self.progress.elapsed_seconds = self.time.get().as_secs_f64();
@@ -336,11 +336,12 @@ impl Session<'_> {
                 self.meter.restarted(index);
             }
             Event::Refused { why } => {
-                // The log of a new run is deleted with the directory; the last line is the reason.
+                // The log is deleted with the directory of a new run, so the message contains the reason: the last log
+                // line.
                 self.screen.print(&without(*role, self.is_gated, &format!("{name} {why}"))?);
             }
             Event::GivenUp { why } => {
-                // The logs show the reason of the failures.
+                // Keep the run directory, since the logs show the reason for the failures.
                 self.start.succeeded();
                 let log = self.log(index);
                 let happened = format!("{name} {why} (full log: {})", log.display());
@@ -356,7 +357,7 @@ fn moves(totals: &BTreeMap<String, f64>) -> f64 {
     totals.get(&metric(Role::Actor, "moves_total")).copied().unwrap_or_default()
 }
 
-/// Returns the message for a given-up process of this role.
+/// Returns the message about a process of this role that is no longer restarted.
 ///
 /// # Errors
 /// Training cannot continue without this role.
@@ -365,7 +366,7 @@ fn without(role: Role, is_gated: bool, what_happened: &str) -> anyhow::Result<St
         Role::Arena if is_gated => bail!("{what_happened}; with arena.gate the actors get weights only from the arena"),
         // The arena only measures, and no process waits for it.
         Role::Arena => Ok(format!("{what_happened}; training continues unmeasured")),
-        // Actors evaluate positions without the server meanwhile.
+        // Actors then evaluate positions without the server.
         Role::Inference => Ok(format!("{what_happened}; training continues without it")),
         Role::Actor | Role::Replay | Role::Learner => bail!("{what_happened}"),
     }

@@ -1,7 +1,7 @@
-//! Loads the latest or another kept weights version of a run, with game and search settings, for evaluation on this
+//! Loads a weights version of a run, by default the latest, with game and search settings, for evaluation on this
 //! machine or by an inference server.
 //!
-//! All commands that evaluate a network use it. Start with [`Trained::open`].
+//! All commands that evaluate a network use this module. Start with [`Trained::open`].
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,10 +24,10 @@ use weights::{Manifest, WeightsVersion};
 
 use crate::{kept_versions, own_server, remote};
 
-/// Maximum batch for evaluation in this process, where batches are small.
+/// Maximum batch size in positions for evaluation in this process, where batches are small.
 const BATCH_MAX: usize = 64;
 
-/// Arguments that name a run and an engine for the weights.
+/// Arguments that select a run, a weights version and an engine.
 #[derive(Debug, Clone, clap::Args)]
 // The derived group would have the same name, `Args`, as the group of `play` or `eval`.
 #[group(skip)]
@@ -36,7 +36,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     pub run: String,
 
-    /// Kept version, as listed by zerofleet weights ls [default: the latest].
+    /// Weights version, see zerofleet weights ls [default: the latest].
     #[arg(long, value_name = "N", value_parser = version, conflicts_with = "inference")]
     pub version: Option<WeightsVersion>,
 
@@ -62,7 +62,7 @@ pub(crate) fn version(text: &str) -> Result<WeightsVersion, String> {
     number.map(WeightsVersion).ok_or_else(|| format!("`{text}` is not a weights version such as 12 or v12"))
 }
 
-/// Arguments that apply to every run that a command evaluates.
+/// Arguments that apply to all runs of a command.
 #[derive(Debug, Clone, clap::Args)]
 #[group(skip)]
 pub(crate) struct Options {
@@ -81,13 +81,14 @@ pub(crate) struct Options {
     #[arg(long, default_value = "auto")]
     pub precision: PrecisionPreference,
 
-    /// Evaluator on a CPU: `auto`, `libtorch`, or a kernel such as `avx512-bf16`.
+    /// CPU evaluator: `auto`, `libtorch` or a kernel such as `avx512-bf16`.
     #[arg(long, default_value = "auto")]
     pub kernel: KernelPreference,
 
     /// Evaluate on this inference server (http or https endpoint).
     ///
-    /// The server evaluates with the latest weights at the start. The run supplies only game, search and credentials.
+    /// The server evaluates with the weights that are latest when the command starts. The run only supplies game,
+    /// search settings and credentials.
     #[arg(long, value_name = "ENDPOINT", conflicts_with_all = ["device", "precision", "kernel"])]
     pub inference: Option<String>,
 
@@ -105,12 +106,13 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Returns true if this program is built without the engine, but an inference server may have it.
+    /// Returns true if the selected engine needs libtorch and this program was built without it, so that an inference
+    /// server must evaluate.
     fn needs_server(&self) -> bool {
         !cfg!(feature = "torch") && (self.device.is_accelerator() || self.kernel == KernelPreference::Libtorch)
     }
 
-    /// Returns settings for the command's own inference server, which override the run file.
+    /// Returns the settings that override the run file for the command's own inference server.
     fn of_server(&self, game: &GameKind) -> Vec<String> {
         let Self { device, precision, kernel, sets, .. } = self;
         let engine = [
@@ -122,7 +124,7 @@ impl Options {
         sets.iter().cloned().chain(engine).collect()
     }
 
-    /// Chooses the engine for `threads` threads.
+    /// Chooses an engine by these options and returns the backend for `threads` threads.
     fn backend(&self, threads: usize) -> anyhow::Result<Arc<dyn Backend>> {
         let wanted = evaluators::Settings {
             device: self.device,
@@ -144,7 +146,7 @@ impl Options {
 
 /// Weights of a run for evaluation, with game and search settings.
 pub(crate) struct Trained {
-    /// The game, on the board of the run or of the options.
+    /// The game, on the board given by `--game` or else on the board of the run.
     pub game: GameKind,
     /// Name of the game and directory of the run.
     pub run: RunSection,
@@ -152,15 +154,15 @@ pub(crate) struct Trained {
     pub environment: EnvironmentSection,
     /// The search settings of the run.
     pub search: SearchSettings,
-    /// γ, the discount of later rewards and values in a learned model.
+    /// Discount factor γ per step, for rewards and values in a learned model.
     pub discount: f32,
-    /// Network of the weights.
+    /// The loaded network.
     pub networks: Networks,
-    /// The weights; `None` if a server evaluates.
+    /// The weights in this process; `None` if an inference server evaluates.
     pub weights: Option<LocalWeights>,
 }
 
-/// A weights version in this process, from which networks for other boards of the game are built.
+/// A weights version in the memory of this process, for building networks on other boards of the game.
 pub(crate) struct LocalWeights {
     manifest: Manifest,
     bytes: Bytes,
@@ -169,16 +171,16 @@ pub(crate) struct LocalWeights {
     threads: usize,
 }
 
-/// The network of a weights version, once per thread that can use it.
+/// The network of a weights version, with one instance per thread if several threads can evaluate.
 pub(crate) enum Networks {
     /// An AlphaZero network: one evaluator per evaluation thread; at least one.
     Evaluators(Vec<Box<dyn Evaluator>>),
-    /// A MuZero network with latent states that belong to one thread.
+    /// A MuZero network. Latent states belong to one thread, so there is only one instance.
     Latent(Box<dyn LatentModel>),
 }
 
 impl LocalWeights {
-    /// Builds the network for the board of `game`, once per thread that can use it.
+    /// Builds the network for the board of `game`: one evaluator per thread, or one latent model.
     fn networks(&self, game: &GameKind) -> anyhow::Result<Networks> {
         if self.manifest.architecture.model.has_dynamics() {
             let manifest = evaluators::suited(&self.manifest, game.rules().spec())?;
@@ -219,7 +221,7 @@ impl Networks {
 }
 
 impl Trained {
-    /// Finds the run and loads the latest published weights, or `version`, once per thread.
+    /// Finds the run, and loads `version` or else the latest published weights for `threads` threads.
     ///
     /// # Errors
     /// The run does not exist, has not published weights or does not keep the version, or the weights do not fit the

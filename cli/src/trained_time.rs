@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-/// Time of a run over all sessions, without the time during which a required process did not work.
+/// Training time of a run over all sessions, without the time during which a required process did not work.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TrainedTime {
     trained: Duration,
-    /// Time up to which time has been counted or left out.
+    /// Time of the last call of [`pass`](Self::pass).
     until: Instant,
 }
 
@@ -24,7 +24,7 @@ impl TrainedTime {
         self.until = now;
     }
 
-    /// Returns the time until the last call of [`pass`](Self::pass).
+    /// Returns the training time up to the last call of [`pass`](Self::pass).
     pub(crate) fn get(&self) -> Duration {
         self.trained
     }

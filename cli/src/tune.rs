@@ -1,11 +1,11 @@
 //! `zerofleet tune`: searches for the settings with which a run learns best.
 //!
 //! A [`Study`](study::Study) names ranges of settings, the objective and the budget of a trial. The
-//! [`Scheduler`](scheduler::Scheduler) starts trials with values from a [`Sampler`](sampler::Sampler), and stops
-//! trials that fall behind at a rung of [`Halving`](halving::Halving). Every event is first written to the
-//! [`Journal`](journal::Journal); the [`History`](history::History) sums up the events. A study therefore resumes
-//! however this program stopped. [`TrialRuns`](trial_runs::TrialRuns) runs each trial as `zerofleet train`; `report`
-//! writes the results.
+//! [`Scheduler`](scheduler::Scheduler) starts trials with values from a [`Sampler`](sampler::Sampler), and stops trials
+//! that fall behind at a rung of [`Halving`](halving::Halving). Every event is first written to the
+//! [`Journal`](journal::Journal), and the [`History`](history::History) summarises the events. A study therefore
+//! resumes after any exit of this program, even a crash. [`TrialRuns`](trial_runs::TrialRuns) runs each trial as
+//! `zerofleet train`; `report` writes the results.
 
 mod base;
 mod budget;
@@ -52,7 +52,7 @@ pub(crate) use trial_runs::{TrialRuns, TrialSettings};
 
 /// Interval between checks of the runs, which record metrics every five seconds.
 pub(crate) const WATCH_INTERVAL: Duration = Duration::from_millis(500);
-/// Interval between lines about the whole study without a terminal.
+/// Interval between status lines of a study if the output is not a terminal.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Tunes the settings of a run (docs/tuning.md).
@@ -73,7 +73,7 @@ pub(crate) struct Args {
 enum Measure {
     /// Measures speed and memory at several batch and micro-batch sizes.
     ///
-    /// Recommends a size.
+    /// Recommends a batch size.
     #[command(disable_help_flag = true)]
     Batch {
         /// Options of `zerofleet bench learner`; see `--help`.
@@ -90,7 +90,7 @@ struct StudyArgs {
     #[arg(value_name = "FILE", default_value = "", hide_default_value = true)]
     file: PathBuf,
 
-    /// Directory of all runs, with a subdirectory named after the study.
+    /// Directory of all runs; the study is in DIR/STUDY-NAME.
     #[arg(long, value_name = "DIR", default_value = "runs")]
     runs: PathBuf,
 
@@ -104,10 +104,11 @@ struct StudyArgs {
 }
 
 impl Args {
-    /// Runs the study, or the measurement.
+    /// Runs the study, or the measurement of batch sizes.
     ///
     /// # Errors
-    /// An invalid study file, a directory in use, or trials that all fail; errors of [`bench::Args::run`].
+    /// The study file is invalid, the study directory is in use, or all trials fail; also the errors of
+    /// [`bench::Args::run`].
     pub(crate) fn run(self, out: &mut impl Write) -> anyhow::Result<ExitCode> {
         match self.measurement {
             None => self.study.run(out).map(|()| ExitCode::SUCCESS),
@@ -161,7 +162,7 @@ impl StudyArgs {
     }
 }
 
-/// Steps the scheduler until it is over. After an error or a signal all trials drain.
+/// Runs the scheduler until all trials have stopped. After an error or a signal, all trials drain.
 fn watch(
     study: &Study,
     scheduler: &mut Scheduler<'_, TrialRuns>,
@@ -187,7 +188,7 @@ fn watch(
     outcome
 }
 
-/// The output of a study: on a terminal, a table that is redrawn below the news; otherwise lines.
+/// The output of a study: on a terminal, a table that is redrawn below the messages; otherwise plain lines.
 struct Screen<'a, W> {
     out: &'a mut W,
     live: Option<ProgressBar>,
@@ -202,7 +203,7 @@ impl<'a, W: Write> Screen<'a, W> {
         screen
     }
 
-    /// Prints a line that stays. Errors are ignored: a closed output must not stop the trials.
+    /// Prints a line that stays on the screen. Errors are ignored: a closed output must not stop the trials.
     fn print(&mut self, line: &str) {
         match &self.live {
             Some(live) if !live.is_finished() => live.println(line),

@@ -60,7 +60,7 @@ mod tests {
 
     use super::*;
 
-    /// A board game also finishes an episode, so that a network without learned dynamics can play one.
+    /// Tic-tac-toe takes the place of a single-player game, since its episodes also end and need no learned dynamics.
     #[test]
     fn every_step_is_shown_with_its_reward_until_the_episode_is_over() {
         let game = TicTacToe::new();

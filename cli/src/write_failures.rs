@@ -1,4 +1,5 @@
-//! Reports failed writes of a run, most often because the disk is full: once when they start and once when they stop.
+//! Reports failed writes of a run, most often on a full disk: once when writes start to fail, and once when writes
+//! succeed again.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,12 +16,13 @@ pub(crate) struct WriteFailures {
 }
 
 impl WriteFailures {
-    /// Takes the result of writing metrics and progress; returns a message if it differs from the last result.
+    /// Records the result of writing metrics and progress; returns a message if writing starts to fail or succeeds
+    /// again.
     pub(crate) fn kept(&mut self, kept: &anyhow::Result<()>) -> Option<String> {
         self.change("the metrics of the run", kept.as_ref().err().map(|error| format!("{error:#}")))
     }
 
-    /// Takes the learner's write status; returns a message for each change.
+    /// Records the write status in the metrics of a learner; returns a message for each change.
     pub(crate) fn learner(&mut self, exposition: &Exposition, log: &Path) -> Vec<String> {
         let changes = LEARNER_WRITES.iter().filter_map(|&(label, what)| {
             let failed = exposition.get("zerofleet_learner_write_failed", &[("what", label)])? > 0.0;

@@ -184,7 +184,7 @@ impl Handle {
         deadline: Instant,
     ) -> Result<Answer, Rejection> {
         if request.batch.is_empty() {
-            return Err(Rejection::Shape("a request has at least one position".to_owned()));
+            return Err(Rejection::Shape("the request has no position".to_owned()));
         }
         let version = match version {
             Some(version) => version,
@@ -380,7 +380,7 @@ impl Engine {
                 Evaluating { shared, index, merged: None, predictions: Predictions::new() }.run();
             };
             let builder = std::thread::Builder::new().name(format!("evaluate-{index}"));
-            threads.push(builder.spawn(work).context("start an evaluating thread")?);
+            threads.push(builder.spawn(work).context("start an evaluator thread")?);
         }
         Ok((Self { threads }, Handle { shared }))
     }
@@ -389,7 +389,7 @@ impl Engine {
     pub(crate) fn join(self) -> anyhow::Result<()> {
         // All threads are joined, even if the first panicked.
         let joined: Vec<_> = self.threads.into_iter().map(JoinHandle::join).collect();
-        ensure!(joined.iter().all(Result::is_ok), "an evaluating thread panicked");
+        ensure!(joined.iter().all(Result::is_ok), "an evaluator thread panicked");
         Ok(())
     }
 }

@@ -68,7 +68,7 @@ impl v1::inference_server::Inference for InferenceService {
         request: Request<Streaming<v1::EvaluateRequest>>,
     ) -> Result<Response<Self::EvaluateStream>, Status> {
         let most = self.settings.inference.streams_max;
-        let full = |_| Status::resource_exhausted(format!("too many open streams ({most}, inference.streams_max)"));
+        let full = |_| Status::resource_exhausted(format!("too many streams (limit {most}, inference.streams_max)"));
         let permit = Arc::clone(&self.streams).try_acquire_owned().map_err(full)?;
         let stream = EvaluateStream {
             inbound: request.into_inner(),

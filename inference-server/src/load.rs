@@ -53,7 +53,7 @@ impl Loader {
         let model = manifest.architecture.model;
         ensure!(
             model == Model::Alphazero,
-            "the server needs a network that predicts win, draw and loss, and {model:?} does not"
+            "the server supports only AlphaZero networks, which predict win, draw and loss, not {model:?}"
         );
         let build = |_| self.backend.build(&manifest, &published.bytes);
         let mut evaluators: Vec<Box<dyn Evaluator>> = (0..self.threads).map(build).collect::<Result<_, _>>()?;

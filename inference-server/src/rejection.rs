@@ -1,4 +1,4 @@
-//! The reasons why a request has no answer, and the report of each.
+//! The reasons why a request gets no response, and the report of each reason.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use proto::convert::retry_after;
 use proto::inference::RejectReason;
 use tonic::{Code, Status};
 
-/// The reason why a request has no answer.
+/// The reason why a request gets no response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
     /// No weights have arrived yet.
-    #[error("no weights yet")]
+    #[error("the server has no weights yet")]
     NoModel,
     /// The requested version is not resident.
     #[error("weights version {version} is not loaded; loaded versions: {resident:?}")]
@@ -24,21 +24,21 @@ pub enum Rejection {
     #[error("{0}")]
     Shape(String),
     /// The queue is full.
-    #[error("queue full (inference.waiting_positions_max); retry in {retry_after:?}")]
+    #[error("the queue is full (inference.waiting_positions_max); retry in {retry_after:?}")]
     Full {
         /// Delay until the queue may have capacity.
         retry_after: Duration,
     },
-    /// The answer would be too late.
-    #[error("too late: the response would take {expected:?}; retry in {retry_after:?}")]
+    /// The response would be too late.
+    #[error("the response would take {expected:?}, longer than the deadline allows; retry in {retry_after:?}")]
     Late {
-        /// Expected time until the answer.
+        /// Expected time until the response.
         expected: Duration,
         /// Delay until a retry may be in time.
         retry_after: Duration,
     },
     /// The deadline passed while the request was waiting.
-    #[error("deadline exceeded in the queue")]
+    #[error("the deadline passed while the request waited in the queue")]
     Expired,
     /// The evaluator failed.
     #[error("the evaluator failed: {0}")]

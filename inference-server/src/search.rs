@@ -65,7 +65,7 @@ impl Searches {
         let model = self.handle.model().ok_or(Rejection::NoModel)?;
         let most = inference.searches_max;
         let busy = |_| {
-            let reason = format!("too many concurrent searches ({most}, inference.searches_max)");
+            let reason = format!("too many concurrent searches (limit {most}, inference.searches_max)");
             convert::retry_after(Status::resource_exhausted(reason), PAUSE[1])
         };
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(busy)?;
@@ -160,7 +160,7 @@ fn replay<G: Game>(game: &G, moves: &Moves) -> Result<G::Position, Invalid> {
     }
     match game.outcome(&position) {
         None => Ok(position),
-        Some(_) => Err(Invalid { field: "position".into(), reason: "is over: there is no move to choose".into() }),
+        Some(_) => Err(Invalid { field: "position".into(), reason: "is final: there is no move to choose".into() }),
     }
 }
 

@@ -132,10 +132,10 @@ pub(crate) async fn start_on(
         // The drain fires even if serving failed.
         drain.start();
         if let Some(following) = following {
-            following.await.context("join the task that follows the learner")?;
+            following.await.context("join the weights subscription task")?;
         }
-        sampling.await.context("join the task that samples the engine")?;
-        let joined = tokio::task::spawn_blocking(move || engine.join()).await.context("join the evaluating threads")?;
+        sampling.await.context("join the engine sampling task")?;
+        let joined = tokio::task::spawn_blocking(move || engine.join()).await.context("join the evaluator threads")?;
         served.and(joined)
     });
     Ok(Running { address, handle, serving })

@@ -1,4 +1,4 @@
-//! The choice of the training backend on a device: CPU kernels, which need no libtorch, or libtorch.
+//! The choice of the training backend on a device: libtorch, or the CPU kernels, which need no libtorch.
 
 use anyhow::Context as _;
 use training::{Precision, TrainerSettings};
@@ -9,37 +9,38 @@ use crate::trainer::Trainer;
 #[cfg(feature = "torch")]
 use run_file::learner::libtorch::Cpu;
 
-/// Device and precision for training.
+/// Selected device and precision for training.
 #[derive(Debug)]
 pub(crate) struct Chosen {
     pub(crate) device: Device,
     pub(crate) precision: Precision,
-    /// True if layers that lose too much accuracy in this precision return to float32.
+    /// True if layers that lose too much accuracy in this precision are switched to float32.
     pub(crate) is_adaptive: bool,
-    /// Device and precision with the reasons, for the log.
+    /// Device and precision with the reasons for the choice, for the log.
     pub(crate) description: String,
 }
 
 impl Chosen {
-    /// Returns the kind of the device: `cpu`, `cuda`, `mps`.
+    /// Returns the kind of device: `cpu`, `cuda` or `mps`.
     pub(crate) fn kind(&self) -> String {
         let name = crate::device::device_name(self.device);
         name.split(':').next().unwrap_or_default().to_owned()
     }
 }
 
-/// A trainer, and a description of the backend for the log.
+/// A trainer, with a description of the backend for the log.
 pub(crate) struct Backend {
     pub(crate) trainer: Box<dyn Trainer>,
     pub(crate) description: String,
 }
 
 impl Backend {
-    /// Makes the trainer of a new network. On a CPU the kernels train, unless libtorch is available and is
-    /// configured, is faster, or supports more; `threads` 0 means one.
+    /// Creates the trainer of a new network. On a CPU, the CPU kernels train, unless
+    /// [`why_on_cpu`](run_file::learner::libtorch::why_on_cpu) gives a reason for libtorch and this program includes
+    /// libtorch. `threads` is the number of CPU threads; 0 means one.
     ///
     /// # Errors
-    /// Settings are out of range or not supported by this program, or a device fails.
+    /// A setting is out of range, the program does not support a setting, or the device fails.
     pub(crate) fn new(
         architecture: &Architecture,
         settings: TrainerSettings,
@@ -74,7 +75,8 @@ impl Backend {
     }
 }
 
-/// Returns the reason why libtorch trains on `device` of a machine with this CPU; `None` if the CPU kernels train.
+/// Returns the reason to train with libtorch on `device`; `None` if the CPU kernels train. `cpu` describes this
+/// machine.
 #[cfg(feature = "torch")]
 fn why_libtorch(settings: &TrainerSettings, device: Device, cpu: Cpu) -> Option<String> {
     if device != Device::Cpu {

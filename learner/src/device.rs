@@ -1,8 +1,8 @@
 //! The choice of the training device: the configured device, or the faster of accelerator and CPU.
 //!
-//! Under `auto`, both take training steps of the run's network and batch with throwaway weights, so that neither the
-//! weights nor the random numbers of the run depend on the comparison. The result is stored in the run directory.
-//! Start with [`choose`].
+//! With `auto`, both devices run training steps with the run's network and batch size. The weights are temporary, so
+//! the comparison affects neither the weights nor the random numbers of the run. The result is stored in the run
+//! directory. Start with [`choose`].
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -22,19 +22,19 @@ use crate::backend::{Backend, Chosen};
 pub(crate) use crate::trial::trial;
 pub(crate) use network_torch::{Device, device_name};
 
-/// Time for the measured steps of one device.
+/// Maximum total time for the measured steps on one device.
 const TRIAL_TIME: Duration = Duration::from_millis(2500);
-/// The first step uses one part in `FIRST_SHARE` of the batch: whole batches may be too large for one of the devices.
+/// The first measured step uses 1/`FIRST_SHARE` of the batch, since a whole batch may be too large for a device.
 const FIRST_SHARE: usize = 64;
-/// Growth of the positions from one measured step to the next.
+/// Factor between the numbers of positions in consecutive measured steps.
 const GROWTH: usize = 4;
-/// Number of steps with the whole batch, of which the fastest counts.
+/// Number of measured steps with the whole batch; the fastest step counts.
 const WHOLE_STEPS: usize = 3;
-/// Ratio of estimated step times at which a device is not measured further. Whole batches are more efficient than
-/// parts, but not by this ratio.
+/// Ratio of estimated step times above which the slower device is not measured further. A whole batch is more efficient
+/// than a partial batch, but not by this factor.
 const HOPELESS: f64 = 4.0;
 
-/// Chooses device and precision for training.
+/// Chooses the device and the precision for training.
 ///
 /// # Errors
 /// [`ConfigError`] names `learner.device` or `learner.precision` if the value cannot be used.
@@ -70,7 +70,7 @@ pub(crate) fn choose(settings: &Settings, architecture: &Architecture) -> Result
     Ok(chosen(if comparison.is_accelerator_faster() { accelerator } else { cpu }, &reason))
 }
 
-/// A device with the training precision on it.
+/// A candidate device, with the training precision on this device.
 struct Subject {
     device: Device,
     precision: Precision,
@@ -79,10 +79,11 @@ struct Subject {
 }
 
 impl Subject {
-    /// Chooses the precision on `device`; under `auto`, the same as without libtorch if the CPU kernels train.
+    /// Chooses the precision on `device`. With `auto` on a CPU, the precision of the CPU kernels, unless libtorch
+    /// trains.
     ///
     /// # Errors
-    /// The configured precision cannot be used there.
+    /// The device does not support the configured precision.
     fn new(device: Device, section: &LearnerSection) -> Result<Self, network_torch::Error> {
         if device == Device::Cpu
             && section.precision == TrainingPrecision::Auto
@@ -96,7 +97,7 @@ impl Subject {
         Ok(Self { device, precision, is_adaptive, precision_reason: chosen.to_string() })
     }
 
-    /// Measures training steps of a throwaway network.
+    /// Measures training steps with temporary weights.
     fn measure(
         &self,
         section: &LearnerSection,
@@ -117,14 +118,14 @@ impl Subject {
     }
 }
 
-/// Returns the precision of the kernels under `auto`; `None` if libtorch trains on this CPU.
+/// Returns the precision of the CPU kernels with `auto`; `None` if libtorch trains on this CPU.
 fn precision_of_kernels(section: &LearnerSection) -> Option<Precision> {
     let cpu = Cpu::this();
     let precision = cpu.automatic_precision();
     why_on_cpu(&TrainerSettings { precision, ..trainer_settings(section) }, cpu).is_none().then_some(precision)
 }
 
-/// Returns examples for the model, with scattered marked cells and uniform policies.
+/// Returns examples for the architecture: every fifth observation value is 1, and policies are uniform.
 fn examples(architecture: &Architecture, section: &LearnerSection, positions: usize) -> Examples {
     let &LearnerSection { unroll_steps, consistency_loss_weight, .. } = section;
     let Architecture { planes, height, width, actions, ref model, .. } = *architecture;
@@ -163,21 +164,22 @@ fn examples(architecture: &Architecture, section: &LearnerSection, positions: us
     }
 }
 
-/// Duration of a training step.
+/// The measured speed of training steps on one device.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct Speed {
-    /// Time of a step with the whole batch in seconds, or an estimate in proportion to the positions.
+    /// Duration of a step with the whole batch, in seconds; extrapolated linearly if only smaller batches were
+    /// measured.
     step_seconds: f64,
-    /// Number of measured positions.
+    /// Number of positions in the measured step.
     positions: usize,
 }
 
-/// Measures steps with a growing number of positions up to `batch`, and returns the speed of the last; `step` returns
-/// the duration. Steps beyond the time limit are left out, and so are further steps on a device that is far slower
+/// Measures steps with a growing number of positions, up to `batch`, and returns the speed of the last size. `step`
+/// runs a step and returns the duration. The measurement stops early at the time limit, or if the device is far slower
 /// than `rival`.
 ///
 /// # Errors
-/// The first step fails.
+/// The first step failed.
 fn measure<E>(
     batch: usize,
     rival: Option<&Speed>,
@@ -186,10 +188,10 @@ fn measure<E>(
     let mut speed: Option<Speed> = None;
     let (mut positions, mut spent) = (batch.div_ceil(FIRST_SHARE), Duration::ZERO);
     loop {
-        // The first step of a size loads kernels.
+        // The first step of each size is not measured, because it loads kernels.
         let (first, mut took) = match step(positions).and_then(|first| Ok((first, step(positions)?))) {
             Ok(steps) => steps,
-            // A device without memory for more positions is judged by fewer.
+            // A device with too little memory for more positions is rated by the last successful size.
             Err(error) => return speed.ok_or(error),
         };
         spent += first + took;
@@ -211,7 +213,7 @@ fn measure<E>(
     }
 }
 
-/// Speeds of an accelerator and the CPU, or the reasons for missing speeds.
+/// Measured speeds of an accelerator and the CPU, or the errors of failed measurements.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Comparison {
     accelerator: Result<Speed, String>,
@@ -248,7 +250,8 @@ impl Comparison {
     }
 }
 
-/// Returns the key of a comparison. Another machine, GPU, network, batch or arithmetic requires a new comparison.
+/// Returns the key of a stored comparison. A different machine, GPU, network, batch size or precision requires a new
+/// comparison.
 fn key(section: &LearnerSection, architecture: &Architecture, accelerator: Device) -> String {
     let model = match accelerator {
         Device::Cuda(number) => gpus::gpus().ok().and_then(|gpus| {
@@ -275,13 +278,13 @@ fn key(section: &LearnerSection, architecture: &Architecture, accelerator: Devic
 
 type Comparisons = BTreeMap<String, Comparison>;
 
-/// Returns the comparison from an earlier start.
+/// Returns the comparison stored by an earlier start; `None` if there is none for `key`.
 fn remembered(file: &RememberedFile, key: &str) -> Option<Comparison> {
     all(file).remove(key)
 }
 
 fn remember(file: &RememberedFile, key: String, compared: &Comparison) {
-    // A failure may have been temporary.
+    // The failure may have been temporary, so the devices are measured again.
     if compared.accelerator.is_err() {
         return;
     }

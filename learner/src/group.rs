@@ -1,9 +1,11 @@
-//! Training with other learners: every step is computed from the mean over the batches of all group members.
+//! Training together with other learners: each step applies the mean contribution over the batches of all group
+//! members.
 //!
 //! [`Group`] is the training thread's handle: it [forms](Group::form) groups and sums contributions over the members.
-//! The state machine [`membership`] decides who is in a group; a task, the [`driver`], steps the machine. An
-//! [`engine`] moves bytes. A group never changes. When a member is lost, or a learner asks for a place, the members
-//! form the next group, and members that lag take the [`state`] of the member with the most steps.
+//! The state machine [`membership`] decides who is in a group; the [`driver`] task runs the state machine. An
+//! [`engine`] transfers data between members. The members of a group never change. If a member is lost or a learner
+//! asks for a place, the members form the next group, and members with fewer steps load the [`state`] of the member
+//! with the most steps.
 
 mod control;
 mod driver;
@@ -39,19 +41,19 @@ use self::numbering::Numbering;
 use crate::backend::Chosen;
 use crate::metrics;
 
-/// Maximum duration of a roll call. Members notice a lost member within milliseconds of each other, since all
-/// connections to it and between members close.
+/// Maximum duration of a roll call. All members notice a lost member within milliseconds of each other, because its
+/// connections, and the connections between members, close.
 const ROLL: Duration = Duration::from_secs(1);
 /// Interval between checks whether training should stop.
 const POLL: Duration = Duration::from_millis(50);
-/// Delay before another attempt to note a version number.
+/// Delay before trying again to store a version number.
 const NOTE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The training thread's membership in a group.
+/// The training thread's handle to the group of learners.
 pub(crate) struct Group {
     own: usize,
     fingerprint: Digest,
-    /// Maximum time to wait for other members in a step.
+    /// Maximum time to wait for other members in a training step.
     timeout: Duration,
     commands: mpsc::Sender<Form>,
     shared: Arc<Shared>,
@@ -59,37 +61,37 @@ pub(crate) struct Group {
     place: Option<Place>,
     generation: u64,
     numbering: Numbering,
-    /// Versions on this learner's disk, where version numbers are also noted.
+    /// Weights versions on this learner's disk, with the stored version numbers.
     versions: VersionStore,
     note_at: Option<Instant>,
 }
 
-/// A place in a formed group.
+/// A place in the current group: the roster, and the connections to the other members.
 struct Place {
     collective: Box<dyn Collective>,
     roster: Roster,
 }
 
-/// The learners in a group, and the settings that they must have in common.
+/// The learners that may form a group, and the settings that must be equal in all learners.
 pub(crate) struct GroupSettings {
     /// Index of this learner in the list of learners.
     pub(crate) own: usize,
-    /// Endpoints of all learners.
+    /// Endpoints of all learners, by index.
     pub(crate) endpoints: Vec<String>,
-    /// Maximum time to wait for other members in a step.
+    /// Maximum time to wait for other members in a training step.
     pub(crate) timeout: Duration,
-    /// Digest of the network and the training settings.
+    /// Digest of network architecture and training settings; only learners with equal digests form a group.
     pub(crate) fingerprint: Digest,
     /// The library configured in `learner.collective`.
     pub(crate) kind: CollectiveKind,
-    /// Versions on this learner's disk.
+    /// Weights versions on this learner's disk.
     pub(crate) versions: VersionStore,
 }
 
-/// Checks that this program can train in the group of a run, if there is one; returns true if there is one.
+/// Returns true if the run has a group of learners. Also checks that this program can train in a group.
 ///
 /// # Errors
-/// [`ConfigError`] if the program was built without libtorch.
+/// [`ConfigError`] names `learner.group` if a group is configured and the program was built without libtorch.
 pub(crate) fn is_configured(settings: &Settings) -> Result<bool, ConfigError> {
     if !settings.group.is_empty() && cfg!(not(feature = "torch")) {
         return Err(ConfigError::invalid(
@@ -101,16 +103,16 @@ pub(crate) fn is_configured(settings: &Settings) -> Result<bool, ConfigError> {
     Ok(!settings.group.is_empty())
 }
 
-/// Returns the other learners by index, `None` at `own`.
+/// Returns the connections to the other learners, by index; `None` at index `own`.
 fn peers(endpoints: &[String], own: usize) -> Result<Vec<Option<Peer>>, ConfigError> {
     let peer = |(index, endpoint): (usize, &String)| (index != own).then(|| Peer::new(endpoint)).transpose();
     let peers: Result<_, _> = endpoints.iter().enumerate().map(peer).collect();
     peers.map_err(|error| ConfigError::invalid("learner.group", error.to_string()))
 }
 
-/// Returns the libraries that can move data between this learner, which trains on `device`, and the other group
-/// members. Members of groups coordinated here exchange addresses at `exchange`. Must be called within the runtime
-/// that serves the exchange.
+/// Creates the engine for data transfer between this learner, which trains on `device`, and other group members.
+/// `exchange` holds the addresses of members in groups that this learner coordinates. Must be called within the tokio
+/// runtime that serves the exchange.
 ///
 /// # Errors
 /// [`ConfigError`] names `learner.collective` if the configured library cannot be used.
@@ -150,7 +152,7 @@ pub(crate) fn engine(
     Ok(gloo)
 }
 
-/// There is no group without libtorch, as [`is_configured`] checks.
+/// Always fails: a program without libtorch cannot train in a group, as checked by [`is_configured`].
 #[cfg(not(feature = "torch"))]
 pub(crate) fn engine(
     settings: &Settings,
@@ -161,7 +163,7 @@ pub(crate) fn engine(
     Err(ConfigError::invalid("learner.group", "there is no group"))
 }
 
-/// Creates the group of a run and the driver task.
+/// Creates the training thread's handle to the group, and the driver task.
 ///
 /// # Errors
 /// The endpoint of a learner is invalid.
@@ -173,7 +175,7 @@ pub(crate) fn of_run(
     questions: mpsc::Receiver<Question>,
     drain: Drain,
 ) -> anyhow::Result<(Group, impl Future<Output = ()> + Send + use<>)> {
-    // Members compute a step from equal values in the same way, so that states stay equal to the bit.
+    // All members compute a step from equal values with equal arithmetic, so that their states stay equal to the bit.
     let (Chosen { precision, .. }, kind) = (device, device.kind());
     let training = TrainerSettings { precision: *precision, ..trainer_settings(&settings.learner) };
     let path = training_cpu::Path::widest();
@@ -192,7 +194,8 @@ pub(crate) fn of_run(
     Group::new(settings, engine, questions, drain)
 }
 
-/// Returns the host of an endpoint: `10.0.0.1` for `http://10.0.0.1:7002`, and for `https://learner@10.0.0.1:7002`.
+/// Returns the host name or address in an endpoint: `10.0.0.1` for `http://10.0.0.1:7002` and for
+/// `https://learner@10.0.0.1:7002`.
 #[cfg(feature = "torch")]
 fn host_of(endpoint: &str) -> &str {
     let authority = endpoint.split_once("://").map_or(endpoint, |(_, authority)| authority).trim_end_matches('/');
@@ -203,10 +206,10 @@ fn host_of(endpoint: &str) -> &str {
 }
 
 impl Group {
-    /// Creates the training thread's handle and the driver task.
+    /// Creates the training thread's handle, and the driver task.
     ///
     /// # Errors
-    /// An endpoint is invalid, or the version numbers on the disk cannot be read.
+    /// An endpoint is invalid, or the stored version numbers cannot be read.
     pub(crate) fn new(
         settings: GroupSettings,
         engine: Arc<dyn Engine>,
@@ -217,7 +220,7 @@ impl Group {
         let (commands, receiver) = mpsc::channel(1);
         let shared = Arc::<Shared>::default();
         let (learners, peers) = (endpoints.len(), peers(&endpoints, own)?);
-        // A learner that is late in a look gets the same time as in a step.
+        // A learner that responds late gets the same time as in a training step.
         let membership = Membership::new(own, learners, ROLL, timeout).with_kind(kind);
         let driver = Driver::new(membership, endpoints, peers, Arc::clone(&engine), Arc::clone(&shared));
         let numbering = Numbering::new(learners, versions.newest_number()?);
@@ -237,14 +240,15 @@ impl Group {
         Ok((group, driver.run(questions, receiver, drain)))
     }
 
-    /// Leaves any current group, and becomes a member of the next, with a state of `steps` training steps. Returns
-    /// `None` if `stop` returned true first.
+    /// Leaves the current group if there is one, and joins the next group with a state of `steps` training steps.
+    /// Returns the roster of the new group, or `None` once `stop` returns true.
     ///
     /// # Errors
-    /// Another learner refuses this learner, since network or settings differ.
+    /// Another learner rejected this learner because network or settings differ, or the configured library cannot be
+    /// used.
     pub(crate) fn form(&mut self, steps: u64, stop: &dyn Fn() -> bool) -> anyhow::Result<Option<&Roster>> {
         loop {
-            // Leaving makes the other members form the next group, too.
+            // When this learner leaves, the other members also form the next group.
             self.place = None;
             metrics::group(0, 0);
             let candidate = Candidate {
@@ -271,14 +275,14 @@ impl Group {
                     return Ok(self.place.as_ref().map(|place| &place.roster));
                 }
                 Err(error) => {
-                    tracing::warn!("group {} was not formed: {error}", roster.generation);
+                    tracing::warn!("cannot form group {}: {error}", roster.generation);
                     self.engine.check().context("learner.collective")?;
                 }
             }
         }
     }
 
-    /// Waits for a place in a group.
+    /// Asks the driver for a place in a group and waits for it; `None` if `stop` returned true or the driver has ended.
     fn seek(&self, candidate: Candidate, stop: &dyn Fn() -> bool) -> anyhow::Result<Option<Formed>> {
         let (formed, answer) = crossbeam_channel::bounded(1);
         if self.commands.blocking_send(Form { candidate, formed }).is_err() {
@@ -294,7 +298,7 @@ impl Group {
         Ok(None)
     }
 
-    /// Replaces values by the sums over the members.
+    /// Replaces each value by the sum over all members.
     ///
     /// # Errors
     /// A member was lost; the next group must be formed.
@@ -303,7 +307,7 @@ impl Group {
         self.collective("all-reduce")?.all_reduce(numbers, timeout)
     }
 
-    /// Replaces bytes by the bytes of the rank `root`.
+    /// Replaces the bytes by the bytes of the member with rank `root`.
     ///
     /// # Errors
     /// A member was lost; the next group must be formed.
@@ -312,7 +316,7 @@ impl Group {
         self.collective("broadcast")?.broadcast(root, bytes, timeout)
     }
 
-    /// Returns the memory in which the group sums without a copy.
+    /// Returns the kind of memory in which the group can sum without a copy.
     pub(crate) fn memory(&self) -> Memory {
         self.place.as_ref().map_or(Memory::Host, |place| place.collective.memory())
     }
@@ -324,29 +328,30 @@ impl Group {
         }
     }
 
-    /// Returns the rank of this learner; `None` without a group.
+    /// Returns the rank of this learner in the group; `None` without a group.
     pub(crate) fn rank(&self) -> Option<usize> {
         self.place.as_ref().map(|place| place.collective.rank())
     }
 
-    /// Returns true if this learner decides for the members: when to publish weights, and the position in the
-    /// schedule.
+    /// Returns true if this learner is the coordinator, which decides for all members when to publish weights, and
+    /// determines the schedule progress.
     pub(crate) fn is_coordinator(&self) -> bool {
         self.place.as_ref().is_some_and(|place| place.roster.coordinator() == self.own)
     }
 
-    /// Returns true if the members should form the next group.
+    /// Returns true if the members should dissolve this group and form the next.
     pub(crate) fn wants_reform(&self) -> bool {
         self.shared.wants_reform.load(Ordering::Relaxed)
     }
 
-    /// Records the training steps of the current state.
+    /// Records the training steps of the current state, which other learners can query.
     pub(crate) fn reached(&self, steps: u64) {
         self.shared.steps.store(steps, Ordering::Relaxed);
     }
 
-    /// Returns true if the next version number is on this learner's disk, and writes it now if it is not. The group
-    /// publishes only numbers that all members have noted: no member gives the number again, even after a crash.
+    /// Returns true if the next version number is stored on this learner's disk, after trying to store it. The group
+    /// publishes under a number only if all members have stored it. No member then uses the number again, even after a
+    /// crash.
     pub(crate) fn is_ready_to_publish(&mut self) -> bool {
         let Some(next) = self.numbering.next() else { return false };
         if next <= self.numbering.noted() {
@@ -368,7 +373,7 @@ impl Group {
         true
     }
 
-    /// Assigns the next version number, under which all members then publish.
+    /// Assigns and returns the next version number, under which all members publish; `None` if no number is left.
     pub(crate) fn give_number(&mut self) -> Option<WeightsVersion> {
         self.numbering.give().map(WeightsVersion)
     }

@@ -1,7 +1,7 @@
-//! The division of trajectories into training and held-out trajectories for validation.
+//! The split of trajectories into a training set and a held-out validation set.
 //!
-//! A hash of the id alone decides, so that a trajectory is on the same side in every draw, from every replay server
-//! and after every restart, together with all positions and revisions.
+//! Only a hash of the trajectory id decides. A trajectory with all positions and revisions is therefore in the same set
+//! in every batch, from every replay server, and after every restart.
 
 use crossbeam_channel::Sender;
 use experience::{Sample, TrajectoryId};
@@ -14,21 +14,22 @@ use crate::metrics;
 /// A sample and the source server.
 pub(crate) type Drawn = (Sample, Server);
 
-/// The set of held-out trajectories.
+/// The set of trajectories held out from training.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HeldOut {
-    /// Trajectories with a hash below this value are held out.
+    /// Trajectories with an id hash below this value are held out.
     below: u64,
 }
 
 impl HeldOut {
-    /// Returns the set for a share of all trajectories, from 0 to below 1. The set for a larger share contains it.
+    /// Returns the set with a share of all trajectories, from 0 to below 1. A set with a larger share contains every
+    /// set with a smaller share.
     pub(crate) fn share(share: f64) -> Self {
-        // The cast saturates; hashes are uniform below 2⁶⁴.
+        // The cast saturates. Hashes are uniform from 0 to 2⁶⁴ − 1.
         Self { below: (share * 2.0_f64.powi(64)) as u64 }
     }
 
-    /// Returns true if a trajectory is held out.
+    /// Returns true if the trajectory is held out.
     pub(crate) fn contains(self, id: TrajectoryId) -> bool {
         let TrajectoryId { actor, epoch, sequence } = id;
         mix(mix(mix(actor) ^ epoch) ^ sequence) < self.below
@@ -39,28 +40,29 @@ impl HeldOut {
     }
 }
 
-/// Divides draws: samples of held-out trajectories go to validation, all other samples to training, in batches of the
-/// drawn size.
+/// Splits sampled batches: samples of held-out trajectories go to validation, all other samples to training batches of
+/// full size.
 ///
-/// Replay servers count every sent sample, and trajectories on both sides are drawn equally often, so the meaning of
-/// samples per insert is preserved: with a held-out share s, training takes 1 − s of the samples and of the inserts.
+/// Replay servers count all sent samples, and sample both sets equally often. The ratio of samples to inserts is
+/// therefore the same in both sets: with a held-out share s, training gets the share 1 − s of samples and of inserts.
 #[derive(Debug)]
 pub(crate) struct Split {
     held_out: HeldOut,
     batch_size: usize,
-    /// Samples for training that do not fill a batch yet: fewer than `batch_size`.
+    /// Training samples that do not yet fill a batch, fewer than `batch_size`.
     waiting: Vec<Drawn>,
     validation: Option<Sender<Vec<Drawn>>>,
 }
 
 impl Split {
-    /// Creates a division into training batches of `batch_size` samples. `validation` takes the samples of held-out
-    /// trajectories, which are dropped if it is full or closed.
+    /// Creates a split with training batches of `batch_size` samples. `validation` receives the samples of held-out
+    /// trajectories; a full or closed channel drops them.
     pub(crate) fn new(held_out: HeldOut, batch_size: usize, validation: Option<Sender<Vec<Drawn>>>) -> Self {
         Self { held_out, batch_size, waiting: Vec::new(), validation }
     }
 
-    /// Takes a draw of at most a batch, and returns a training batch once there are enough samples.
+    /// Takes a sampled batch of at most `batch_size` samples. Returns a training batch once enough training samples are
+    /// waiting.
     pub(crate) fn take(&mut self, drawn: ShardedBatch) -> Option<ShardedBatch> {
         if self.held_out.is_empty() {
             return Some(drawn);
@@ -74,7 +76,7 @@ impl Split {
         if !held_out.is_empty() {
             metrics::held_out(held_out.len());
             if let Some(validation) = &self.validation {
-                // Validation uses a part of the samples: samples that do not fit will be drawn again.
+                // Validation does not need all samples: dropped samples will be sampled again.
                 drop(validation.try_send(held_out));
             }
         }
@@ -102,8 +104,8 @@ mod tests {
         })
     }
 
-    /// 16 000 ids: the standard deviation of the share is at most √(0.25 / 16 000) = 0.004, and six of these are
-    /// allowed.
+    /// With 16 000 ids, the standard deviation of the share is at most √(0.25 / 16 000) = 0.004; the test allows six
+    /// standard deviations.
     #[test]
     fn about_the_share_is_held_out_whatever_the_actor_epoch_and_sequence() {
         for share in [0.0, 0.02, 0.1, 0.5] {
@@ -117,7 +119,7 @@ mod tests {
         }
     }
 
-    /// A run resumed with another build must hold out the same trajectories as before.
+    /// A run resumed by a different build must hold out the same trajectories as before.
     #[test]
     fn the_set_never_changes() {
         let held_out = HeldOut::share(0.05);
@@ -157,7 +159,7 @@ mod tests {
             let mut rng = ChaCha8Rng::seed_from_u64(7);
             let held_out = HeldOut::share(share);
             let (sender, validation) = crossbeam_channel::unbounded();
-            // The second split stands for a restarted learner, in the middle of the draws.
+            // The second split represents a learner that restarts in the middle of the samples.
             let split = || Split::new(held_out, 16, Some(sender.clone()));
             let mut splits = [split(), split()];
             let (mut all, mut trained) = ([vec![], vec![]], [vec![], vec![]]);

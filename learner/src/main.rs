@@ -32,6 +32,6 @@ fn main() -> std::process::ExitCode {
     }
     #[cfg(feature = "torch")]
     network_torch::keep_memory();
-    let about = "Train a network and publish weights; --devices alone prints devices";
+    let about = "Train a network and publish weights; --devices lists devices";
     service::run("learner", about, games::preset, process::run)
 }

@@ -1,13 +1,12 @@
-//! The memory of training: computed before the first step, and compared with the memory of the machine.
+//! Memory of training: computed before the first step, and compared with the machine's memory.
 
 use run_file::learner::LearnerSection;
 use training::Memory;
 
-/// Compares the memory of training steps with the memory of the machine, in bytes; an unknown machine is not
-/// compared.
+/// Checks that training steps fit into `machine` bytes of memory. Without a known size, everything fits.
 ///
 /// # Errors
-/// Names the settings that lower the memory, if it exceeds the memory of the machine.
+/// Training steps need more memory; the error names settings that reduce the memory.
 pub(crate) fn check(memory: &Memory, machine: Option<u64>, learner: &LearnerSection) -> anyhow::Result<()> {
     let gibibytes = |bytes: u64| bytes as f64 / f64::from(1 << 30);
     let needed = memory.total() as u64;

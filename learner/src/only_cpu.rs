@@ -1,4 +1,4 @@
-//! The device of a program built without libtorch, which is the CPU.
+//! The training device in a program built without libtorch: always the CPU.
 
 use inference::TrainingPrecision;
 use run_file::learner::libtorch::{self, Cpu, Reason};
@@ -11,26 +11,27 @@ use weights::Architecture;
 
 use crate::backend::Chosen;
 
-/// The reason for using no other device, with the build command for libtorch.
+/// Explains why other devices are unavailable, with the command to build with libtorch.
 const WITHOUT_LIBTORCH: &str = "this program was built without libtorch; `cargo xtask train` builds with libtorch if \
                                 the run needs it, `cargo build --release --package learner` always does";
 
-/// The training device, without libtorch.
+/// The training device of a program without libtorch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Device {
-    /// The CPU, with kernels.
+    /// The CPU, with the CPU kernels.
     Cpu,
 }
 
-/// Returns the name of the device in a configuration.
+/// Returns the device name as used in the run file.
 pub(crate) fn device_name(Device::Cpu: Device) -> String {
     CPU.to_owned()
 }
 
-/// Chooses the CPU; under `auto` in bfloat16 if the CPU multiplies it, else in float32.
+/// Chooses the CPU. With `learner.precision = "auto"`, the precision is bfloat16 if the CPU supports it, otherwise
+/// float32.
 ///
 /// # Errors
-/// [`ConfigError`] names the key with a value that needs libtorch.
+/// [`ConfigError`] names the key whose value requires libtorch.
 pub(crate) fn choose(settings: &Settings, _: &Architecture) -> Result<Chosen, ConfigError> {
     let cpu = Cpu::this();
     if let Some(Reason::Required { key, why }) = libtorch::why(settings, cpu) {
@@ -45,14 +46,14 @@ pub(crate) fn choose(settings: &Settings, _: &Architecture) -> Result<Chosen, Co
         TrainingPrecision::Auto => (cpu.automatic_precision(), "CPU kernels"),
     };
     let asked = settings.learner.precision;
-    // Under `auto`, lower precision only serves speed, so layers may return to float32.
+    // With `auto`, lower precision only improves speed, so layers may be switched to float32.
     let is_adaptive =
         asked == TrainingPrecision::Adaptive || asked == TrainingPrecision::Auto && precision != Precision::F32;
     let description = format!("cpu (built without libtorch), {precision} ({reason})");
     Ok(Chosen { device: Device::Cpu, precision, is_adaptive, description })
 }
 
-/// Returns the devices, of which only the CPU works.
+/// Returns the list of devices, in which only the CPU is usable.
 pub(crate) fn trial() -> DeviceTrial {
     let chosen = || Choice { device: CPU.to_owned(), reason: WITHOUT_LIBTORCH.to_owned() };
     DeviceTrial {

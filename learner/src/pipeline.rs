@@ -1,9 +1,10 @@
-//! Connects threads and tokio: samples arrive over a stream, named threads prepare them, and another thread trains;
-//! reports of invalid trajectories are sent back. Every channel is bounded.
+//! The batch pipeline between tokio and threads: samples arrive over streams, named threads prepare batches, and
+//! another thread trains. Reports of invalid trajectories are sent back to the replay servers. Every channel is
+//! bounded.
 //!
-//! The preparing threads take draws in turn, and the training thread takes the results in the same turn, so batches
-//! keep the order of draws. The random stream for a batch depends only on seed and draw number: the number of threads
-//! does not affect the batches.
+//! The preparing threads receive sampled batches in rotation, and the training thread takes the results in the same
+//! rotation, so the order of batches is kept. The random numbers for a batch depend only on the seed and the batch
+//! number, so the number of threads does not affect the batches.
 
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -32,17 +33,20 @@ use crate::target_range::TargetRange;
 use crate::training::Prepared;
 use crate::turns::Turns;
 
-/// Capacity of the queue of prepared batches from each preparing thread.
+/// Capacity of each preparing thread's queue of prepared batches.
 const PREPARED_MAX: usize = 2;
-/// Capacity of the batch queue for each preparing thread, in addition to the prefetch of the stream.
+/// Capacity of each preparing thread's input queue, in sampled batches, in addition to batches prefetched by the
+/// stream.
 const DRAWN_MAX: usize = 1;
-/// Capacity of the queue of reports. A full queue drops reports, since the same trajectory will be drawn again.
+/// Capacity of the queue of reports. A full queue drops reports; an invalid trajectory will be sampled and reported
+/// again.
 const REPORTS_MAX: usize = 64;
 
-/// Mixed into the seed of the learner, so that these draws differ from every other random stream of the run.
+/// Constant mixed into the learner's seed, so that these random numbers differ from all other random streams of the
+/// run.
 const SHARD_SEED: u64 = 0x756E_696F_6E00;
 
-/// Returns the settings for drawing batches of segments of `1 + unroll_steps` steps; `seed` is the learner's seed.
+/// Returns the sampling settings for batches of segments with `1 + unroll_steps` steps. `seed` is the learner's seed.
 pub(crate) fn draws(settings: &Settings, seed: u64, game: String, unroll_steps: usize) -> ShardedSettings {
     let shard = SamplerSettings {
         game,
@@ -56,16 +60,16 @@ pub(crate) fn draws(settings: &Settings, seed: u64, game: String, unroll_steps: 
 
 /// The source of batches for one board.
 pub(crate) struct Source {
-    /// Replay servers of the board.
+    /// Replay servers for this board.
     pub(crate) servers: Servers,
     pub(crate) settings: ShardedSettings,
-    /// Separates samples that are not trained on.
+    /// Separates held-out samples from samples for training.
     pub(crate) split: Split,
 }
 
-/// Draws batches for the boards of `sources` in `turns` until drained, and sends the latest version to the replay
-/// servers. Waits for a board without a batch from the servers, since rate limiters hold the ratio of samples to
-/// inserts of each board. Closes `drawn` on return.
+/// Samples batches for the boards of `sources`, in the order of `turns`, until the process drains, and sends the latest
+/// weights version to the replay servers. If the next board has no batch yet, waits for it instead of skipping the
+/// board, because rate limiters fix the ratio of samples to inserts on each board. Closes `drawn` on return.
 pub(crate) async fn draw(
     sources: Vec<Source>,
     mut turns: Turns,
@@ -102,7 +106,7 @@ pub(crate) async fn draw(
     }
 }
 
-/// Returns the number of replay servers for all boards, and the number of servers to draw from now.
+/// Returns the total number of replay servers for all boards, and the number of servers that are currently sampled.
 fn servers_of(boards: &[(ShardedSampler, Split)]) -> [usize; 2] {
     boards.iter().fold([0, 0], |[servers, drawn_from], (sampler, _)| {
         let (more, more_drawn_from) = sampler.servers();
@@ -110,40 +114,40 @@ fn servers_of(boards: &[(ShardedSampler, Split)]) -> [usize; 2] {
     })
 }
 
-/// A batch as received from the servers.
+/// A sampled batch, as received from the replay servers.
 pub(crate) struct Drawn {
     /// Index of the board.
     board: usize,
     batch: ShardedBatch,
-    /// The trace of the training step, which starts with the request for the batch.
+    /// Trace of the training step, which starts with the request for the batch.
     trace: Option<Span>,
 }
 
-/// The preparing threads and the channels to and from them.
+/// The preparing threads and the channels that connect them.
 pub(crate) struct Preparers {
-    /// One sender for each thread: draws go to the threads in turn.
+    /// One sender per preparing thread; sampled batches go to the threads in rotation.
     pub(crate) drawn: Vec<mpsc::Sender<Drawn>>,
     pub(crate) batches: Batches,
-    /// Takes reports from other threads, too.
+    /// Queue for reports, also from other threads.
     pub(crate) reports: Reports,
     pub(crate) rejected: mpsc::Receiver<(Server, Rejected)>,
     pub(crate) threads: Vec<JoinHandle<()>>,
 }
 
-/// The queue of reports of trajectories that break the rules, each with the source server.
+/// The queue for reports of invalid trajectories, each with the source server.
 pub(crate) type Reports = mpsc::Sender<(Server, Rejected)>;
 
-/// Prepared batches in the order of draws.
+/// Prepared batches in the order of sampling.
 #[derive(Debug)]
 pub(crate) struct Batches {
-    /// One receiver for each preparing thread; `None` stands for a batch without a valid sample.
+    /// One receiver per preparing thread; `None` is received for a batch without a valid sample.
     threads: Vec<Receiver<Option<Prepared>>>,
-    /// The thread with the next batch.
+    /// Index of the thread with the next batch.
     next: usize,
 }
 
 impl Batches {
-    /// Returns a queue of already prepared batches.
+    /// Returns a queue of batches that are already prepared.
     #[cfg(test)]
     pub(crate) fn of(prepared: impl IntoIterator<Item = Prepared>) -> Self {
         let (sender, receiver) = crossbeam_channel::unbounded();
@@ -151,16 +155,16 @@ impl Batches {
         Self { threads: vec![receiver], next: 0 }
     }
 
-    /// Returns a queue of batches that a test prepares.
+    /// Returns a queue of batches from a channel that the test fills.
     #[cfg(test)]
     pub(crate) fn receiving(receiver: Receiver<Option<Prepared>>) -> Self {
         Self { threads: vec![receiver], next: 0 }
     }
 
-    /// Waits for the next batch.
+    /// Waits for the next batch; skips batches without a valid sample.
     ///
     /// # Errors
-    /// The timeout has elapsed, or there are no further batches.
+    /// The timeout has elapsed, or the queue is closed and empty.
     pub(crate) fn recv_timeout(&mut self, timeout: Duration) -> Result<Prepared, RecvTimeoutError> {
         loop {
             let received = self.threads[self.next].recv_timeout(timeout)?;
@@ -172,18 +176,18 @@ impl Batches {
     }
 }
 
-/// The settings for making batches from samples.
+/// Settings for converting samples to training batches.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BatchSettings {
     pub(crate) targets: Targets,
     pub(crate) policy_temperature: PolicyTemperature,
     /// Exponent of [`priorities::importance`].
     pub(crate) importance_exponent: f64,
-    /// The model of the network, which determines the range of targets.
+    /// Model of the network, which determines the range of targets.
     pub(crate) model: Model,
 }
 
-/// The state of a preparing thread.
+/// Settings and channels of a preparing thread.
 #[derive(Debug, Clone)]
 struct Preparing {
     settings: BatchSettings,
@@ -191,7 +195,8 @@ struct Preparing {
     reports: Reports,
 }
 
-/// Starts `threads` threads that turn samples into training batches. `boards` are the rules of every board, by index.
+/// Starts `threads` threads that convert samples to training batches. `boards` are the rules of each board, by board
+/// index.
 pub(crate) fn prepare<G: Game>(
     boards: &[G],
     settings: BatchSettings,
@@ -229,15 +234,15 @@ pub(crate) fn prepare<G: Game>(
     Ok(Preparers { drawn, batches: Batches { threads: prepared, next: 0 }, reports, rejected, threads: handles })
 }
 
-/// Returns the random numbers for the draw with this number.
+/// Returns the random number stream for batch `number`.
 fn stream(seed: u64, number: u64) -> ChaCha8Rng {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     rng.set_stream(number);
     rng
 }
 
-/// Makes the batch of a draw on the board with the rules `game`, and reports trajectories that break the rules;
-/// `None` if no sample is valid.
+/// Converts samples on the board with the rules `game` to a training batch, and reports trajectories that break the
+/// rules. Returns `None` if no sample is valid.
 fn batch<G: Game>(
     game: &G,
     preparing: &Preparing,
@@ -247,7 +252,7 @@ fn batch<G: Game>(
 ) -> Option<Prepared> {
     let Preparing { settings, priorities, reports } = preparing;
     let BatchSettings { targets, policy_temperature, importance_exponent, model } = settings;
-    // Empty under uniform sampling.
+    // The importance weights are empty if no server samples by priority.
     let importance =
         if priorities.are_wanted() { priorities::importance(&samples, *importance_exponent) } else { Vec::new() };
     let Built { mut examples, rows, rejected } = targets.examples(game, &samples, &importance, rng);
@@ -271,21 +276,22 @@ fn batch<G: Game>(
     Some(Prepared { examples, items, mean_version: mean_version(&samples), trace })
 }
 
-/// Counts a trajectory that breaks the rules, and queues the report to the source server.
+/// Counts and logs a trajectory that breaks the rules, and queues a report to the source server.
 pub(crate) fn reject(rejected: Rejected, came_from: Option<&Server>, reports: &Reports) {
     metrics::rejected_trajectory();
     tracing::error!("trajectory {} breaks the rules: {}", rejected.trajectory, rejected.reason);
     if let Some(server) = came_from {
-        // A full queue drops the report; the trajectory will be drawn again.
+        // A full queue drops the report; the trajectory will be sampled and reported again.
         drop(reports.try_send((server.clone(), rejected)));
     }
 }
 
-/// Reports refused trajectories to the source servers, so that they are never drawn again.
+/// Sends queued reports of invalid trajectories to the source servers, which then never sample these trajectories
+/// again.
 pub(crate) async fn report(mut rejected: mpsc::Receiver<(Server, Rejected)>) {
     while let Some((server, Rejected { trajectory, ply, reason })) = rejected.recv().await {
         if let Err(error) = proto::replay::report(&server.endpoint, trajectory, ply, &reason).await {
-            tracing::warn!("trajectory {trajectory} could not be reported: {error}");
+            tracing::warn!("cannot report the invalid trajectory {trajectory}: {error}");
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Sends the value errors of trained positions to the source replay servers, as priorities, and computes importance
-//! weights: prioritised replay (Schaul et al. 2016). The priority is MuZero's |z − ν|: the distance between the
-//! network's value of the position and the target. For MuZero, the position is the first of an unrolled segment.
+//! Prioritised replay (Schaul et al. 2016): sends the value errors of trained positions to the source replay servers,
+//! as priorities, and computes importance weights. The priority is MuZero's |z − ν|, the distance between the target
+//! and the network's value for the position. For MuZero, the position is the first step of the unrolled segment.
 //!
-//! The protocol does not state whether a table draws by priority: if no server uses priorities, sending pauses for a
-//! while.
+//! The protocol does not state whether a table samples by priority. If no server used the latest priorities, sending
+//! pauses for [`RETRY_INTERVAL`].
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -16,50 +16,51 @@ use proto::replay::{Inspector, ItemPriority, MAIN_TABLE, PriorityUpdate, Updated
 use proto::servers::Server;
 use tokio::sync::mpsc;
 
-/// Lowest priority, for a position without value error: it is still drawn occasionally.
+/// Minimum priority, so that a position with value error 0 is still sampled occasionally.
 const PRIORITY_MIN: f64 = 0.01;
-/// Pause before priorities are sent again to servers that use none: a table may be changed while it serves.
+/// Pause before trying again to send priorities to servers that do not use them: a table may be reconfigured at run
+/// time.
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);
-/// Capacity of the queue of batches with priorities to send. A full queue drops batches, since the positions will be
-/// drawn again.
+/// Capacity of the queue of batches with value errors. A full queue drops value errors; the positions will be sampled
+/// again.
 const WAITING_MAX: usize = 8;
 
-/// An item of a batch, and the source server.
+/// An item of a batch, with the source server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Item {
-    /// The server that sent the sample.
+    /// Replay server that sent the sample.
     pub(crate) server: Server,
-    /// Trajectory of the item.
+    /// Trajectory that contains the item.
     pub(crate) trajectory: TrajectoryId,
     /// Ply of the item within the trajectory.
     pub(crate) ply: usize,
 }
 
 impl Item {
-    /// Returns the item of a sample from `server`.
+    /// Returns the item of a sample that was received from `server`.
     pub(crate) fn of(sample: &Sample, server: &Server) -> Self {
         Self { server: server.clone(), trajectory: sample.segment.trajectory(), ply: sample.segment.ply() }
     }
 }
 
-/// Items in row order of a batch, and the distances of values from targets: 0 to 2 in games scored by outcome, any in
-/// environments with rewards.
+/// Items in row order of a batch, with the distances between values and targets: from 0 to 2 in games scored by
+/// outcome, unbounded in games scored by rewards.
 type Errors = (Vec<Item>, Vec<f32>);
 
-/// The sender of value errors, for training and preparing threads.
+/// The sender of value errors, shared by training and preparing threads.
 #[derive(Debug, Clone)]
 pub(crate) struct Priorities {
     errors: mpsc::Sender<Errors>,
-    /// True while a server is known, or assumed, to use priorities.
+    /// False during the pause after an attempt in which no server used the priorities.
     wanted: Arc<AtomicBool>,
 }
 
-/// Returns the weight of each sample: `(1 / N·p)^exponent` with N items in the table and the probability p of the
-/// sample, divided by the greatest weight in the batch.
+/// Returns the importance weight of each sample: `(1 / (N·p))^exponent`, divided by the largest weight in the batch. N
+/// is the number of items in the table, p the sampling probability of the item.
 pub(crate) fn importance(samples: &[Sample], exponent: f64) -> Vec<f32> {
     let weight = |sample: &Sample| {
         let expected = sample.probability * sample.table_items as f64;
-        // A sample with probability 0 cannot have been drawn; a non-finite weight would corrupt the batch.
+        // A sample with probability 0 is impossible. Without this check, a non-finite weight would corrupt the batch.
         if expected > 0.0 { expected.powf(-exponent) } else { 1.0 }
     };
     let weights: Vec<f64> = samples.iter().map(weight).collect();
@@ -68,30 +69,30 @@ pub(crate) fn importance(samples: &[Sample], exponent: f64) -> Vec<f32> {
 }
 
 impl Priorities {
-    /// Creates the queue: the sender of value errors, and the task that sends them to the servers until the sender is
-    /// dropped.
+    /// Creates the sender of value errors, and the task that forwards the value errors to the replay servers. The task
+    /// ends once the sender is dropped.
     pub(crate) fn new() -> (Self, impl Future<Output = ()>) {
         let (errors, waiting) = mpsc::channel(WAITING_MAX);
         let wanted = Arc::new(AtomicBool::new(true));
         (Self { errors, wanted: Arc::clone(&wanted) }, send(waiting, wanted))
     }
 
-    /// Returns true while value errors are used.
+    /// Returns true if value errors should be computed and reported.
     pub(crate) fn are_wanted(&self) -> bool {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// Queues the value errors of these items.
+    /// Queues the value errors of these items for sending.
     pub(crate) fn report(&self, items: &[Item], value_errors: &[f32]) {
         if !items.is_empty() && items.len() == value_errors.len() {
-            // A full queue drops them.
+            // A full queue drops the value errors.
             drop(self.errors.try_send((items.to_vec(), value_errors.to_vec())));
         }
     }
 }
 
 async fn send(mut waiting: mpsc::Receiver<Errors>, wanted: Arc<AtomicBool>) {
-    // A connection to each server of the last items.
+    // Connections to the servers of the latest batch.
     let mut inspectors: BTreeMap<Server, Inspector> = BTreeMap::new();
     while let Some((items, errors)) = waiting.recv().await {
         let mut sum = UpdatedPriorities::default();
@@ -103,17 +104,17 @@ async fn send(mut waiting: mpsc::Receiver<Errors>, wanted: Arc<AtomicBool>) {
                     sum.updated += updated.updated;
                     sum.unused += updated.unused;
                 }
-                // The server may be temporarily unreachable; the positions will be drawn again.
+                // The server may be temporarily unreachable. The positions will be sampled again.
                 Err(error) => {
                     let (server, error) = (&*server.endpoint, service::chain(&error));
-                    tracing::debug!(server, error, "priorities not accepted");
+                    tracing::debug!(server, error, "cannot send priorities");
                 }
             }
         }
         if sum.unused > 0 && sum.updated == 0 {
             wanted.store(false, Ordering::Relaxed);
             tokio::time::sleep(RETRY_INTERVAL).await;
-            // Errors queued meanwhile belong to outdated weights.
+            // Value errors queued during the pause are from outdated weights.
             while waiting.try_recv().is_ok() {}
             wanted.store(true, Ordering::Relaxed);
         }
@@ -135,7 +136,7 @@ async fn update(
 fn by_server(items: Vec<Item>, errors: &[f32]) -> BTreeMap<Server, Vec<ItemPriority>> {
     let mut servers: BTreeMap<Server, Vec<ItemPriority>> = BTreeMap::new();
     for (Item { server, trajectory, ply }, &error) in items.into_iter().zip(errors) {
-        // A server refuses non-finite priorities. An overflowed error is the greatest possible.
+        // Servers reject non-finite priorities, so an overflowed value error becomes the maximum priority.
         let priority = f64::from(error).max(PRIORITY_MIN).min(f64::from(f32::MAX));
         servers.entry(server).or_default().push(ItemPriority { trajectory, ply, priority });
     }

@@ -1,4 +1,4 @@
-//! The process from the configuration to the last checkpoint.
+//! The learner process: from the configuration to the final checkpoint.
 
 use std::fs::File;
 use std::iter;
@@ -36,16 +36,16 @@ use crate::turns::Turns;
 use crate::validation::{self, Validation, ValidationSettings, Versions};
 use crate::{device, group, memory, metrics, pipeline, seed};
 
-/// The directory of checkpoints in the run directory, which is also locked by the learner.
+/// Subdirectory of the run directory for checkpoints. The learner also locks this directory.
 const CHECKPOINTS: &str = "checkpoints";
 
-/// Maximum time for fetches in progress after training has stopped.
+/// Maximum time to complete weights requests in progress after training has stopped.
 const SERVE_LAST: Duration = Duration::from_secs(2);
 
-/// Runs the learner until drained, then writes a last checkpoint.
+/// Runs the learner until the process drains, then writes a final checkpoint.
 ///
 /// # Errors
-/// The configuration is out of range, the run directory cannot be written or is in use by another learner,
+/// The configuration is out of range, the run directory is not writable or is in use by another learner, the
 /// checkpoints are damaged, or a port is in use.
 pub(crate) fn run(config: Config, context: service::Context) -> service::Body {
     Box::pin(async move {
@@ -58,10 +58,10 @@ pub(crate) fn run(config: Config, context: service::Context) -> service::Body {
     })
 }
 
-/// Makes this process the only learner of a run directory. Two learners would remove each other's checkpoints and
-/// give one version number to two sets of weights.
+/// Locks the checkpoint directory of a run, so that only one learner uses it. Two learners would delete each other's
+/// checkpoints, and publish different weights under the same version number.
 fn take(run: &Path) -> Result<File, DirectoryError> {
-    // `zerofleet train` holds the lock of the run directory itself.
+    // The run directory itself is locked by `zerofleet train`.
     let directory = run.join(CHECKPOINTS);
     service::directory::writable(&directory)?;
     service::directory::lock(&directory)
@@ -80,16 +80,16 @@ async fn train(settings: Settings, security: Security, context: service::Context
     let (priorities, updates) = Priorities::new();
     let updates = tokio::spawn(updates);
     let beats = context.health.heartbeat("train", STALLED_AFTER);
-    // The device is chosen before any other use of libtorch.
+    // The device selection must be the first use of libtorch.
     let architecture = settings.architecture();
     let choose = {
         let (settings, architecture) = (settings.clone(), architecture.clone());
         move || device::choose(&settings, &architecture)
     };
-    let device = tokio::task::spawn_blocking(choose).await.context("join the choice of a device")??;
+    let device = tokio::task::spawn_blocking(choose).await.context("join the device selection")??;
     let threads =
         prepare_threads(settings.learner.prepare_threads, device.device, std::thread::available_parallelism());
-    tracing::info!("preparing batches on {threads} threads");
+    tracing::info!("preparing batches (threads: {threads})");
     let model = architecture.model;
     let targets = settings.targets_of(model);
     metrics::support(model.support());
@@ -129,7 +129,7 @@ async fn train(settings: Settings, security: Security, context: service::Context
     };
 
     let of_group = |questions| {
-        // NCCL comes with the device, which is loaded.
+        // NCCL is loaded together with the selected device.
         let engine = group::engine(&settings, device.device, exchange.clone())?;
         group::of_run(&settings, &architecture, &device, engine, questions, drain.clone())
     };
@@ -138,7 +138,7 @@ async fn train(settings: Settings, security: Security, context: service::Context
 
     let readiness = context.readiness.clone();
     let publish = move |manifest, bytes| publish(&publisher, &newest, &versions, manifest, bytes);
-    // Training has a separate thread from start to end, since tensors stay on one thread.
+    // Training runs on a single thread throughout, because tensors stay on one thread.
     beats.beat();
     let health = context.health.clone();
     let work = move || {
@@ -149,26 +149,26 @@ async fn train(settings: Settings, security: Security, context: service::Context
         training.run(&mut batches, &|| stop.is_cancelled(), group, &health, publish)
     };
     let training = std::thread::Builder::new().name("train".into()).spawn(work).context("start the training thread")?;
-    // The training thread stops on drain or on an error; either way the other tasks are then stopped.
+    // The training thread stops on drain or on an error. In both cases, the other tasks must stop as well.
     let result = tokio::task::spawn_blocking(move || training.join()).await.context("join the training thread")?;
     drain.start();
-    draw.await.context("join the drawing task")?;
+    draw.await.context("join the sampling task")?;
     let join = move || prepare_threads.into_iter().chain(validate_threads).for_each(|thread| drop(thread.join()));
     tokio::task::spawn_blocking(join).await.context("join the preparing threads")?;
     if let Some(membership) = membership {
-        membership.await.context("join the membership")?;
+        membership.await.context("join the group membership task")?;
     }
     reports.abort();
     updates.abort();
-    // A client that keeps watching the health of this process must not prevent exit.
+    // A client that watches the health of this process must not delay the exit.
     if let Ok(server) = tokio::time::timeout(SERVE_LAST, server).await {
         server.context("join the server")?.context("serve weights")?;
     }
     result.unwrap_or_else(|_| anyhow::bail!("the training thread panicked"))
 }
 
-/// Starts a validating thread for each board of the run, or none without held-out trajectories. The threads evaluate
-/// nothing once `stop` returns true.
+/// Starts a validation thread for each board of the run; none if no trajectories are held out. The threads stop
+/// evaluating once `stop` returns true.
 fn validate(
     settings: &Settings,
     games: &[AnyGame],
@@ -188,15 +188,15 @@ fn validate(
     settings.games().zip(games).map(start).collect()
 }
 
-/// Returns the sources of batches for every board, by index, with segments of `1 + steps` steps. `held_out` takes the
-/// validation samples of each board; it is empty without validation.
+/// Returns the batch source for each board, in order of board index. Samples have segments of `1 + steps` steps.
+/// `held_out` has one sender for validation samples per board, or is empty without validation.
 fn sources(settings: &Settings, held_out: Vec<Sender<Vec<Drawn>>>, seed: u64, steps: usize) -> Vec<Source> {
     let replay = iter::once(&settings.replay).chain(settings.boards.iter().map(|board| &board.replay));
     let held_out = held_out.into_iter().map(Some).chain(iter::repeat_with(|| None));
     let LearnerSection { validation_share, batch_size, .. } = settings.learner;
     let source = |(board, ((game, replay), held_out)): (usize, ((&GameKind, &Endpoints), _))| {
-        // Servers for different boards are chosen by different random numbers; the seed of the first board equals the
-        // seed of a run on a single board.
+        // Different boards select servers with different random numbers. The first board keeps the seed, so that it
+        // equals the seed of a run with a single board.
         let seed = seed.wrapping_add((board as u64) << 32);
         Source {
             servers: Servers::resolved(replay),
@@ -207,8 +207,8 @@ fn sources(settings: &Settings, held_out: Vec<Sender<Vec<Drawn>>>, seed: u64, st
     settings.games().zip(replay).zip(held_out).enumerate().map(source).collect()
 }
 
-/// Serves a version to subscribers, sends its number to the replay servers as the latest, and has it validated. The
-/// number of a version that cannot be served is not sent, so that it makes no trajectory stale.
+/// Serves a version to subscribers, sends the version number to the replay servers, and queues the version for
+/// validation. If serving fails, the number is not sent, because it would make trajectories count as stale.
 fn publish(publisher: &Publisher, newest: &NewestWeights, validation: &[Versions], manifest: Manifest, bytes: Bytes) {
     let version = manifest.version;
     for validation in validation {
@@ -220,11 +220,11 @@ fn publish(publisher: &Publisher, newest: &NewestWeights, validation: &[Versions
     }
 }
 
-/// Maximum default number of preparing threads. One thread makes about a million positions of Connect Four per second
-/// (`zerofleet bench learner --parts live`); larger games, with more planes and longer trajectories, take more time.
+/// Maximum default number of batch preparation threads. One thread prepares about a million Connect Four positions per
+/// second (`zerofleet bench learner --parts live`). Games with more planes and longer trajectories are slower.
 const PREPARE_THREADS: usize = 4;
 
-/// Returns the number of preparing threads: as configured, or by device and cores.
+/// Returns the number of batch preparation threads: `configured`, or for 0 a number derived from device and cores.
 fn prepare_threads(configured: usize, device: Device, cores: std::io::Result<NonZeroUsize>) -> usize {
     if configured > 0 {
         return configured;
@@ -235,7 +235,7 @@ fn prepare_threads(configured: usize, device: Device, cores: std::io::Result<Non
     (cores.map_or(1, NonZeroUsize::get) / 4).clamp(1, PREPARE_THREADS)
 }
 
-/// Restores the run, or starts a new run.
+/// Restores the training state of the latest checkpoint, or starts a new run.
 fn begin(
     settings: &Settings,
     device: &Chosen,
@@ -252,7 +252,7 @@ fn begin(
     tracing::info!("{}", NetworkSize::of(&architecture)?);
     tracing::info!("training on {description}; seed {}", settings.run.seed);
     let device_name = device::device_name(device);
-    // Each learner in a group would decide by a different batch, and states would diverge.
+    // Each learner in a group would measure a different batch and select different layers, so states would diverge.
     let is_adaptive = is_adaptive && settings.group.is_empty();
     let trainer_settings = TrainerSettings { precision, is_adaptive, ..trainer_settings(&settings.learner) };
     let found = checkpoints.newest()?;
@@ -262,14 +262,15 @@ fn begin(
     tracing::info!("computing training steps with {description}");
     metrics::device(device_name, precision.to_string(), description);
     for (number, board) in (1..).zip(&settings.boards) {
-        let index = trainer.add_board(&board.architecture).with_context(|| format!("train on {} too", board.game))?;
-        anyhow::ensure!(index == number, "the trainer gives {} the index {index}, not {number}", board.game);
-        tracing::info!("training on {} too", board.game);
+        let index = trainer.add_board(&board.architecture).with_context(|| format!("add the board {}", board.game))?;
+        anyhow::ensure!(index == number, "the trainer assigned index {index} to {}, expected {number}", board.game);
+        tracing::info!("also training on {}", board.game);
     }
     let memory = trainer.memory(settings.learner.batch_size, unroll_steps);
     tracing::info!("training memory: {memory}");
     metrics::memory(&memory);
-    // An accelerator has separate memory, for which libtorch divides batches.
+    // The check is for host memory only. An accelerator has separate memory, and libtorch divides batches that do not
+    // fit.
     if device == Device::Cpu && settings.simulated_step.is_none() {
         memory::check(&memory, service::machine::memory_bytes(), &settings.learner)?;
     }
@@ -277,7 +278,7 @@ fn begin(
         return Ok(Start { trainer, architecture, progress: None });
     };
     for damaged in &found.damaged {
-        tracing::error!("skipped a damaged checkpoint: {damaged}");
+        tracing::error!("skipping a damaged checkpoint: {damaged}");
     }
     let Checkpoint { progress, mut files } = found.checkpoint;
     if progress.architecture != architecture {
@@ -288,7 +289,7 @@ fn begin(
             progress.architecture
         );
         files = grown(&trainer_settings, &progress.architecture, &architecture, &files, settings.run.seed)
-            .context("continue the checkpoint in the network of the run file (learner.grow)")?;
+            .context("grow the network of the checkpoint to the run file (learner.grow)")?;
         tracing::info!(
             "continuing in a larger network than the network of the checkpoint: {}",
             NetworkSize::of(&progress.architecture)?
@@ -300,7 +301,7 @@ fn begin(
     Ok(Start { trainer, architecture, progress: Some(progress) })
 }
 
-/// Returns the files of a checkpoint for a larger network, readable by every backend.
+/// Returns the files of a checkpoint, grown to a larger network. Every backend can read the files.
 fn grown(
     settings: &TrainerSettings,
     from: &Architecture,
@@ -309,7 +310,7 @@ fn grown(
     seed: u64,
 ) -> Result<Files, training::Error> {
     let [old, new] = [from, to].map(|architecture| settings.layers(architecture).map(|layers| layers.layout()));
-    // Moments in files are float32.
+    // Checkpoint files always store moments in float32.
     let state = State::read(&old?, settings.optimiser, MomentFormat::F32, files)?;
     growth::grow(from, to, &state, seed)?.files(&new?, settings.optimiser)
 }
@@ -335,7 +336,7 @@ mod tests {
         take(run.path()).unwrap();
     }
 
-    /// Restores the checkpoints of a directory in a run with this network, or starts a new training.
+    /// Restores a checkpoint from `checkpoints` in a run with this network, or starts a new run.
     fn begun(network: NetworkSection, grow: bool, checkpoints: &Checkpoints) -> anyhow::Result<Start> {
         let mut config = Config { network, ..Config::default() };
         (config.run.game, config.learner.grow) = ("tic_tac_toe".to_owned(), grow);

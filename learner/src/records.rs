@@ -1,5 +1,5 @@
-//! TensorBoard event files of the learner: publications in `learner/` of the run directory, validation in
-//! `validation/`, with the same tags, so that the curves share diagrams.
+//! TensorBoard event files of the learner: publications in the subdirectory `learner/` of the run directory, validation
+//! in `validation/`. Both use the same tags, so that TensorBoard shows both curves in one diagram.
 
 use std::time::SystemTime;
 
@@ -12,36 +12,35 @@ use weights::Architecture;
 
 use crate::validation::Measures;
 
-/// The event file of one thread. Failed writes are logged once for a series, and never stop the training.
+/// The event file of one thread. A failed write never stops training, and only the first failure of a series is logged.
 #[derive(Debug)]
 pub(crate) struct Records {
-    /// `None` if the run writes no event files.
+    /// The event file; `None` if the run writes no event files.
     file: Option<EventFile>,
-    /// Name and settings of the run, for the first event.
+    /// Name and settings of the run, to be written with the first event.
     first: Option<(String, Value)>,
     has_failed: bool,
 }
 
-/// The training state at a publication.
+/// The training state at the time of a publication.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct AtPublication {
-    /// Losses of the latest step; `None` before the first.
+    /// Losses of the latest training step; `None` before the first step.
     pub(crate) losses: Option<Losses>,
-    /// Learning rate of the next step.
+    /// Learning rate of the next training step.
     pub(crate) learning_rate: f64,
-    /// Number of positions trained on.
+    /// Number of positions trained on since the start of the run.
     pub(crate) positions: u64,
-    /// Mean policy lag of the samples in the latest step.
+    /// Mean policy lag of the samples in the latest training step, in weights versions.
     pub(crate) sample_version_lag: f64,
     /// True if this publication has histograms.
     pub(crate) has_histograms: bool,
-    /// The gradient of a step since the previous publication, `[P]` in layout order.
+    /// Gradient of a step since the previous publication, `[P]` in layout order; `None` without histograms.
     pub(crate) gradient: Option<Vec<f32>>,
 }
 
 impl Records {
-    /// Returns the records of publications, with the settings of a run that starts or continues after
-    /// `training_step`.
+    /// Creates the records of publications, with the settings of a run that starts or continues after `training_step`.
     pub(crate) fn of_publications(settings: &Settings, training_step: u64) -> Self {
         let Settings { run, network, learner, .. } = settings;
         let name = run.directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
@@ -51,8 +50,8 @@ impl Records {
         Self { file, first: Some((name, sections)), has_failed: false }
     }
 
-    /// Returns the records of validation on a board: in `validation/` for `run.game`, in a named directory such as
-    /// `validation-go-7/` for another board.
+    /// Creates the records of validation on a board. The directory is `validation/` for `run.game`, or for another
+    /// board a directory such as `validation-go-7/`.
     pub(crate) fn of_validation(settings: &Settings, board: &GameKind) -> Self {
         if *board == settings.game {
             return Self::new(settings, "validation");
@@ -65,7 +64,7 @@ impl Records {
         Self { file: settings.learner.event_files.then(file), first: None, has_failed: false }
     }
 
-    /// Appends an event at training step `step`.
+    /// Appends an event for training step `step`.
     pub(crate) fn append(&mut self, step: u64, summary: impl FnOnce() -> Summary) {
         let Some(file) = &mut self.file else { return };
         let unix_seconds = SystemTime::UNIX_EPOCH.elapsed().map_or(0.0, |elapsed| elapsed.as_secs_f64());
@@ -84,7 +83,7 @@ impl Records {
     }
 }
 
-/// Returns the scalars of a publication.
+/// Returns the scalar values of a publication.
 pub(crate) fn scalars(at: &AtPublication) -> Summary {
     let &AtPublication { ref losses, learning_rate, positions, sample_version_lag, .. } = at;
     let mut summary = Summary::new()
@@ -104,10 +103,10 @@ pub(crate) fn scalars(at: &AtPublication) -> Summary {
     summary.scalar("learner/gradient_norm", *gradient_norm)
 }
 
-/// Adds histograms of the published weights and of a gradient, for each tensor.
+/// Adds histograms of the published weights and of a gradient, one per tensor.
 ///
 /// # Errors
-/// The weights do not fit the network.
+/// The number of weights does not match the network.
 pub(crate) fn histograms(
     mut summary: Summary,
     layers: &ModelLayers,
@@ -132,7 +131,7 @@ fn of_tensors(mut summary: Summary, what: &str, layout: &Layout, numbers: &[f32]
     summary
 }
 
-/// Returns the measures of a version on held-out trajectories, with the tags of training for comparable measures.
+/// Returns the validation measures of a version. Measures that are comparable with training have the same tags.
 pub(crate) fn validation(measures: &Measures) -> Summary {
     let mut summary = Summary::new()
         .scalar("loss/policy", measures.policy_loss)
@@ -148,7 +147,7 @@ pub(crate) fn validation(measures: &Measures) -> Summary {
     }
 }
 
-/// Returns the layers of the trained network, including heads for training only.
+/// Returns the layers of the trained network, including heads that exist only in training.
 pub(crate) fn layers(settings: &Settings, architecture: &Architecture) -> Result<ModelLayers, training::Error> {
     run_file::learner::trainer_settings(&settings.learner).layers(architecture)
 }

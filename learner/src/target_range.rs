@@ -1,5 +1,5 @@
-//! Compares values and rewards of training targets with the support of the categorical heads: beyond the ends, a
-//! network cannot distinguish values, and learns nothing from them.
+//! Compares the values and rewards in training targets with the support of the categorical heads. A network cannot
+//! represent targets beyond the ends of the support, and learns nothing from the excess.
 //!
 //! Start with [`TargetRange::of`].
 
@@ -7,19 +7,19 @@ use inference::categorical::inverse_transform;
 use training::{Examples, UnrolledBatch};
 use weights::Model;
 
-/// The categorical targets of a batch.
+/// Statistics of the categorical targets in a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct TargetRange {
-    /// Number of targets with a weight.
+    /// Number of targets with a positive weight.
     pub(crate) targets: u64,
-    /// Number of weighted targets beyond the ends of the support.
+    /// Number of targets with a positive weight that are beyond the ends of the support.
     pub(crate) beyond: u64,
-    /// Greatest magnitude of a target, before the transform.
+    /// Largest absolute target in the batch, before the invertible transform.
     pub(crate) largest: f32,
 }
 
 impl TargetRange {
-    /// Returns the range of a batch for a network of `model`; `None` if values are not categorical.
+    /// Returns the statistics of a batch for a network of `model`; `None` if the model has no categorical values.
     pub(crate) fn of(examples: &Examples, model: Model) -> Option<Self> {
         let Examples::Unrolled(batch) = examples else { return None };
         let end = inverse_transform(model.support()? as f64) as f32;
@@ -40,8 +40,8 @@ impl TargetRange {
     }
 }
 
-/// Returns the rewards of each position, `[K]`, and the weights of the states in which the actions are taken,
-/// `[K + 1]`.
+/// Returns, for each position, the rewards `[K]`, and the weights `[K + 1]` of the states in which the actions are
+/// taken.
 fn rows(batch: &UnrolledBatch) -> impl Iterator<Item = (&[f32], &[f32])> {
     let steps = batch.unroll_steps;
     batch.rewards.chunks(steps.max(1)).zip(batch.value_weights.chunks(steps + 1))
@@ -60,7 +60,7 @@ mod tests {
         TargetRange::of(&Examples::Unrolled(batch), model).unwrap()
     }
 
-    // A support of 25 ends at 642.2.
+    // A support of 25 represents values up to 642.2.
     const MUZERO: Model = Model::Muzero { support: 25 };
 
     #[test]

@@ -1,9 +1,9 @@
-//! The [`Trainer`]s of the learner: backends of [`training::Trainer`] that also train in a group.
+//! The [`Trainer`]s of the learner: backends of [`training::Trainer`] that can also train in a group.
 //!
-//! The rest of the learner depends on the backend through this file alone, except for the choice of the
-//! [`Backend`](crate::backend::Backend), which makes the trainer. A backend stays on the thread that made it; another
-//! thread reads the [`Snapshot`](training::Snapshot)s. [`training_cpu::Trainer`] is the backend with CPU kernels; the
-//! feature `torch` adds the libtorch backend.
+//! The rest of the learner accesses the backend only through this file, except for the choice of the
+//! [`Backend`](crate::backend::Backend), which creates the trainer. A backend stays on the thread that created it;
+//! other threads read the [`Snapshot`](training::Snapshot)s. [`training_cpu::Trainer`] is the backend with CPU kernels.
+//! The feature `torch` adds the libtorch backend.
 
 #[cfg(test)]
 pub(crate) mod conformance;
@@ -24,13 +24,13 @@ pub(crate) use self::no_device::DeviceContribution;
 
 const ON_HOST: &str = "this backend of training computes on the host";
 
-/// Trains one network, also as a member of a group that sums in device memory.
+/// A trainer of one network that can also join a group with sums in device memory.
 pub(crate) trait Trainer: training::Trainer {
-    /// Computes a contribution to a group's training step, of no batch without examples, but leaves it in device
-    /// memory, followed by the values `beside`. No step may be queued.
+    /// Computes a contribution to a group's training step, and leaves it in device memory, followed by the values
+    /// `beside`. Without examples, the contribution is from an empty batch. The step queue must be empty.
     ///
     /// # Errors
-    /// The same as [`queue`](training::Trainer::queue); this backend computes on the host.
+    /// The same as [`queue`](training::Trainer::queue). Always fails for backends that compute on the host.
     fn contribute_on_device(
         &mut self,
         _examples: Option<&Examples>,
@@ -40,10 +40,10 @@ pub(crate) trait Trainer: training::Trainer {
         Err(Error::Backend(ON_HOST.into()))
     }
 
-    /// Takes the step like [`apply`](training::Trainer::apply), for a mean in device memory.
+    /// Updates the weights like [`apply`](training::Trainer::apply), with the mean contribution in device memory.
     ///
     /// # Errors
-    /// The same as [`apply`](training::Trainer::apply); this backend computes on the host.
+    /// The same as [`apply`](training::Trainer::apply). Always fails for backends that compute on the host.
     fn apply_on_device(
         &mut self,
         _mean: Contributed<DeviceContribution>,

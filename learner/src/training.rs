@@ -1,9 +1,9 @@
-//! The training thread: takes one step per batch, and periodically has weights published and checkpoints written.
+//! The training thread: trains one step per batch, and periodically publishes weights and writes checkpoints.
 //!
-//! The thread owns the trainer and everything that changes with a step. It does not use tokio: batches arrive over
-//! bounded channels and published versions are passed to a callback. On an accelerator, the results of a step are
-//! read during the next step; [`crate::writer`] writes files meanwhile. Before a copy of the state is made, all
-//! queued steps are collected, so that the training step of the copy is known.
+//! The thread owns the trainer and all state that changes in a training step. It does not use tokio: batches arrive
+//! over bounded channels, and published versions are passed to a callback. On an accelerator, the results of a step are
+//! read during the next step. [`crate::writer`] writes files concurrently. Before the trainer state is copied, the
+//! results of all queued steps are read, so that the training step of the copy is known.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -29,16 +29,16 @@ use crate::writer::{Job, Kind, Writer, Writing, Written};
 
 mod together;
 
-/// A batch ready to train on.
+/// A prepared batch for a training step.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     /// Input tensors and targets.
     pub(crate) examples: Examples,
-    /// The items of the rows; empty if value errors are not used.
+    /// The items in row order of the batch; empty if no server uses value errors.
     pub(crate) items: Vec<Item>,
-    /// Mean of the weights versions that searched the positions.
+    /// Mean weights version of the searches that produced the positions.
     pub(crate) mean_version: f64,
-    /// The trace of the batch, which ends with the step.
+    /// Trace of the batch, which ends with the training step.
     pub(crate) trace: Option<Span>,
 }
 
@@ -49,71 +49,71 @@ pub(crate) struct Training {
     checkpoints: Checkpoints,
     settings: Settings,
     priorities: Priorities,
-    /// Names of the boards, by index.
+    /// Board names, by board index.
     boards: Vec<String>,
     positions: u64,
-    /// Duration of earlier runs of the process, in seconds.
+    /// Running time of earlier processes of this run, in seconds.
     elapsed_before: f64,
     started: Instant,
     version: WeightsVersion,
-    /// Step of the latest publication and checkpoint: neither is repeated for one step.
+    /// Training step of the latest publication and of the latest checkpoint. Neither is repeated for the same step.
     published_step: Option<u64>,
     checkpoint_step: Option<u64>,
-    /// Number of consecutive batches with a non-finite loss.
+    /// Number of consecutive batches with a non-finite loss or gradient.
     not_finite: u32,
-    /// True if a checkpoint was restored after such batches.
+    /// True once a checkpoint was restored because of non-finite batches.
     is_restored: bool,
-    /// The reported layers in float32.
+    /// Layers that were already reported as switched to float32.
     float32_layers: BTreeSet<String>,
     micro_batches: usize,
-    /// Number of steps that stay queued while waiting for the next batch.
+    /// Number of steps that may remain queued while the thread waits for the next batch.
     queue_depth: usize,
-    /// Steps queued by the trainer, oldest first.
+    /// Steps queued in the trainer, oldest first.
     pending: VecDeque<Pending>,
-    /// Trace of the last collected step, until it is known whether this step is published.
+    /// Trace of the step with the latest results, kept open in case this step is published.
     trace: Option<Span>,
-    /// Losses of the last step on the board of `run.game`; policy lag in the last step.
+    /// Losses of the latest step on the board of `run.game`, and policy lag in the latest step.
     losses: Option<Losses>,
     sample_version_lag: f64,
     /// Number of publications by this process.
     publications: u64,
 }
 
-/// The known facts about a step before the results are read.
+/// Metadata of a queued step, kept until the results are read.
 struct Pending {
-    /// Board index of this learner's batch; `None` without a batch.
+    /// Board index of this learner's batch; `None` without a batch of this learner.
     board: Option<usize>,
     items: Vec<Item>,
     positions: usize,
     mean_version: f64,
     trace: Option<Span>,
     begun: Instant,
-    /// End time of a simulated step.
+    /// End time of a simulated step; `None` for a real step.
     ends: Option<Instant>,
 }
 
-/// The state from which a run starts or continues.
+/// The initial state of the training thread, for a new or a continued run.
 pub(crate) struct Start {
-    /// The trainer, new or restored.
+    /// The trainer with initial or restored weights.
     pub(crate) trainer: Box<dyn Trainer>,
-    /// Architecture of the trainer's network.
+    /// Architecture of the trained network.
     pub(crate) architecture: Architecture,
-    /// Progress of the checkpoint; `None` for a new run.
+    /// Progress stored in the checkpoint; `None` for a new run.
     pub(crate) progress: Option<Progress>,
 }
 
-/// Duration of a step or file write after which the training or writing thread counts as stalled: steps of large
-/// networks on few cores and checkpoints on slow disks take minutes.
+/// Duration of a training step or file write after which the thread counts as stalled. Steps of large networks on few
+/// cores, and checkpoints on slow disks, take minutes.
 pub(crate) const STALLED_AFTER: Duration = Duration::from_secs(600);
 
-/// Time to wait for a batch before the thread checks for other due work.
+/// Maximum time to wait for a batch before checking for other due work.
 const POLL: Duration = Duration::from_millis(50);
 
 /// Number of consecutive batches with a non-finite loss after which the last checkpoint is restored.
 const NOT_FINITE_MAX: u32 = 3;
 
 impl Training {
-    /// Continues a run from `start`. `priorities` receives value errors.
+    /// Creates the training of a run that continues from `start`. `priorities` receives value errors.
     pub(crate) fn new(settings: Settings, start: Start, checkpoints: Checkpoints, priorities: Priorities) -> Self {
         let Start { trainer, architecture, progress } = start;
         let checkpoint_step = progress.as_ref().map(|progress| progress.training_step);
@@ -145,12 +145,12 @@ impl Training {
         }
     }
 
-    /// Publishes the current weights, then trains until `batches` ends or `stop` returns true, then writes a
-    /// checkpoint. `publish` is called with every new version, on the writing thread. Trains with other learners if
-    /// there is a `group`.
+    /// Publishes the current weights, trains until `batches` closes or `stop` returns true, and writes a final
+    /// checkpoint. The writing thread calls `publish` for every new version. With a `group`, trains together with other
+    /// learners.
     ///
     /// # Errors
-    /// The first version, the last version or the last checkpoint cannot be written, or the trainer fails.
+    /// The first or last version or the last checkpoint cannot be written, or a training step fails.
     pub(crate) fn run(
         mut self,
         batches: &mut Batches,
@@ -184,7 +184,7 @@ impl Training {
                 writer.work(&jobs, &written);
             };
             std::thread::Builder::new().name("write".into()).spawn_scoped(scope, work).context("start a thread")?;
-            // The thread stops when `writing` is dropped, at the latest at the end of this call.
+            // The writing thread stops when `writing` is dropped, at the latest at the end of this call.
             match group {
                 None => self.train(batches, stop, writing),
                 Some(group) => self.train_together(group, batches, stop, writing),
@@ -204,7 +204,7 @@ impl Training {
             let training = Instant::now();
             match received {
                 Ok(prepared) => self.step(prepared, &mut writing)?,
-                // There is time to read the results of the last step.
+                // No batch is ready, so there is time to read the results of queued steps.
                 Err(RecvTimeoutError::Timeout) => self.collect_all(&mut writing)?,
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -216,7 +216,7 @@ impl Training {
             let is_checkpoint_due = checkpoint_at.elapsed() >= self.settings.checkpoint_interval;
             if is_publication_due || is_checkpoint_due {
                 self.collect_all(&mut writing)?;
-                // A queued step may have been refused.
+                // A queued step may have been rejected, so the step count may differ from the expected count.
                 is_publication_due &= self.is_boundary(self.trainer.step_count());
             }
             let publishing = Instant::now();
@@ -244,7 +244,7 @@ impl Training {
         for written in writing.wait() {
             self.try_again_later(written);
         }
-        // The checkpoint holds state that no other file does: it must be written even if the last version cannot be.
+        // Only the checkpoint holds the complete state, so it is written even if the last version cannot be written.
         let published = self.publish(&mut writing);
         let checkpoint = self.checkpoint(&mut writing);
         let mut ended = writing.wait();
@@ -256,7 +256,7 @@ impl Training {
         Ok(())
     }
 
-    /// Returns true if the weights after this step may be published: always, unless publication is by steps.
+    /// Returns true if the weights after `step` may be published. Without `publish_interval_steps`, all steps may.
     fn is_boundary(&self, step: u64) -> bool {
         let interval = self.settings.learner.publish_interval_steps;
         interval == 0 || step.is_multiple_of(interval)
@@ -266,7 +266,7 @@ impl Training {
         metrics::stands_at(self.trainer.step_count(), self.positions, self.trainer.learning_rate());
     }
 
-    /// Queues a step, and collects the steps beyond the queue depth.
+    /// Queues a training step, and reads the results of older steps beyond the queue depth.
     fn step(&mut self, prepared: Prepared, writing: &mut Writing) -> anyhow::Result<()> {
         let begun = Instant::now();
         let Prepared { examples, items, mean_version, trace } = prepared;
@@ -278,7 +278,7 @@ impl Training {
         };
         queued.context("train")?;
         self.report_micro_batches();
-        // A device starts a step after finishing the previous one.
+        // A device computes queued steps one after another.
         let free = self.pending.back().and_then(|before| before.ends).unwrap_or(begun).max(begun);
         let ends = simulated.map(|time| free + time);
         let (board, positions) = (Some(examples.board()), examples.positions());
@@ -306,7 +306,7 @@ impl Training {
         self.take(pending, trained, writing)
     }
 
-    /// Records the results of a step.
+    /// Records the results of a training step, or handles the error.
     fn take(
         &mut self,
         pending: Pending,
@@ -332,7 +332,7 @@ impl Training {
             metrics::trained_on(board, 1);
         }
         self.report_progress();
-        // Losses of different boards are not comparable: the run's losses come from the first board.
+        // Losses of different boards are not comparable, so the losses of the run are from the first board.
         match pending.board.filter(|&board| board > 0).and_then(|board| self.boards.get(board)) {
             Some(board) => metrics::board_losses(board, &losses),
             None => {
@@ -358,7 +358,7 @@ impl Training {
         }
     }
 
-    /// Reports an increased number of micro-batches: the device ran out of memory for a batch.
+    /// Reports an increased number of micro-batches, which follows from too little device memory for a batch.
     fn report_micro_batches(&mut self) {
         let now = self.trainer.micro_batches();
         metrics::micro_batches(now);
@@ -372,7 +372,7 @@ impl Training {
         self.micro_batches = now;
     }
 
-    /// Reports the loss scale, and the layers that returned to float32 since the last report.
+    /// Reports the loss scale, and the layers that were switched to float32 since the last report.
     fn report_precision(&mut self) {
         if let Some(scale) = self.trainer.loss_scale() {
             metrics::loss_scale(scale);
@@ -381,7 +381,7 @@ impl Training {
         metrics::layers_in_float32(layers.len());
         for (layer, error) in layers.iter().filter(|(layer, _)| !self.float32_layers.contains(*layer)) {
             tracing::warn!(
-                "switching layer {layer} to float32: the weight gradient is off by {:.1} % in the lower precision",
+                "switching layer {layer} to float32: the weight gradient has an error of {:.1} % in lower precision",
                 100.0 * error
             );
         }
@@ -390,8 +390,8 @@ impl Training {
         }
     }
 
-    /// Records a skipped step, with a gradient out of range under the loss scale. Losses and weights are sound, so
-    /// the step does not count towards restoring a checkpoint.
+    /// Records a step that was skipped because the scaled gradient overflowed. Losses and weights are still valid, so
+    /// the step does not count towards [`NOT_FINITE_MAX`].
     fn skip_step(&mut self, loss_scale: f64) {
         metrics::skipped_step();
         if let Some(span) = &mut self.trace {
@@ -401,8 +401,8 @@ impl Training {
         tracing::info!("gradient overflow in training step {step} at loss scale {loss_scale}; halving the scale");
     }
 
-    /// Handles a refused step, which would have corrupted the weights. After [`NOT_FINITE_MAX`] consecutive refusals,
-    /// restores the last checkpoint.
+    /// Handles a training step with a non-finite `quantity`, which was rejected to protect the weights. After
+    /// [`NOT_FINITE_MAX`] consecutive rejections, restores the latest checkpoint.
     fn refuse(&mut self, quantity: &str, writing: &mut Writing) -> anyhow::Result<()> {
         metrics::not_finite();
         if let Some(span) = &mut self.trace {
@@ -418,7 +418,7 @@ impl Training {
             return Ok(());
         }
         self.not_finite = 0;
-        // A checkpoint in flight may become the latest, and removes old checkpoints.
+        // A checkpoint write in progress may become the latest, and removes old checkpoints.
         for written in writing.wait() {
             self.try_again_later(written);
         }
@@ -429,15 +429,15 @@ impl Training {
         };
         let step = found.checkpoint.progress.training_step;
         self.trainer.load(&found.checkpoint.files).context("restore the checkpoint")?;
-        // Steps queued after the refused steps are undone with them.
+        // Loading the checkpoint also discards the steps that were queued later.
         self.pending.clear();
         self.is_restored = true;
         tracing::error!("restored the checkpoint of training step {step}");
         Ok(())
     }
 
-    /// Starts to publish the averaged weights as a new version, unless no step was taken since the last version or a
-    /// publication is in flight.
+    /// Starts to publish the averaged weights as a new version. Does nothing if no step was trained since the last
+    /// version, or if another publication is in progress.
     fn publish(&mut self, writing: &mut Writing) -> anyhow::Result<()> {
         if self.published_step == Some(self.trainer.step_count()) {
             return Ok(());
@@ -445,11 +445,11 @@ impl Training {
         self.publish_as(None, writing)
     }
 
-    /// Starts to publish the averaged weights as `version`, or as the next version of this learner, unless a
-    /// publication is in flight.
+    /// Starts to publish the averaged weights as `version`, or for `None` as the next version of this learner. Does
+    /// nothing if another publication is in progress.
     fn publish_as(&mut self, version: Option<WeightsVersion>, writing: &mut Writing) -> anyhow::Result<()> {
         if self.settings.learner.publish_interval_steps > 0 && writing.is_writing(Kind::Weights) {
-            // No version is left out because of a slow disk.
+            // With publication by steps, no version is skipped because of a slow disk.
             for written in writing.wait() {
                 self.try_again_later(written);
             }
@@ -458,8 +458,8 @@ impl Training {
             return Ok(());
         }
         let training_step = self.trainer.step_count();
-        // Publications are few, and all actors wait for them: each is traced, within the trace of the step if there
-        // is one.
+        // Publications are rare, and all actors wait for them, so each publication is traced, within the trace of the
+        // step if that exists.
         let below = |step: &Span| Some(step.child("publish"));
         let span = self.trace.as_ref().map_or_else(|| trace::rare("publish"), below);
         let snapshot = self.trainer.snapshot(Contents::Average).context("copy the averaged weights")?;
@@ -469,7 +469,8 @@ impl Training {
         Ok(())
     }
 
-    /// Returns the data of this publication for the event files, and makes a step keep the gradient for the next.
+    /// Returns the data of this publication for the event files. If the next publication has histograms, the trainer
+    /// keeps the gradient of a step until then.
     fn record(&mut self) -> anyhow::Result<AtPublication> {
         let LearnerSection { event_files, histogram_publications: interval, .. } = self.settings.learner;
         let has_histograms = |publication: u64| event_files && interval > 0 && publication.is_multiple_of(interval);
@@ -492,7 +493,8 @@ impl Training {
         })
     }
 
-    /// Starts to write a checkpoint, unless no step was taken since the last checkpoint or a write is in flight.
+    /// Starts to write a checkpoint. Does nothing if no step was trained since the last checkpoint, or if another
+    /// checkpoint write is in progress.
     fn checkpoint(&mut self, writing: &mut Writing) -> anyhow::Result<()> {
         let training_step = self.trainer.step_count();
         if self.checkpoint_step == Some(training_step) || skip(Kind::Checkpoint, writing) {
@@ -504,7 +506,7 @@ impl Training {
         Ok(())
     }
 
-    /// Returns the progress of the run, for a checkpoint.
+    /// Returns the progress of the run, as stored in a checkpoint.
     fn progress(&self) -> Progress {
         Progress {
             training_step: self.trainer.step_count(),
@@ -514,10 +516,10 @@ impl Training {
         }
     }
 
-    /// Records the results of finished jobs.
+    /// Records the results of finished write jobs.
     ///
     /// # Errors
-    /// The first job that failed.
+    /// The error of the first failed job.
     fn note_all(&mut self, ended: Vec<Written>) -> anyhow::Result<()> {
         let mut first = Ok(());
         for written in ended {
@@ -548,15 +550,15 @@ impl Training {
         Ok(())
     }
 
-    /// Records a finished job, and logs a failure. A full disk must not stop the training: nothing is lost by
-    /// continuing, and there may be free space at the next interval.
+    /// Records a finished write job, and logs a failure. Training continues on a full disk: nothing is lost, and space
+    /// may be free at the next interval.
     fn try_again_later(&mut self, written: Written) {
         if let Err(error) = self.note(written) {
             log_failure(&error);
         }
     }
 
-    /// Reports a failed copy of the state, for example for lack of device memory.
+    /// Reports that the state could not be copied, for example for lack of device memory.
     fn failed_to_begin(&self, kind: Kind, begun: anyhow::Result<()>) {
         if let Err(error) = begun {
             metrics::write_failed(kind.name(), true);
@@ -569,7 +571,7 @@ impl Training {
     }
 }
 
-/// Returns true if a write of this kind is in flight, and counts the write that is skipped.
+/// Returns true if a write of this kind is in progress, and then counts a skipped write.
 fn skip(kind: Kind, writing: &Writing) -> bool {
     let is_writing = writing.is_writing(kind);
     if is_writing {
@@ -582,7 +584,7 @@ fn log_failure(error: &anyhow::Error) {
     tracing::error!("{error:#}; training continues, next try after the interval");
 }
 
-/// Adds the spans of a step and of the consecutive parts to the trace.
+/// Adds the span of a training step to the trace, with consecutive child spans for the parts of the step.
 fn show_step(trace: &Span, begun: Instant, times: StepTimes) {
     let step = trace.child("step").since(begun);
     let StepTimes { stage, forward, backward, optimiser } = times;

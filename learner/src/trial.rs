@@ -1,4 +1,4 @@
-//! `learner --devices`: tries every device with libtorch.
+//! The command `learner --devices`: tries a training step on every device.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use network_torch::{Device, DevicePreference, Error, Purpose, choose_device, device_name, devices};
 use service::device_trial::{Choice, DeviceTrial, Libtorch};
 
-/// Tries every device of this machine.
+/// Tries a training step on every device of this machine.
 pub(crate) fn trial() -> DeviceTrial {
     let found = devices();
     let chosen = |purpose| match choose_device(DevicePreference::Auto, purpose) {
@@ -19,12 +19,12 @@ pub(crate) fn trial() -> DeviceTrial {
         missing: found.missing,
         training: chosen(Purpose::Training),
         inference: chosen(Purpose::Inference),
-        // Last, since the trials load the CUDA half.
+        // Must come last, because the trials load the CUDA part of libtorch.
         libtorch: loaded(&fs::read_to_string("/proc/self/maps").unwrap_or_default()),
     }
 }
 
-/// Tries a training step on a device that evaluates; returns the name of a failing device, with the reason.
+/// Tries a training step on a device that can evaluate. Returns the device name with the error if the step fails.
 fn cannot_train(device: Device) -> Option<String> {
     let name = device_name(device);
     let refused = choose_device(name.parse().ok()?, Purpose::Training).err()?;
@@ -35,7 +35,7 @@ fn cannot_train(device: Device) -> Option<String> {
     Some(format!("{name}: {reason}"))
 }
 
-/// Finds the files of libtorch among the files that Linux has mapped into this process.
+/// Finds the libtorch files among the files mapped into this process, as listed by Linux in `/proc/self/maps`.
 fn loaded(maps: &str) -> Libtorch {
     let file = |name: &str| {
         let paths = maps.lines().filter_map(|line| line.find('/').map(|start| Path::new(&line[start..])));
@@ -46,8 +46,8 @@ fn loaded(maps: &str) -> Libtorch {
     Libtorch { version, cpu_half, cuda_half: file("libtorch_cuda.so") }
 }
 
-/// Reads the version of libtorch from the files next to the directory `lib`, as written by `cargo xtask libtorch` and
-/// by the Python package.
+/// Reads the libtorch version from files next to the library directory, as written by `cargo xtask libtorch` and by the
+/// Python package.
 fn version_beside(library: &Path) -> Option<String> {
     let folder: PathBuf = library.parent()?.parent()?.to_owned();
     let stamp = || {

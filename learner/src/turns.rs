@@ -1,8 +1,8 @@
-//! The order of training steps on the boards of a run.
+//! The order of training steps over the boards of a run.
 
-/// Boards in turn, each in proportion to the weight and as evenly as possible (smooth weighted round robin). At every
-/// turn each board gains the board's weight; the board with the most credit takes the turn and loses the sum of all
-/// weights.
+/// Smooth weighted round robin over boards: each board is selected in proportion to its weight, as evenly as possible.
+/// In every turn, each board gains its weight as credit. The board with the most credit is selected, and loses the sum
+/// of all weights.
 #[derive(Debug, Clone)]
 pub(crate) struct Turns {
     weights: Vec<f64>,
@@ -10,12 +10,12 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    /// Creates the turns of boards with these weights, which are above 0; at least one.
+    /// Creates the order for boards with these weights; at least one weight, all above 0.
     pub(crate) fn new(weights: Vec<f64>) -> Self {
         Self { credits: vec![0.0; weights.len()], weights }
     }
 
-    /// Returns the index of the board with the next turn; the first among boards with equal claims.
+    /// Returns the index of the next board; with equal credit, the first board.
     pub(crate) fn next(&mut self) -> usize {
         let mut next = 0;
         for (board, weight) in self.weights.iter().enumerate() {

@@ -1,10 +1,10 @@
-//! The validating thread: evaluates each published version on positions of trajectories that are never trained on.
+//! The validation thread: evaluates each published version on positions of held-out trajectories.
 //!
-//! It evaluates the same weights as actors and arena, the published average with running statistics, so no training
-//! backend takes part. [`crate::held_out`] decides which trajectories are held out. Samples of them arrive while
-//! batches are drawn and wait in a bounded [`buffer`]; [`measures`] compares predictions with targets. The training
-//! thread waits for nothing here, and evaluation takes at most [`TIME_SHARE_MAX`] of the time. Each board of a run
-//! has such a thread; boards other than the network's export measures under the board name.
+//! The thread evaluates the same weights as actors and arena, the published average with running statistics, without
+//! the training backend. [`crate::held_out`] selects the held-out trajectories. Held-out samples arrive together with
+//! training samples, and wait in a bounded [`buffer`]; [`measures`] compares predictions with targets. The training
+//! thread never waits for validation, and evaluation takes at most a share of [`TIME_SHARE_MAX`] of the time. Each
+//! board of a run has a validation thread; threads for additional boards export measures under the board name.
 
 mod buffer;
 mod engine;
@@ -35,51 +35,51 @@ use crate::priorities::{Item, Priorities};
 use crate::records::{self, Records};
 use crate::{metrics, pipeline};
 
-/// Maximum share of evaluation in the time of one thread or accelerator: after an evaluation that takes one second,
-/// the next starts at least 19 seconds later.
+/// Maximum share of time that one thread or accelerator spends on evaluation: after an evaluation of one second, the
+/// next evaluation starts at least 19 seconds later.
 const TIME_SHARE_MAX: f64 = 0.05;
 
-/// Capacity of the queue of held-out samples, in draws.
+/// Capacity of the queue of held-out samples, in sampled batches.
 const DRAWS_MAX: usize = 8;
 
-/// Maximum number of positions in a batch.
+/// Maximum number of positions per evaluated batch.
 const BATCH_MAX: usize = 256;
 
-/// Mixed into the seed of the learner, so that symmetries differ from training.
+/// Constant mixed into the learner's seed, so that the random symmetries differ from those in training.
 const SEED: u64 = 0x7661_6C69_6461_7465;
 
-/// The settings of validation.
+/// Settings of a validation thread.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ValidationSettings {
-    /// The targets, the same as in training.
+    /// Settings of the targets, the same as in training.
     pub(crate) targets: Targets,
     /// The temperature of policy targets, the same as in training.
     pub(crate) policy_temperature: PolicyTemperature,
     /// Maximum number of positions in the buffer.
     pub(crate) positions_max: usize,
-    /// Seed of the learner.
+    /// Seed of the learner, for random symmetries.
     pub(crate) seed: u64,
-    /// The device that also trains.
+    /// Training device, which may also evaluate.
     pub(crate) device: Device,
-    /// Number of boards in the run, which share the time for evaluations.
+    /// Number of boards in the run; the validation threads of all boards share the time for evaluation.
     pub(crate) boards: usize,
 }
 
-/// A validating thread and the channels to it.
+/// A validation thread and the channels to it.
 #[derive(Debug)]
 pub(crate) struct Validation {
-    /// Takes samples of held-out trajectories.
+    /// Channel for samples of held-out trajectories.
     pub(crate) samples: Sender<Vec<Drawn>>,
-    /// Takes published versions.
+    /// Queue for published versions.
     pub(crate) versions: Versions,
-    /// Stops when both senders are dropped.
+    /// The thread, which stops once both senders are dropped.
     pub(crate) thread: JoinHandle<()>,
 }
 
-/// A published version: manifest and bytes.
+/// A published version: the manifest and the encoded weights.
 type Version = (Manifest, Bytes);
 
-/// The queue of the latest published version, which replaces a waiting version.
+/// A queue for the latest published version. A new version replaces a version that still waits.
 #[derive(Debug)]
 pub(crate) struct Versions {
     sender: Sender<Version>,
@@ -87,19 +87,19 @@ pub(crate) struct Versions {
 }
 
 impl Versions {
-    /// Hands in a published version.
+    /// Queues a published version for validation.
     pub(crate) fn offer(&self, manifest: Manifest, bytes: Bytes) {
         if let Err(TrySendError::Full(version)) = self.sender.try_send((manifest, bytes)) {
             drop(self.receiver.try_recv());
-            // Only the thread also receives, so there is room.
+            // The queue was emptied above, and only the validation thread also receives, so there is room.
             drop(self.sender.try_send(version));
         }
     }
 }
 
-/// Starts the thread of a board, for the network with this architecture; the thread writes measures to `records`. It
-/// reports trajectories that break the rules, and value errors of positions, as training does, and evaluates nothing
-/// once `stop` returns true.
+/// Starts the validation thread of a board, for a network with this architecture. The thread writes measures to
+/// `records`, reports trajectories that break the rules, and sends value errors as priorities, as training does. Once
+/// `stop` returns true, the thread stops evaluating.
 ///
 /// # Errors
 /// The thread cannot be started.
@@ -138,7 +138,7 @@ pub(crate) fn start<G: Game>(
 
 struct Validator<G> {
     game: G,
-    /// Architecture of the network on the board of `game`.
+    /// Architecture of the network on this board.
     architecture: Architecture,
     settings: ValidationSettings,
     buffer: Buffer,
@@ -149,7 +149,7 @@ struct Validator<G> {
     priorities: Priorities,
     /// Earliest time of the next evaluation.
     next: Instant,
-    /// True if the last evaluation failed, which is logged once.
+    /// True if the last evaluation failed; only the first failure of a series is logged.
     has_failed: bool,
 }
 
@@ -220,15 +220,15 @@ impl<G: Game> Validator<G> {
     }
 }
 
-/// Returns the pause after an evaluation of duration `took`, with `boards` boards evaluated concurrently.
+/// Returns the pause after an evaluation that took `took`, if `boards` boards are evaluated concurrently.
 fn pause(took: Duration, boards: usize) -> Duration {
     took.mul_f64(boards.max(1) as f64 / TIME_SHARE_MAX - 1.0)
 }
 
-/// Distances of values from targets, by item.
+/// Items with the distances between values and targets.
 type ValueErrors = Vec<(Item, f32)>;
 
-/// Measures a network on every position; also returns the value errors of new positions. `None` if stopped.
+/// Measures a network on all positions, and returns the value errors of new positions. Returns `None` if stopped early.
 fn measure(
     evaluator: &mut dyn Evaluator,
     shape: ObservationShape,

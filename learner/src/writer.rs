@@ -1,9 +1,9 @@
 //! The writing thread: encodes, hashes and writes weights and checkpoints while training continues.
 //!
-//! The training thread hands over copies of the state, at most one of each kind at a time, so that memory is bounded
-//! by one publication and one checkpoint. With P parameters and running statistics, copies take 4 P bytes and, with
-//! AdamW, 16 P; the encoded bytes of the copy being written take the same again. Jobs run in order, so versions are
-//! numbered in step order.
+//! The training thread submits copies of the state, with at most one job of each kind in progress, which bounds the
+//! memory. With P parameters and running statistics, a copy takes 4 P bytes for weights and, with AdamW, 16 P bytes for
+//! a checkpoint. The encoded bytes take the same memory again while they are written. Jobs run in order, so version
+//! numbers increase with training steps.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Instant;
@@ -20,17 +20,17 @@ use weights::{Architecture, Digest, Manifest, WeightsVersion};
 use crate::metrics;
 use crate::records::{self, AtPublication, Records};
 
-/// The kind of a job.
+/// The kind of a write job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The averaged weights, for actors.
+    /// The averaged weights, which actors load.
     Weights,
-    /// The whole state, for resuming.
+    /// The complete training state, which a restart loads.
     Checkpoint,
 }
 
 impl Kind {
-    /// Returns the name of the kind in metrics and logs.
+    /// Returns the name of the kind for metrics and logs.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Weights => "weights",
@@ -39,27 +39,27 @@ impl Kind {
     }
 }
 
-/// A copy of the trainer's state, to be written.
+/// A write job with a copy of the trainer's state.
 #[derive(Debug)]
 pub(crate) enum Job {
-    /// The averaged weights, to be published.
+    /// Publication of the averaged weights.
     Weights {
         /// The copy of the averaged weights.
         snapshot: Box<dyn Snapshot>,
-        /// Training step of the copy.
+        /// Training step at the time of the copy.
         training_step: u64,
-        /// The version number agreed on by the members of a group; `None`: the next number of this learner.
+        /// Version number agreed on by the learners in a group; `None` uses the next number of this learner.
         version: Option<WeightsVersion>,
         /// Data for the event files.
         record: AtPublication,
-        /// The trace of the publication.
+        /// Trace of the publication; `None` if it is not traced.
         span: Option<Span>,
     },
-    /// The whole state, for a checkpoint.
+    /// A checkpoint of the complete training state.
     Checkpoint {
-        /// The copy of the whole state.
+        /// The copy of the complete state.
         snapshot: Box<dyn Snapshot>,
-        /// Progress of the run at the step of the copy.
+        /// Progress of the run at the time of the copy.
         progress: Progress,
     },
 }
@@ -74,34 +74,34 @@ impl Job {
     }
 }
 
-/// The result of a finished job.
+/// The result of a finished write job.
 #[derive(Debug)]
 pub(crate) struct Written {
     pub(crate) kind: Kind,
     pub(crate) training_step: u64,
-    /// The published weights version, if any; or the reason why nothing was written.
+    /// The published weights version, `None` for a checkpoint, or the error.
     pub(crate) outcome: anyhow::Result<Option<WeightsVersion>>,
 }
 
-/// The files of a run, and the callback that takes each published version.
+/// The writing thread's state: the files of a run, and the callback for published versions.
 pub(crate) struct Writer<P> {
     pub(crate) architecture: Architecture,
     pub(crate) versions: VersionStore,
-    /// Number of latest versions that stay on disk.
+    /// Number of latest versions to keep on disk.
     pub(crate) versions_kept: usize,
     pub(crate) checkpoints: Checkpoints,
     pub(crate) publish: P,
-    /// The event file of publications.
+    /// The event file for publications.
     pub(crate) records: Records,
-    /// Layers of the trained network.
+    /// Layers of the trained network, for histograms.
     pub(crate) layers: ModelLayers,
 }
 
 impl<P: FnMut(Manifest, Bytes)> Writer<P> {
-    /// Publishes the latest version on disk, if it belongs to this network.
+    /// Publishes the latest version on disk, if it has the architecture of this network; otherwise returns `None`.
     ///
     /// # Errors
-    /// The directory cannot be read.
+    /// The latest version cannot be read.
     pub(crate) fn publish_newest(&mut self) -> anyhow::Result<Option<Manifest>> {
         let kept = self.versions.newest()?.filter(|(manifest, _)| manifest.architecture == self.architecture);
         Ok(kept.map(|(manifest, bytes)| {
@@ -110,13 +110,13 @@ impl<P: FnMut(Manifest, Bytes)> Writer<P> {
         }))
     }
 
-    /// Runs every job until `jobs` closes. A panicking job counts as failed: the next job of the kind may succeed,
-    /// and a checkpoint is written even if weights cannot be.
+    /// Runs all jobs until `jobs` closes. A panic counts as a failed job: a later job may succeed, and a checkpoint
+    /// must be written even if a publication panics.
     pub(crate) fn work(mut self, jobs: &Receiver<Job>, written: &Sender<Written>) {
         while let Ok(job) = service::waiting(|| jobs.recv()) {
             let begun = Instant::now();
             let (kind, training_step) = job.names();
-            // A job only leaves files, each either whole or absent.
+            // A job changes only files, and every file is written atomically.
             let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| self.outcome(job)))
                 .unwrap_or_else(|_| anyhow::bail!("writing {} panicked", kind.name()));
             let done = Written { kind, training_step, outcome };
@@ -169,7 +169,7 @@ impl<P: FnMut(Manifest, Bytes)> Writer<P> {
         Ok(version)
     }
 
-    /// Writes the event of a publication, after actors have the weights.
+    /// Writes the event of a publication, after the weights are available to actors.
     fn record(&mut self, training_step: u64, record: &AtPublication, bytes: &[u8]) {
         let layers = &self.layers;
         self.records.append(training_step, || {
@@ -180,7 +180,7 @@ impl<P: FnMut(Manifest, Bytes)> Writer<P> {
             match records::histograms(summary.clone(), layers, bytes, record.gradient.as_deref()) {
                 Ok(summary) => summary,
                 Err(error) => {
-                    tracing::warn!("no histograms for the weights of step {training_step}: {error}");
+                    tracing::warn!("cannot compute histograms for the weights of step {training_step}: {error}");
                     summary
                 }
             }
@@ -189,7 +189,7 @@ impl<P: FnMut(Manifest, Bytes)> Writer<P> {
 
     fn checkpoint(&self, snapshot: Box<dyn Snapshot>, progress: Progress) -> anyhow::Result<()> {
         let files = snapshot.files().context("read the trainer's state")?;
-        // The memory of the copy is on the device, and needed there.
+        // The copy is dropped early, because it occupies device memory that training needs.
         drop(snapshot);
         let path = self.checkpoints.write(&Checkpoint { progress, files })?;
         tracing::info!("wrote checkpoint {}", path.display());
@@ -197,7 +197,7 @@ impl<P: FnMut(Manifest, Bytes)> Writer<P> {
     }
 }
 
-/// The training thread's handle of the writing thread.
+/// The training thread's handle to the writing thread.
 #[derive(Debug)]
 pub(crate) struct Writing {
     jobs: Sender<Job>,
@@ -205,43 +205,43 @@ pub(crate) struct Writing {
     in_flight: Vec<Kind>,
 }
 
-/// Number of kinds, each with at most one job at a time.
+/// Number of job kinds; at most one job of each kind is in progress.
 const KINDS: usize = 2;
 
 impl Writing {
-    /// Creates the channels of a writing thread: the handle, then the arguments of [`Writer::work`].
+    /// Creates the handle to a writing thread, and the two arguments of [`Writer::work`].
     pub(crate) fn new() -> (Self, Receiver<Job>, Sender<Written>) {
         let (jobs, todo) = crossbeam_channel::bounded(KINDS);
         let (done, written) = crossbeam_channel::bounded(KINDS);
         (Self { jobs, written, in_flight: Vec::new() }, todo, done)
     }
 
-    /// Returns true if a job of this kind is in flight.
+    /// Returns true if a job of this kind is in progress.
     pub(crate) fn is_writing(&self, kind: Kind) -> bool {
         self.in_flight.contains(&kind)
     }
 
-    /// Starts a job; none of this kind may be in flight.
+    /// Starts a job. No job of the same kind may be in progress.
     pub(crate) fn begin(&mut self, job: Job) {
         self.in_flight.push(job.names().0);
         self.jobs
             .try_send(job)
-            .expect("the channel has room for a job of each kind, and its thread ends after this end");
+            .expect("the channel has room for one job per kind, and the thread outlives this handle");
     }
 
-    /// Returns the jobs that finished since the last call.
+    /// Returns the results of all jobs that finished since the last call, without waiting.
     pub(crate) fn ended(&mut self) -> Vec<Written> {
         let ended: Vec<Written> = self.written.try_iter().collect();
         self.in_flight.retain(|kind| ended.iter().all(|written| written.kind != *kind));
         ended
     }
 
-    /// Waits until no job is in flight, and returns the finished jobs.
+    /// Waits until no job is in progress, and returns the results of the finished jobs.
     pub(crate) fn wait(&mut self) -> Vec<Written> {
         let mut all = self.ended();
         while !self.in_flight.is_empty() {
-            // The writing thread has a heartbeat, too.
-            let written = service::waiting(|| self.written.recv()).expect("the writing thread ends after this end");
+            // The writing thread has a separate heartbeat, so this wait counts as idle.
+            let written = service::waiting(|| self.written.recv()).expect("the writing thread outlives this handle");
             self.in_flight.retain(|kind| *kind != written.kind);
             all.push(written);
         }

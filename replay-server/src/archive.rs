@@ -433,7 +433,7 @@ impl<S: Store, F: Folder> Archive<S, F> {
     async fn copy_of(&self, number: SegmentNumber) -> Result<Vec<u8>, ArchiveError> {
         let name = number.file_name();
         let found = self.store.get(&name).await.map_err(store("read", &name))?;
-        found.ok_or_else(|| store("read", &name)("listed, but missing".into()))
+        found.ok_or_else(|| store("read", &name)("listed in the archive, but missing".into()))
     }
 }
 
@@ -511,7 +511,7 @@ pub async fn finish(mut archive: Archive) {
 }
 
 fn differs(number: SegmentNumber, there: u64, here: u64) -> ArchiveError {
-    ArchiveError::Foreign { found: format!("{} has {there} bytes in the archive, {here} here", number.file_name()) }
+    ArchiveError::Foreign { found: format!("{} has {there} bytes in the archive, {here} on disk", number.file_name()) }
 }
 
 fn store(action: &'static str, name: &str) -> impl FnOnce(StoreError) -> ArchiveError {

@@ -66,13 +66,13 @@ impl ReplayService {
     /// Acquires a permit for an open stream.
     fn stream(&self) -> Result<OwnedSemaphorePermit, Status> {
         let most = self.settings.streams_max;
-        let full = |_| exhausted(format!("too many open streams ({most}, replay.streams_max)"));
+        let full = |_| exhausted(format!("too many streams (limit {most}, replay.streams_max)"));
         Arc::clone(&self.streams).try_acquire_owned().map_err(full)
     }
 
     /// Acquires a permit for a reanalysis call.
     fn revision(&self) -> Result<OwnedSemaphorePermit, Status> {
-        let full = |_| exhausted(format!("too many concurrent reanalysis calls ({REVISION_CALLS_MAX})"));
+        let full = |_| exhausted(format!("too many concurrent reanalysis calls (limit {REVISION_CALLS_MAX})"));
         Arc::clone(&self.revisions).try_acquire_owned().map_err(full)
     }
 
@@ -134,7 +134,7 @@ impl v1::replay_server::Replay for ReplayService {
         let turn = Arc::clone(&self.lists).acquire_owned().await.map_err(|_| draining())?;
         let held = self.handle.request(|reply| Command::Held(table, reply)).await?;
         let ids = tokio::task::spawn_blocking(move || list(held, &query)).await;
-        let ids = ids.map_err(|_| Status::internal("cannot list"))?;
+        let ids = ids.map_err(|_| Status::internal("cannot list trajectories"))?;
         Ok(Response::new(listing::send(ids, turn)))
     }
 
@@ -152,14 +152,14 @@ impl v1::replay_server::Replay for ReplayService {
         let quarantine = Quarantine::try_from(request.into_inner()).map_err(|invalid| convert::status(&invalid))?;
         let Quarantine { suspect, reason } = quarantine;
         let items = self.handle.request(|reply| Command::Quarantine(suspect, reply)).await??;
-        tracing::warn!(?suspect, reason, items, "put into quarantine");
+        tracing::warn!(?suspect, reason, items, "trajectories put into quarantine");
         Ok(Response::new(v1::QuarantineResponse { items }))
     }
 
     async fn release(&self, request: Request<v1::ReleaseRequest>) -> Result<Response<v1::ReleaseResponse>, Status> {
         let suspect = Suspect::try_from(request.into_inner()).map_err(|invalid| convert::status(&invalid))?;
         let items = self.handle.request(|reply| Command::Release(suspect, reply)).await??;
-        tracing::warn!(?suspect, items, "released from quarantine");
+        tracing::warn!(?suspect, items, "trajectories released from quarantine");
         Ok(Response::new(v1::ReleaseResponse { items }))
     }
 

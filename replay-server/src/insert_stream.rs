@@ -260,7 +260,7 @@ impl InsertStream {
         if silent <= self.heartbeat * MISSED_MAX {
             return Ok(if self.order.reads_waiting() { Looked::FindWait } else { Looked::Nothing });
         }
-        let reason = format!("no message for {silent:.1?}; heartbeat interval {:?}", self.heartbeat);
+        let reason = format!("no message for {silent:.1?}; the heartbeat interval is {:?}", self.heartbeat);
         Err(convert::retry_after(Status::unavailable(reason), RETRY_AFTER))
     }
 
@@ -311,7 +311,7 @@ impl InsertStream {
             Inserted::Stale(_) => span.set("disposition", "stale"),
             Inserted::NotStored(..) | Inserted::OverMemory { .. } | Inserted::Draining(_) => {
                 span.set("disposition", "none");
-                span.fail("not stored; to be sent again");
+                span.fail("not stored; the actor sends it again");
             }
         }
         span.end();

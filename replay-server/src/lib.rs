@@ -140,10 +140,10 @@ async fn restore_and_serve(
         drain.start();
         let joined = tokio::task::spawn_blocking(move || threads.join()).await.context("join the replay threads")?;
         if let Some(archiving) = archiving {
-            let archive = archiving.await.context("join the archive's task")?;
+            let archive = archiving.await.context("join the archive task")?;
             archive::finish(archive).await;
         }
-        watching.await.context("join the task that watches the disk")?;
+        watching.await.context("join the disk monitoring task")?;
         drop(lock);
         // A panic of a thread is the cause of the server's error.
         joined.and(served)

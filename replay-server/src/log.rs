@@ -393,7 +393,7 @@ impl<V: Volume> Log<V> {
         }
         self.write_anew()?;
         let last = self.segments.back().map_or(0, |(number, _)| number.0);
-        let number = last.checked_add(1).ok_or_else(|| io::Error::other("no segment number is left"))?;
+        let number = last.checked_add(1).ok_or_else(|| io::Error::other("all segment numbers are used"))?;
         let number = SegmentNumber(number);
         let name = number.file_name();
         let mut salt = Salt::default();

@@ -70,29 +70,29 @@ impl Role {
     }
 }
 
-/// Directory of the secrets, and names and validity of the certificates.
+/// Options for creating certificates and tokens.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Directory of the secrets.
+    /// Output directory for certificates, keys and tokens.
     #[arg(long, default_value = FOLDER)]
     pub out: PathBuf,
-    /// Additional server names or addresses, separated by commas.
+    /// Additional DNS names or IP addresses of servers, separated by commas.
     #[arg(long, value_delimiter = ',')]
     pub names: Vec<String>,
-    /// Validity of certificates in days.
+    /// Validity of the certificates in days.
     #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3650))]
     pub days: u32,
-    /// Also create credentials for this many actors with a configured id.
+    /// Number of actors with a fixed id to create credentials for.
     ///
-    /// The actors have `actor.id` from 0 on, and none can insert under the id of another actor.
+    /// The actors have the ids (`actor.id`) 0, 1 and so on. No actor can insert under the id of another actor.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(..CLAIMED_FIRST))]
     pub actors: u64,
-    /// Let actors revise stored trajectories (`reanalysis.share`).
+    /// Permit actors to revise stored trajectories (`reanalysis.share`).
     #[arg(long)]
     pub reanalysis: bool,
-    /// Replace existing certificates and tokens, under the same authority.
+    /// Replace existing certificates and tokens, but keep the CA.
     ///
-    /// Repeat the other options of the first call.
+    /// The other options must be the same as in the first call.
     #[arg(long)]
     pub renew: bool,
 }
@@ -105,7 +105,7 @@ pub struct Options {
 pub fn make(options: &Options) -> Result<()> {
     let Options { out: folder, names, days, renew, .. } = options;
     if !renew && folder.join("authority").join("ca.pem").exists() {
-        bail!("{} already contains secrets; pass --renew to replace them under the same authority", folder.display());
+        bail!("{} already contains secrets; pass --renew to replace certificates and tokens", folder.display());
     }
     create_folder(folder)?;
     let authority = Authority::of(&folder.join("authority"))?;

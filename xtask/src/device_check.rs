@@ -25,42 +25,42 @@ use row::{Row, Verdict};
 use session::Session;
 use steps::{Plan, Step};
 
-/// Options for packing or running the check.
+/// Options for packing or running the check of a machine with a GPU.
 #[derive(Debug, Clone, clap::Args)]
 #[group(skip)]
 pub struct Options {
     /// Build release programs and pack an archive for a machine with a GPU.
     ///
-    /// The archive contains this check as well.
+    /// The archive also contains the program that runs the check.
     #[arg(long, conflicts_with = "run", required_unless_present = "run")]
     pub pack: bool,
-    /// Run the steps on this machine.
+    /// Run the check on this machine.
     #[arg(long)]
     pub run: bool,
-    /// Run only these steps [default: all except minutes of training].
+    /// Run only these steps [default: all except long training runs].
     #[arg(long, value_delimiter = ',', value_name = "STEP,…")]
     pub steps: Vec<String>,
-    /// Archive to write: `.tar.gz`, `.tar.xz` or `.tar.zst`.
+    /// Archive file to write: `.tar.gz`, `.tar.xz` or `.tar.zst`.
     #[arg(long, value_name = "FILE", default_value = "target/device-check.tar.gz", conflicts_with = "run")]
     pub output: PathBuf,
-    /// Directory for `check.json` and `steps.log`.
+    /// Output directory for `check.json` and `steps.log`.
     #[arg(long, value_name = "DIR", default_value = "out")]
     pub out: PathBuf,
-    /// Directory of the unpacked archive; without it, the programs are built.
+    /// Directory of the unpacked archive [default: build the programs].
     #[arg(long, value_name = "DIR")]
     pub folder: Option<PathBuf>,
-    /// Device: `auto` takes the GPU that nvidia-smi lists.
+    /// Device to check; `auto` selects the first GPU that nvidia-smi lists.
     #[arg(long, value_enum, default_value_t)]
     pub device: Wanted,
     /// libtorch directory [default: Python's torch, else `.libtorch/lib`].
     #[arg(long, value_name = "DIR")]
     pub libtorch: Option<PathBuf>,
-    /// Time limit [default: 480, or the limits of the named steps].
+    /// Total time limit [default: 480, or the limits of the named steps].
     #[arg(long, value_name = "SECONDS")]
     pub budget_seconds: Option<u64>,
 }
 
-/// Requested device.
+/// The device to check.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Wanted {
     /// The first GPU that nvidia-smi lists, else the CPU.

@@ -29,16 +29,16 @@ const INPUT_SECONDS_MAX: u64 = 20;
 /// Log lines printed for a finding.
 const TAIL_LINES: usize = 40;
 
-/// Targets to run, and the duration.
+/// Options for running fuzz targets.
 #[derive(Debug, Clone, PartialEq, clap::Args)]
 pub struct Options {
-    /// Minutes per target.
+    /// Duration per target in minutes.
     #[arg(long, default_value_t = 10.0)]
     pub minutes: f64,
-    /// Targets to run in parallel.
+    /// Number of targets to run in parallel.
     #[arg(long, default_value_t = 1)]
     pub parallel: usize,
-    /// Targets [default: all].
+    /// Names of the targets to run [default: all].
     pub targets: Vec<String>,
 }
 
@@ -97,7 +97,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
         .filter_map(|row| (!row.passed).then_some(row.target))
         .collect();
     if !failed.is_empty() {
-        bail!("findings, kept in {}: {}", folder.join("findings").display(), failed.join(", "));
+        bail!("found failing inputs, saved in {}: {}", folder.join("findings").display(), failed.join(", "));
     }
     Ok(())
 }

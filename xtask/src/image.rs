@@ -25,12 +25,12 @@ use crate::{certs, workspace};
 use libraries::{Libraries, Linked};
 use recipe::{CUDA, Flavour, Process, SYSTEM, Stages, TORCH};
 
-/// Options for the images.
+/// Options for building container images.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    /// Base image: `scratch`, or a Debian at least as new as this machine's.
+    /// Base image: `scratch`, or Debian, no older than on this machine.
     ///
-    /// With `scratch`, libraries are copied from this machine.
+    /// With `scratch`, shared libraries are copied from this machine.
     #[arg(long, default_value = recipe::SCRATCH)]
     pub base: String,
     /// Tag of the images.
@@ -39,19 +39,19 @@ pub struct Options {
     /// Use debug builds instead of release builds.
     #[arg(long)]
     pub debug: bool,
-    /// Pack the binaries in this directory instead of building.
+    /// Pack the binaries in this directory instead of building binaries.
     ///
-    /// Certificates are not created either.
+    /// With this option, no certificates are created.
     #[arg(long, value_name = "DIR", conflicts_with = "debug")]
     pub from: Option<PathBuf>,
     /// Build images for NVIDIA GPUs, with the name suffix `-gpu`.
     ///
-    /// The images of learner, actor, inference server and arena then contain both halves of libtorch.
+    /// The images of learner, actor, inference server and arena then contain libtorch with CUDA.
     #[arg(long)]
     pub gpu: bool,
     /// Build the image of the learner without libtorch.
     ///
-    /// The learner then trains on CPUs, and only configurations that the CPU kernels support.
+    /// The learner then trains only on CPUs, and only configurations that the CPU kernels support.
     #[arg(long, conflicts_with_all = ["gpu", "from"])]
     pub without_libtorch: bool,
     /// Build only the image of this binary; may be repeated.

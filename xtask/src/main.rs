@@ -21,16 +21,16 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Chore {
-    /// Fetch libtorch into `.libtorch`, unless it is installed and intact.
+    /// Install libtorch in `.libtorch`, unless an intact copy is present.
     ///
-    /// Fetches the CPU half, and the CUDA half if nvidia-smi lists a GPU that can run it.
+    /// Fetches the CPU libraries, and the CUDA libraries if nvidia-smi lists a supported GPU.
     Libtorch {
-        /// Fetch the CUDA half even without a GPU.
+        /// Fetch the CUDA libraries even without a GPU.
         ///
-        /// A GPU or driver that is too old is an error.
+        /// Fails if the GPU or driver is too old.
         #[arg(long)]
         cuda: bool,
-        /// Fetch only the CPU half; keep an installed CUDA half.
+        /// Fetch only the CPU libraries, and keep installed CUDA libraries.
         #[arg(long, conflicts_with = "cuda")]
         cpu: bool,
         /// Check every byte of the installed libraries, not only sizes and dates.
@@ -40,18 +40,18 @@ enum Chore {
         #[arg(long)]
         check: bool,
     },
-    /// Build release binaries and run `zerofleet train` with the options.
+    /// Build release binaries and run `zerofleet train` with these options.
     ///
-    /// Fetches libtorch if nvidia-smi lists a GPU that can run it, on a Mac, and for runs that the CPU kernels do not
-    /// train or train slower. `CUDA_VISIBLE_DEVICES=` hides the GPU, and `LIBTORCH` names a libtorch to use in any
-    /// case.
+    /// Fetches libtorch on a Mac, if nvidia-smi lists a supported GPU, and for runs that need libtorch or train faster
+    /// with it. `CUDA_VISIBLE_DEVICES=` hides the GPU. If the variable `LIBTORCH` contains a directory, that libtorch
+    /// is always used.
     #[command(disable_help_flag = true)]
     Train {
         /// Options of `zerofleet train`; `--help` lists them.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<OsString>,
     },
-    /// Build container images, and the other files for `docker compose up`.
+    /// Build container images and other files for `docker compose up`.
     ///
     /// The images contain binaries built on this machine; see docs/cluster.md.
     Image(image::Options),
@@ -61,7 +61,7 @@ enum Chore {
     DeviceCheck(device_check::Options),
     /// Create a CA, certificates and tokens for all services of a cluster.
     Certs(certs::Options),
-    /// Run all tests, or the tests with a text in the name.
+    /// Run all tests, or only tests with a given text in the name.
     Test(suite::TestOptions),
     /// Run all CI checks.
     Ci,
@@ -69,7 +69,7 @@ enum Chore {
     Layers,
     /// Check the source tree against the rules in STYLE.md.
     ///
-    /// Covers the machine-checkable rules.
+    /// Checks only the rules that a program can check.
     Tidy,
     /// Check licences, sources and advisories of third-party crates.
     ///
@@ -77,23 +77,23 @@ enum Chore {
     Deny,
     /// Render and validate the manifests in deploy/kubernetes.
     ///
-    /// Validates against published schemas and the promises of this project.
+    /// Validates against published schemas and the guarantees of this project.
     Kubernetes,
-    /// Test the CPU kernels with the address sanitiser.
+    /// Test the CPU kernels with AddressSanitizer.
     Sanitise,
     /// Run the fuzz targets with libFuzzer (fuzz/README.md).
     Fuzz(fuzz::Options),
     /// Inject faults into a running fleet (Linux, as root).
     ///
-    /// Kills, pauses, cuts off and slows down processes.
+    /// Kills, pauses, disconnects and slows down processes.
     Chaos(suite::ChaosOptions),
     /// Run a fleet under load for hours (Linux).
     ///
-    /// Fails if a process grows in memory, descriptors, threads, disk or latency.
+    /// Fails if memory, descriptors, threads, disk usage or latency of a process keep growing.
     Soak(suite::SoakOptions),
     /// Simulate the replay service with clients and disks, once per seed.
     ///
-    /// A simulation runs on one thread in virtual time. A failing seed is shrunk, and the trace printed.
+    /// A simulation runs on one thread in virtual time. A failing simulation is shrunk, and the trace is printed.
     Simulate(simulate::SimulateOptions),
 }
 

@@ -12,13 +12,13 @@ use crate::workspace;
 /// Hexadecimal digits of the commit hash in a first seed: 48 bits, so that no run reaches the largest seed.
 const SEED_DIGITS: usize = 12;
 
-/// Seeds of a simulator run.
+/// Options for simulating the replay service.
 #[derive(Debug, Clone, PartialEq, clap::Args)]
 pub struct SimulateOptions {
-    /// Number of seeds.
+    /// Number of seeds to simulate.
     #[arg(long, default_value_t = 1_000)]
     pub seeds: u64,
-    /// First seed: a number, or `commit` to derive it from the commit hash.
+    /// First seed: a number, or `commit` for a seed from the commit hash.
     #[arg(long, default_value_t = First::Seed(0))]
     pub first: First,
     /// Start no further seed after this many minutes.

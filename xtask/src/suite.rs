@@ -63,7 +63,7 @@ pub struct Summary {
 /// Start of the line that a test prints if the machine cannot run it (`tests::skip`).
 const SKIPPED: &str = "SKIPPED for want of ";
 
-/// Selection of tests to run.
+/// Options that select the tests to run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, clap::Args)]
 pub struct TestOptions {
     /// Run only tests with this text in the name.
@@ -301,18 +301,18 @@ fn prepared(root: &Path, targets: &[&str]) -> Result<Command> {
     Ok(command)
 }
 
-/// Duration, seed and limits of a chaos test run.
+/// Options of a chaos test: duration, seed and limits.
 #[derive(Debug, Clone, PartialEq, clap::Args)]
 pub struct ChaosOptions {
-    /// Minutes of injected faults.
+    /// Duration of fault injection in minutes.
     #[arg(long, default_value_t = 20)]
     pub minutes: u64,
-    /// Seed for the choice and times of faults; it is printed.
+    /// Seed for the choice and timing of faults, which is printed.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Maximum time from the repair of a fault to recovery, in seconds.
     ///
-    /// Within this time, every actor must have another trajectory acknowledged.
+    /// Within this time, the replay server must acknowledge another trajectory from every actor.
     #[arg(long, default_value_t = 5.0)]
     pub rejoin_seconds: f64,
     /// Inject only faults with this text in the name.
@@ -322,7 +322,7 @@ pub struct ChaosOptions {
     pub faults: String,
     /// Markdown file for the table of recovery times, which is also printed.
     ///
-    /// The histories are written to the same directory.
+    /// The recorded histories are written to the same directory.
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
 }
@@ -347,17 +347,17 @@ pub fn chaos(root: &Path, options: &ChaosOptions) -> Result<()> {
     workspace::run(&mut test)
 }
 
-/// Duration of a soak, and directory of the report.
+/// Options of a soak test: duration and output directory.
 #[derive(Debug, Clone, PartialEq, clap::Args)]
 pub struct SoakOptions {
-    /// Hours of load.
+    /// Duration of the load in hours.
     ///
-    /// Growth is judged in runs of at least twenty minutes.
+    /// Growth is checked only in runs of at least 20 minutes.
     #[arg(long, default_value_t = 2.0)]
     pub hours: f64,
-    /// Directory for samples (`soak.csv`) and the table of trends (`soak.md`).
+    /// Output directory for samples (`soak.csv`) and trends (`soak.md`).
     ///
-    /// The table is also printed.
+    /// The table of trends is also printed.
     #[arg(long, value_name = "DIR")]
     pub report: Option<PathBuf>,
 }

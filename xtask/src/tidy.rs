@@ -127,7 +127,7 @@ fn empty_name(source: &Source) -> Option<String> {
     let code = ["rs", "py", "sh", "proto"].iter().any(|extension| has_extension(&source.path, extension));
     let empty = |part: &str| EMPTY_NAMES.contains(&part.split('.').next().unwrap_or(part));
     let part = source.path.split('/').find(|part| empty(part)).filter(|_| code)?;
-    Some(format!("{}: `{part}` does not describe the content; find the noun", source.path))
+    Some(format!("{}: `{part}` does not describe the content; choose a noun that does", source.path))
 }
 
 /// Finds paths that exist on one machine only.
@@ -138,7 +138,7 @@ fn machine_paths(source: &Source) -> Vec<String> {
     let names_one = |line: &str| {
         folders.iter().any(|folder| line.match_indices(folder.as_str()).any(|(at, _)| is_start(&line[..at])))
     };
-    lines_where(source, names_one).map(|place| format!("{place}: a path on one machine")).collect()
+    lines_where(source, names_one).map(|place| format!("{place}: a path that exists only on one machine")).collect()
 }
 
 fn generated(source: &Source) -> Option<String> {
@@ -158,7 +158,7 @@ fn marks_without_issue(source: &Source) -> Vec<String> {
         comment.split(|c: char| !c.is_alphanumeric() && c != '#' && c != '(').any(is_mark)
     };
     let places = lines_where(source, is_left_over);
-    places.map(|place| format!("{place}: a mark of unfinished work must name an issue: `(#12)`")).collect()
+    places.map(|place| format!("{place}: unfinished work must name an issue, such as `(#12)`")).collect()
 }
 
 /// Finds comments wider than the code; rows of tables cannot be wrapped.
@@ -174,7 +174,7 @@ fn wide_comments(source: &Source) -> Vec<String> {
 fn too_long(source: &Source) -> Option<String> {
     let lines = source.text.lines().count() - inline_test_lines(source);
     match (lines > LINES_MAX, LONG_FILES.contains(&source.path.as_str())) {
-        (true, false) => Some(format!("{}: {lines} lines are more than {LINES_MAX}: two subjects?", source.path)),
+        (true, false) => Some(format!("{}: {lines} lines are more than {LINES_MAX}: split by subject", source.path)),
         (false, true) => Some(format!("{}: is listed as long but is not", source.path)),
         _ => None,
     }
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn paths_of_one_machine_are_named_by_line() {
         let text = format!("fine\nsee {}name/x\nhttps://site/{}x", concat!("/ho", "me/"), concat!("ro", "ot/"));
-        assert_eq!(machine_paths(&source("a.md", &text)), ["a.md:2: a path on one machine"]);
+        assert_eq!(machine_paths(&source("a.md", &text)), ["a.md:2: a path that exists only on one machine"]);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Evaluates the positions of self-play with one of several inference servers, and optionally with this machine while
-//! the server is unreachable.
+//! Evaluates the positions of self-play on one of several inference servers, and optionally on this machine while the
+//! server is unreachable.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,11 +19,11 @@ use crate::metrics::{self, AnsweredBy};
 
 /// Time limit for a response or a rejection, including the time for an unknown weights version to reach the server.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
-/// Longest time without any message from the server; later, the server counts as unreachable.
+/// Maximum time without a message from the server, after which the server counts as unreachable.
 const SILENCE_MAX: Duration = Duration::from_secs(4);
 /// Pause before the next request to a server after a rejection; meanwhile this machine evaluates.
 const REFUSED_PAUSE: Duration = Duration::from_millis(500);
-/// Pause after a timeout, since a broken connection is closed only after seconds.
+/// Pause after a timeout, because a broken connection closes only after several seconds.
 const SILENCE_PAUSE: Duration = Duration::from_secs(2);
 /// Shortest and longest pause of an actor without another evaluator.
 const PAUSE: [Duration; 2] = [Duration::from_millis(5), Duration::from_secs(1)];
@@ -45,8 +45,8 @@ struct Shared {
 }
 
 impl Remote {
-    /// Sends requests through `evaluations`; `local` evaluates while no server responds, and without it self-play
-    /// waits. Must be called on a runtime.
+    /// Creates a backend that sends requests through `evaluations`. While no server responds, `local` evaluates;
+    /// without `local`, self-play waits. Must be called on a tokio runtime.
     pub(super) fn new(
         evaluations: Evaluations,
         endpoint: String,
@@ -57,7 +57,8 @@ impl Remote {
         Self { shared: Arc::new(Shared { evaluations, endpoint, runtime, drain, is_local }), local }
     }
 
-    /// Returns the backend of this machine, for `networks` that no server evaluates.
+    /// Returns the backend of this machine. `networks` names the networks in the error, which no inference server
+    /// supports.
     fn local(&self, networks: &str) -> Result<&dyn Backend, evaluators::Error> {
         self.local.as_deref().ok_or_else(|| {
             let instead = "leave actor.inference empty, or set actor.inference_fallback";
@@ -135,7 +136,7 @@ struct RemoteEvaluator {
     shared: Arc<Shared>,
     attributes: Attributes,
     local: Option<Local>,
-    /// No request is sent to the server before this time, because of a recent rejection or timeout.
+    /// Time of the earliest next request to the server, after a rejection or timeout.
     ask_again: Instant,
 }
 
@@ -214,7 +215,7 @@ impl RemoteEvaluator {
         let is_away = matches!(evaluations.link(), Link::Away);
         let event = async {
             tokio::select! {
-                () = drain.wait() => Err(Error::Backend("stopping while the inference server is away".to_owned())),
+                () = drain.wait() => Err(Error::Backend("draining; inference server unreachable".to_owned())),
                 _ = evaluations.up(), if is_away => Ok(()),
                 () = tokio::time::sleep(pause) => Ok(()),
             }
@@ -297,7 +298,7 @@ mod tests {
         batch
     }
 
-    /// Calls the evaluator once, on a thread as in self-play.
+    /// Calls the evaluator once, on a separate thread as in self-play.
     fn evaluate(mut evaluator: Box<dyn Evaluator>) -> JoinHandle<(Box<dyn Evaluator>, Result<Predictions, Error>)> {
         std::thread::spawn(move || {
             let mut predictions = Predictions::new();

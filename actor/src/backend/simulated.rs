@@ -1,5 +1,5 @@
-//! An evaluator that takes a fixed time and has no network. Fleet benchmarks play with it, so that neither cores nor
-//! an accelerator are the limit. Training on such games learns noise.
+//! An evaluator that takes a fixed time and has no network. Fleet benchmarks use this evaluator so that neither CPU
+//! cores nor an accelerator limit the throughput. Training on such games learns noise.
 
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,7 @@ impl Simulated {
 
 impl Backend for Simulated {
     fn describe(&self) -> String {
-        format!("simulated, {} us a batch, no network", self.delay.as_micros())
+        format!("simulated, {} us per batch, no network", self.delay.as_micros())
     }
 
     fn build(&self, manifest: &Manifest, _: &Bytes) -> Result<Box<dyn Evaluator>, evaluators::Error> {

@@ -1,5 +1,5 @@
 //! Fetches stored trajectories from the replay servers in advance, and sends new searches to the source server.
-//! Several servers are asked in turn.
+//! Requests go to all servers in turn.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::metrics;
 const STORED_MAX: usize = 2;
 /// Maximum number of new searches waiting to be sent.
 const SEARCHED_MAX: usize = 16;
-/// Time between two requests if no server had a trajectory to search.
+/// Time between two requests after no server had a trajectory to search.
 const NOTHING_INTERVAL: Duration = Duration::from_millis(500);
 /// Time between two requests after a failure.
 const FAILED_INTERVAL: Duration = Duration::from_secs(2);
@@ -55,7 +55,7 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// Starts the tasks. Must be called on a runtime.
+    /// Starts the tasks. Must be called on a tokio runtime.
     pub(crate) fn start(servers: Servers, weights: Weights, drain: &Drain) -> (Self, Desk) {
         let (stored_sender, stored) = mpsc::channel(STORED_MAX);
         let (searched, searched_receiver) = mpsc::channel(SEARCHED_MAX);
@@ -70,7 +70,7 @@ impl Exchange {
         (exchange, Desk { stored, searched })
     }
 
-    /// Waits for the tasks to stop, as they do once the process drains.
+    /// Waits for the tasks, which stop once the process drains.
     pub(crate) async fn join(self) {
         for task in [self.fetching, self.sending] {
             if let Err(error) = task.await {
@@ -117,8 +117,8 @@ impl Fetch {
         }
     }
 
-    /// Asks the servers, starting with the next, until one has a trajectory that the latest weights have not
-    /// searched.
+    /// Asks each server in turn for a trajectory that the latest weights have not searched; returns `None` if no server
+    /// has any.
     async fn next(&mut self) -> Result<Option<Stored>, RequestError> {
         let newest = self.weights.borrow().as_ref().map(|published| published.manifest.version);
         let Some(older_than) = newest.filter(|version| version.0 > 0) else { return Ok(None) };
@@ -159,11 +159,11 @@ async fn send(mut searched: mpsc::Receiver<Searched>, drain: Drain) {
                 Ok(Revised::Replaced(_)) => metrics::revised(positions),
                 Ok(Revised::Refused(refusal, reason)) => {
                     metrics::reanalysis_refused(refusal.name(), 1);
-                    tracing::debug!(%id, refusal = refusal.name(), reason, "revision refused");
+                    tracing::debug!(%id, refusal = refusal.name(), reason, "the replay server refused a revision");
                 }
                 Err(error) => {
                     metrics::reanalysis_refused("failed", 1);
-                    tracing::debug!(%id, error = service::chain(&error.into()), "no response to a revision");
+                    tracing::debug!(%id, error = service::chain(&error.into()), "no response to the sent revision");
                 }
             }
         }

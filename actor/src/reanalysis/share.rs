@@ -4,7 +4,7 @@ use std::time::Duration;
 use run_file::actor::Settings;
 use tokio::sync::Notify;
 
-/// Searches per slot that reanalysis catches up after a time without anything to search.
+/// Number of searches per slot that reanalysis catches up on after a time without trajectories to search.
 const CREDIT_SEARCHES: u64 = 2;
 
 /// Time after which a waiting thread checks again, even without a notification.
@@ -12,14 +12,14 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Divides the simulations of an actor between self-play and reanalysis.
 ///
-/// Reanalysis runs only while it has fewer simulations than the configured share: it follows self-play, and stops
-/// when self-play waits, for weights or for the replay server. It therefore never delays self-play by more than the
-/// share, and the revisions in the log are in proportion to the inserts.
+/// Reanalysis runs only while it has fewer simulations than the configured share: reanalysis keeps pace with self-play,
+/// and stops when self-play waits for weights or for the replay server. Reanalysis therefore never delays self-play by
+/// more than the share, and the number of revisions in the log is proportional to the number of inserts.
 #[derive(Debug)]
 pub(crate) struct Share {
     /// Simulations of reanalysis per simulation of self-play.
     ratio: f64,
-    /// Maximum number of simulations that reanalysis catches up.
+    /// Maximum number of simulations that reanalysis catches up on.
     credit_max: f64,
     selfplay: AtomicU64,
     reanalysis: AtomicU64,
@@ -27,15 +27,15 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Returns the division of an actor's settings for this number of reanalysis threads.
+    /// Returns the division that an actor's settings configure, with `threads` reanalysis threads.
     pub(crate) fn of(settings: &Settings, threads: usize) -> Self {
         let searches = settings.reanalysis_searches();
         let slots = (threads * searches.games) as u64;
         Self::new(settings.reanalysis.share, CREDIT_SEARCHES * slots * u64::from(searches.full_simulations))
     }
 
-    /// Creates a division with `share` of the simulations, below 1, for reanalysis. It catches up at most
-    /// `credit_max` simulations after a time without anything to search.
+    /// Creates a division with `share` of the simulations, below 1, for reanalysis. Reanalysis catches up on at most
+    /// `credit_max` simulations after a time without trajectories to search.
     pub(crate) fn new(share: f64, credit_max: u64) -> Self {
         Self {
             ratio: share / (1.0 - share),
@@ -57,7 +57,7 @@ impl Share {
         self.reanalysis.fetch_add(simulations as u64, Ordering::Relaxed);
     }
 
-    /// Returns true if reanalysis has fewer simulations than the share.
+    /// Returns true if reanalysis has done fewer simulations than the configured share.
     pub(crate) fn is_due(&self) -> bool {
         (self.reanalysis.load(Ordering::Relaxed) as f64) < self.allowed()
     }
@@ -70,7 +70,7 @@ impl Share {
         }
     }
 
-    /// Forgets the due simulations beyond the credit.
+    /// Drops due simulations beyond `credit_max`.
     pub(crate) fn forgive(&self) {
         let least = (self.allowed() - self.credit_max).max(0.0) as u64;
         self.reanalysis.fetch_max(least, Ordering::Relaxed);
@@ -81,9 +81,8 @@ impl Share {
     }
 }
 
-/// Divides `threads` between self-play and reanalysis with `share` of the simulations. Each gets at least one thread,
-/// and the share rounded up. If both are rounded up there is one more thread; [`Share`] limits the work of reanalysis
-/// on it.
+/// Returns the numbers of threads for self-play and for reanalysis with `share` of the simulations. Both numbers are
+/// rounded up, and at least one. The sum may exceed `threads` by one; [`Share`] limits the work of reanalysis.
 pub(crate) fn threads(threads: usize, share: f64) -> (usize, usize) {
     if share <= 0.0 {
         return (threads, 0);

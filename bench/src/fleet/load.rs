@@ -15,10 +15,10 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(300);
 /// Interval between two checks of the connections.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Load of many simulated actors in one process.
+/// Options for the load of many simulated actors in one process.
 #[derive(Debug, Clone, clap::Args)]
 pub struct LoadArgs {
-    /// Number of simulated actors; 0 for none.
+    /// Number of simulated actors; 0 skips this part.
     ///
     /// Each actor has a connection to the replay server and one to the publisher.
     #[arg(long, default_value_t = 1_000)]
@@ -26,16 +26,16 @@ pub struct LoadArgs {
     /// Steps per trajectory.
     #[arg(long, default_value_t = 30)]
     pub steps: usize,
-    /// Inserts per second of each actor.
+    /// Insert rates to measure, in inserts per second and actor.
     #[arg(long, value_delimiter = ',', default_value = "1,10,20")]
     pub rates: Vec<f64>,
     /// Duration of the measurement at each rate, in seconds.
     #[arg(long, default_value_t = 10.0)]
     pub load_seconds: f64,
-    /// Networks to send to all actors, each BLOCKSxCHANNELS (Connect Four).
+    /// Networks for Connect Four to send to all actors, each BLOCKSxCHANNELS.
     #[arg(long, value_delimiter = ',', value_parser = tower, default_value = "6x64,20x256")]
     pub networks: Vec<[usize; 2]>,
-    /// Concurrent fetches from the publisher [default: as a learner].
+    /// Concurrent fetches from the publisher [default: as in a learner].
     #[arg(long)]
     pub fetches: Option<usize>,
 }
@@ -47,7 +47,7 @@ impl LoadArgs {
     /// An option is invalid; the error names it.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         let is_rate = |rate: &f64| rate.is_finite() && *rate > 0.0 && Duration::try_from_secs_f64(1.0 / rate).is_ok();
-        ensure!(self.rates.iter().all(is_rate), "--rates must be above 0");
+        ensure!(self.rates.iter().all(is_rate), "every rate in --rates must be above 0");
         Duration::try_from_secs_f64(self.load_seconds).context("parse --load-seconds")?;
         ensure!(self.load_seconds > 0.0, "--load-seconds must be above 0");
         Games::new(self.steps, 0).map(drop)

@@ -28,10 +28,10 @@ pub const COMMAND: &str = "publisher";
 /// Options of `zerofleet-bench publisher`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// Networks to publish in turn, one for each line of standard input.
+    /// Networks to publish in turn, one for each line on standard input.
     #[arg(long, value_delimiter = ',', value_parser = tower)]
     pub networks: Vec<[usize; 2]>,
-    /// Concurrent fetches [default: as a learner].
+    /// Maximum concurrent fetches [default: as in a learner].
     #[arg(long)]
     pub fetches: Option<usize>,
     /// Seed of the random weights.

@@ -9,10 +9,10 @@ use crate::report::{Report, Unit, Value, time, value_of};
 use crate::training_run::{self, RunArgs, Window};
 use fleet::{Rating, Role};
 
-/// Measurement of real fleets.
+/// Options for measuring real fleets.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ScalingArgs {
-    /// Numbers of actor processes; 0 measures none.
+    /// Numbers of actor processes to measure; 0 measures no fleet.
     #[arg(long, value_delimiter = ',', default_value = "1,2,4,8")]
     pub scale: Vec<usize>,
     /// Game that the actors play.
@@ -32,13 +32,13 @@ pub struct ScalingArgs {
     pub seconds: f64,
     /// Seconds between the first training step and the measurement.
     ///
-    /// Needed because all games of a fleet start at the same time.
+    /// The warm-up is needed because all games of a fleet start at the same time.
     #[arg(long, default_value_t = 10.0)]
     pub warm_up_seconds: f64,
-    /// Measurements of each fleet; the median is reported.
+    /// Number of measurements per fleet; the median is reported.
     #[arg(long, default_value_t = 1)]
     pub repeats: usize,
-    /// Override one key of the fleets' run file; may be repeated.
+    /// Override one key of the run file of every fleet; may be repeated.
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
     pub sets: Vec<String>,
 }

@@ -33,7 +33,7 @@ const RUN: [&str; 9] = [
     "learner.validation_share=0",
 ];
 
-/// Options of a learner with a replay server.
+/// Options of the part `live`: a learner with a replay server.
 #[derive(Debug, Clone, clap::Args)]
 pub struct LiveArgs {
     /// Duration of the part `live`, in seconds.
@@ -42,10 +42,10 @@ pub struct LiveArgs {
     /// Seconds between the first training step and the measurement.
     #[arg(long, default_value_t = 5.0)]
     pub warm_up_seconds: f64,
-    /// Positions in the replay server.
+    /// Number of positions in the replay server.
     #[arg(long, default_value_t = 200_000)]
     pub positions: u64,
-    /// Steps per trajectory in the replay server.
+    /// Number of steps per trajectory in the replay server.
     #[arg(long, default_value_t = 30)]
     pub steps: usize,
 }

@@ -28,7 +28,7 @@ const STATED: &str = "stated memory";
 /// Name of a whole batch as a micro-batch.
 const WHOLE: &str = "whole";
 
-/// Run with the network to train.
+/// The run file and settings that determine the network to train.
 #[derive(Debug, Clone, Default, clap::Args, serde::Serialize)]
 pub struct Run {
     /// Run file to start from (TOML, one section per role).
@@ -49,18 +49,18 @@ impl Run {
     }
 }
 
-/// Options for batch sizes.
+/// Options of the part `batch`: batch and micro-batch sizes.
 #[derive(Debug, Clone, clap::Args)]
 pub struct SizesArgs {
-    /// Micro-batch sizes, if smaller than the batch.
+    /// Micro-batch sizes to measure, if smaller than the batch.
     ///
-    /// A micro-batch runs through the network at once. Whole batches are always measured.
+    /// The network computes a whole micro-batch at once. Batches without micro-batches are always measured.
     #[arg(long, value_delimiter = ',', default_value = "64,256")]
     pub micro_batches: Vec<usize>,
-    /// Memory limit of the recommendation, in GiB [default: this machine's].
+    /// Memory limit for recommended sizes, in GiB [default: all memory].
     #[arg(long)]
     pub memory_gib: Option<f64>,
-    /// Measure one micro-batch in this process, 0 for the whole batch.
+    /// Measure one micro-batch size in this process; 0 for the whole batch.
     #[arg(long, hide = true)]
     pub micro_batch: Option<usize>,
 }

@@ -10,18 +10,18 @@ use network_torch::{
 };
 use proto::weights::Published;
 
-/// Engine named on the command line.
+/// Options that select the engine for evaluations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::Args, serde::Serialize)]
 pub struct EngineArgs {
-    /// Device of evaluations: `cpu`, `cuda`, `cuda:1` or `mps`.
+    /// Device for evaluations: `cpu`, `cuda`, `cuda:1` or `mps`.
     #[arg(long, default_value = "cpu")]
     pub device: DevicePreference,
     /// Precision of evaluations: `auto`, `f32` or `bf16`.
     #[arg(long, default_value = "auto")]
     pub precision: PrecisionPreference,
-    /// CPU engine: `auto`, `libtorch`, or a kernel path such as `avx512-bf16`.
+    /// CPU engine: `auto`, `libtorch`, or a kernel path like `avx512-bf16`.
     ///
-    /// `auto` takes the fastest path of the CPU kernel.
+    /// `auto` selects the fastest path of the CPU kernel.
     #[arg(long, default_value = "auto")]
     pub kernel: KernelPreference,
 }

@@ -38,13 +38,13 @@ const CALL_TIME_MAX: Duration = Duration::from_secs(5);
 /// Rounds of a burst of multiply-adds in registers.
 const BURST_ROUNDS: usize = 10_000;
 
-/// Options of the inference tables.
+/// Options of the part `inference`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct InferenceArgs {
     /// Networks, each BLOCKSxCHANNELS@HEIGHTxWIDTH; 1x1 is a dense network.
     #[arg(long, value_delimiter = ',', default_value = "1x64@1x1,1x128@1x1,1x256@1x1,1x512@1x1,2x32@10x10")]
     pub networks: Vec<NetworkSize>,
-    /// Batch sizes.
+    /// Batch sizes to measure.
     #[arg(long, value_delimiter = ',', default_value = "1,4,16,64,256,1024,4096")]
     pub batches: Vec<usize>,
     /// Duration of the measurement per batch size, in seconds.

@@ -26,19 +26,19 @@ use crate::network::{published, version_of};
 use crate::own_process::{self, words};
 use crate::report::{Report, Unit};
 
-/// Environments and engines of a loop.
+/// Environments and engines of a training loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::Args, serde::Serialize)]
 pub struct Variant {
-    /// Environments that advance together, over all threads.
+    /// Number of environments that advance together, over all threads.
     #[arg(long, default_value_t = 256, value_parser = positive::<usize>)]
     pub environments: usize,
-    /// Engine of evaluations.
+    /// Engine for evaluations.
     #[command(flatten)]
     #[serde(flatten)]
     pub engine: EngineArgs,
     /// Precision of updates: `auto`, `f32`, `bf16` or `f16`.
     ///
-    /// `auto` takes the fastest precision of the device.
+    /// `auto` selects the fastest precision of the device.
     #[arg(long, default_value = "auto")]
     pub training_precision: inference::TrainingPrecision,
 }
@@ -49,13 +49,13 @@ pub struct Args {
     /// Game of the environments.
     #[arg(long, default_value = "cartpole-v1")]
     pub game: GameKind,
-    /// Work of the loop.
+    /// Options for the work of the training loop.
     #[command(flatten)]
     pub workload: Workload,
-    /// Environments and engines.
+    /// Environments and engines of the training loop.
     #[command(flatten)]
     pub variant: Variant,
-    /// Seed of weights, environments and all draws.
+    /// Seed of weights, environments and all other random numbers.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }

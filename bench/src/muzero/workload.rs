@@ -19,12 +19,12 @@ pub(super) const DISCOUNT: f32 = 0.997;
 /// Values and rewards are categorical over the integers from −20 to 20, after the value transform.
 pub(super) const SUPPORT: usize = 20;
 
-/// Options of the work.
+/// Options for the work of training loops and searches.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
 pub struct Workload {
     /// Hidden units or channels [default: 128 for vectors, 32 for planes].
     ///
-    /// The defaults are those of the presets.
+    /// The presets of the games have the same values.
     #[arg(long)]
     pub channels: Option<usize>,
     /// Residual blocks [default: 1 for vectors, 2 for planes].
@@ -33,12 +33,12 @@ pub struct Workload {
     /// Simulations per step.
     #[arg(long, default_value_t = 32, value_parser = positive::<u32>)]
     pub simulations: u32,
-    /// Leaves per search in a batch.
+    /// Number of leaves per search in a batch.
     ///
     /// With 16 leaves, 256 environments make batches of 4,096.
     #[arg(long, default_value_t = 1, value_parser = positive::<usize>)]
     pub leaves: usize,
-    /// Environment steps in an iteration of the training loop.
+    /// Number of environment steps per iteration of the training loop.
     #[arg(long, default_value_t = 256, value_parser = positive::<usize>)]
     pub steps: usize,
     /// Batch size of the update in each iteration.
@@ -47,7 +47,7 @@ pub struct Workload {
     /// Replay size in positions; filled before the measurement.
     #[arg(long, default_value_t = 20_000, value_parser = positive::<usize>)]
     pub positions: usize,
-    /// Iterations between two publications of weights.
+    /// Number of iterations between two publications of weights.
     #[arg(long, default_value_t = 10, value_parser = positive::<usize>)]
     pub publish_iterations: usize,
     /// Search threads; 0 for one per core.
@@ -55,13 +55,13 @@ pub struct Workload {
     pub threads: usize,
     /// Threads per libtorch operation, in all loops; 0 for one per core.
     ///
-    /// One per core pays off only on idle cores.
+    /// One thread per core is faster only if the cores are otherwise idle.
     #[arg(long, default_value_t = 1)]
     pub libtorch_threads: usize,
-    /// Device of updates.
+    /// Device for updates: `cpu`, `cuda`, `cuda:1` or `mps`.
     #[arg(long, default_value = "cpu")]
     pub training_device: DevicePreference,
-    /// Duration of each loop in seconds; at least two iterations.
+    /// Duration of each loop in seconds, or of two iterations if longer.
     #[arg(long, default_value_t = 8.0)]
     pub loop_seconds: f64,
 }

@@ -55,7 +55,7 @@ pub struct SimulatedArgs {
     /// per second in batches of 2,048.
     #[arg(long, default_value_t = 4316)]
     pub position_ns: u64,
-    /// Interval of new weights, in seconds.
+    /// Interval between new weights, in seconds.
     #[arg(long, default_value_t = 10.0)]
     pub swap_seconds: f64,
     /// Time to prepare new weights on a thread, in milliseconds.

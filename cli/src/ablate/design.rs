@@ -1,27 +1,27 @@
-//! The runs of an ablation, in pairs to compare.
+//! The designs of an ablation: which runs are compared in pairs.
 
 use serde::Deserialize;
 
-/// Columns of the table: the maximum number of switches in a screen.
+/// Number of columns in the Plackett-Burman table, which is the maximum number of switches in a screen.
 pub(super) const COLUMNS: usize = 11;
-/// Rows of the table, which are runs.
+/// Number of rows in the Plackett-Burman table, each of which is a run.
 const ROWS: usize = COLUMNS + 1;
-/// First row of the 12-run table (Plackett and Burman 1946, "The Design of Optimum Multifactorial
+/// First row of the Plackett-Burman table with 12 runs (Plackett and Burman 1946, "The Design of Optimum Multifactorial
 /// Experiments").
 const GENERATOR: [bool; COLUMNS] = [true, true, false, true, true, true, false, false, false, true, false];
 
-/// The setting `design.kind`.
+/// The setting `design.kind` of a study file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Kind {
-    /// Each row of the Plackett-Burman table next to the mirror run, with all switches the other way.
+    /// Each row of the Plackett-Burman table, paired with a mirror run in which every switch is inverted.
     Screen,
-    /// One run without and one with a switch, sequentially.
+    /// A run without a switch and a run with the switch, one after the other.
     Pairs,
 }
 
 impl Kind {
-    /// Returns the name for tables.
+    /// Returns the name of the design in tables.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Screen => "screen",
@@ -29,7 +29,8 @@ impl Kind {
         }
     }
 
-    /// Runs at the same time. A row and the mirror run at once, so that both have the same machine and load.
+    /// Returns the number of parallel runs. In a screen, both runs of a pair run at the same time, so that machine and
+    /// load are the same.
     pub(super) fn parallel(self) -> usize {
         match self {
             Self::Screen => 2,
@@ -38,36 +39,36 @@ impl Kind {
     }
 }
 
-/// The setting `design.arms`, for the design `pairs`.
+/// The setting `design.arms` of a study file, which applies to the design `pairs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Arms {
-    /// A pair for each switch.
+    /// One pair for each switch.
     Each,
     /// One pair for all switches together.
     All,
 }
 
-/// Two runs to compare.
+/// Two runs that are compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pair {
     /// Number of the pair in the study, from 1.
     pub number: usize,
     pub seed: u64,
-    /// In start order.
+    /// The two runs in the order of starting.
     pub runs: [Run; 2],
 }
 
-/// One run of a pair.
+/// One run of a pair, with the state of every switch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Run {
-    /// `+` or `-` in a screen, `off` or `on` in pairs.
+    /// Name of the side: `+` or `-` in a screen, `off` or `on` in the design `pairs`.
     pub side: &'static str,
-    /// One level per switch: true if the switch is on.
+    /// State of each switch: true if the switch is on.
     pub levels: Vec<bool>,
 }
 
-/// Returns the pairs for `switches` switches: all pairs for the first seed, then for the second, and so on.
+/// Returns all pairs of a design for `switches` switches, ordered by seed.
 pub(super) fn pairs(kind: Kind, arms: Arms, switches: usize, seeds: &[u64]) -> Vec<Pair> {
     let run = |side, levels| Run { side, levels };
     let of_seed = |(index, &seed): (usize, &u64)| -> Vec<(u64, [Run; 2])> {
@@ -86,7 +87,7 @@ pub(super) fn pairs(kind: Kind, arms: Arms, switches: usize, seeds: &[u64]) -> V
             }
             (Kind::Pairs, Arms::All) => vec![[run("off", vec![false; switches]), run("on", vec![true; switches])]],
         };
-        // Drift of the machine from run to run, for example in temperature, then affects both sides alike.
+        // Alternating the order balances drift of the machine between runs, for example in temperature.
         let is_reversed = kind == Kind::Pairs && index % 2 == 1;
         let ordered = |[first, second]: [Run; 2]| if is_reversed { [second, first] } else { [first, second] };
         runs.into_iter().map(|runs| (seed, ordered(runs))).collect()
@@ -95,7 +96,7 @@ pub(super) fn pairs(kind: Kind, arms: Arms, switches: usize, seeds: &[u64]) -> V
     all.map(|(index, (seed, runs))| Pair { number: index + 1, seed, runs }).collect()
 }
 
-/// Returns the table: cyclic shifts of the first row, and a last row that is all off.
+/// Returns the Plackett-Burman table: the cyclic shifts of the first row, and a last row with all switches off.
 fn table() -> [[bool; COLUMNS]; ROWS] {
     std::array::from_fn(|row| {
         std::array::from_fn(|column| row < COLUMNS && GENERATOR[(column + COLUMNS - row) % COLUMNS])
@@ -121,7 +122,8 @@ mod tests {
         }
     }
 
-    /// The table alone aliases each main effect with interactions of other columns; the mirror removes all aliases.
+    /// In the table alone, each main effect is aliased with interactions of other columns. The mirror runs remove all
+    /// aliases.
     #[test]
     fn a_main_effect_is_not_aliased_with_any_interaction_of_two_switches_once_the_mirror_is_added() {
         let runs: Vec<Run> = pairs(Kind::Screen, Arms::Each, COLUMNS, &[1]).into_iter().flat_map(|p| p.runs).collect();

@@ -1,15 +1,15 @@
-//! Effects with standard errors, from differences between runs.
+//! Estimates effects and standard errors from the differences between paired runs.
 
-/// The effects of a regression.
+/// The effects estimated by a regression.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Fit {
-    /// One effect per column.
+    /// One effect per column of the design.
     pub effects: Vec<Effect>,
     /// Degrees of freedom of the standard errors.
     pub freedom: usize,
 }
 
-/// An estimate with a standard error.
+/// An estimated effect with a standard error.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Effect {
     pub mean: f64,
@@ -17,8 +17,8 @@ pub(super) struct Effect {
 }
 
 /// Regresses `differences` on the columns of `design` (one row per difference) by least squares without an intercept.
-/// A single column of ones gives the mean difference with the standard error. Returns `None` without degrees of
-/// freedom, or if columns are linearly dependent.
+/// A single column of ones gives the mean difference. Returns `None` without degrees of freedom, or if columns are
+/// linearly dependent.
 pub(super) fn fit(design: &[Vec<f64>], differences: &[f64]) -> Option<Fit> {
     let columns = design.first()?.len();
     let freedom = differences.len().checked_sub(columns).filter(|&freedom| freedom > 0)?;
@@ -35,7 +35,7 @@ pub(super) fn fit(design: &[Vec<f64>], differences: &[f64]) -> Option<Fit> {
 
 /// Returns the inverse of XᵀX by Gauss-Jordan elimination; `None` if XᵀX is singular.
 fn inverse_of_squares(design: &[Vec<f64>], columns: usize) -> Option<Vec<Vec<f64>>> {
-    /// Minimum pivot. Products of levels are integers, so that smaller pivots are rounding errors.
+    /// Minimum pivot. Since the matrix XᵀX contains integers, smaller pivots are rounding errors.
     const PIVOT_MIN: f64 = 1e-9;
     let row = |i: usize| -> Vec<f64> {
         let squares = (0..columns).map(|j| design.iter().map(|row| row[i] * row[j]).sum());
@@ -43,7 +43,7 @@ fn inverse_of_squares(design: &[Vec<f64>], columns: usize) -> Option<Vec<Vec<f64
     };
     let mut system: Vec<Vec<f64>> = (0..columns).map(row).collect();
     for pivot in 0..columns {
-        // XᵀX is positive definite, so that no pivot needs a row exchange.
+        // XᵀX is positive definite, so that elimination needs no row exchanges.
         let divisor = Some(system[pivot][pivot]).filter(|divisor| *divisor > PIVOT_MIN)?;
         system[pivot].iter_mut().for_each(|value| *value /= divisor);
         let unit = system[pivot].clone();

@@ -1,4 +1,4 @@
-//! Runs an ablation as processes, and measures the last weights of each run.
+//! Runs an ablation as processes, and measures the final weights of each run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,8 +15,8 @@ use crate::report::{Origin, Summary};
 use crate::tune::{Report, Runner, TrialRuns, Values};
 use crate::{eval, trained};
 
-/// Starts runs as [`TrialRuns`] does. Each measurement has a separate thread, since another run may have to be
-/// stopped meanwhile.
+/// A laboratory that starts runs with [`TrialRuns`]. Each measurement runs in a separate thread, so that another run
+/// can be stopped at the same time.
 #[derive(Debug)]
 pub(super) struct Processes {
     runs: TrialRuns,
@@ -26,7 +26,7 @@ pub(super) struct Processes {
 }
 
 impl Processes {
-    /// Measures the runs with `eval`, if there is one.
+    /// Creates a laboratory that measures the final weights of each run with `eval`; `None` measures no accuracy.
     pub(super) fn new(runs: TrialRuns, eval: Option<Eval>) -> Self {
         let Origin { processor, commit, .. } = Origin::here(std::env::args_os());
         Self { runs, eval, here: [processor, commit], measuring: BTreeMap::new() }
@@ -71,7 +71,7 @@ impl Laboratory for Processes {
     }
 }
 
-/// Returns the columns of a finished run.
+/// Returns the row of a finished run, except for the columns that identify the run.
 fn row(run: &RunDirectory, eval: Option<Eval>) -> anyhow::Result<Row> {
     let named = || format!("read {}", run.summary().display());
     let bytes = fs::read(run.summary()).with_context(named)?;
@@ -86,7 +86,7 @@ fn row(run: &RunDirectory, eval: Option<Eval>) -> anyhow::Result<Row> {
         ("minutes", (last.elapsed_seconds / 60.0).to_string()),
     ];
     let described = described.into_iter().map(|(column, value)| (column.to_owned(), value));
-    // Drops the arena's accuracies: the measured versions and positions depend on the arena's share of the CPUs.
+    // Drops accuracies from the arena, since the measured versions and positions depend on the arena's CPU share.
     let scalars = last.scalars().into_iter().filter(|(name, _)| !name.starts_with("accuracy/"));
     let mut row = Row(described.chain(counted).chain(scalars.map(|(name, value)| (name, value.to_string()))).collect());
     if let Some(Eval { positions, simulations }) = eval {

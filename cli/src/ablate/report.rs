@@ -1,4 +1,4 @@
-//! The effects of switches, computed from the rows of a study alone.
+//! Computes the effects of switches from the rows of a study, without other files.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::study::Study;
 use crate::screen::MISSING;
 use crate::table::aligned;
 
-/// Shares to compare, in points: names and columns.
+/// Shares whose differences are reported in percentage points: the name in the report and the column of each share.
 const SHARES: [(&str, &str); 5] = [
     ("optimal raw", "accuracy/raw/optimal/overall"),
     ("with search", "accuracy/search/optimal/overall"),
@@ -17,10 +17,10 @@ const SHARES: [(&str, &str); 5] = [
     ("with search", "accuracy/search/preserving/overall"),
     ("distinct", "distinct/overall"),
 ];
-/// Rates to compare, in percent, if no other run shares the machine: names and columns.
+/// Rates whose differences are reported in percent if no other run shares the machine: the name and column of each.
 const RATES: [(&str, &str); 2] = [("steps/s", "steps"), ("positions/s", "positions")];
 
-/// Lists the shares and counts of a run.
+/// Formats the shares and counts of a run as one line.
 pub(super) fn sentence(row: &Row) -> String {
     let shares =
         SHARES.iter().filter_map(|(name, column)| Some(format!("{name} {:.1} %", 100.0 * row.number(column)?)));
@@ -28,27 +28,28 @@ pub(super) fn sentence(row: &Row) -> String {
     shares.chain(counts).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the difference between two runs in a share, in points.
+/// Returns the difference of a share between two runs, in percentage points; `None` if a run lacks the share.
 fn points([first, second]: [&Row; 2], column: &str) -> Option<f64> {
     Some(100.0 * (first.number(column)? - second.number(column)?))
 }
 
-/// Returns the logarithm of the ratio between the rates of two runs, so that opposite changes cancel.
+/// Returns the logarithm of the ratio of a rate between two runs, so that opposite changes cancel in a mean.
 fn ratio([first, second]: [&Row; 2], column: &str) -> Option<f64> {
     let rate = |run: &Row| Some(run.number(column)? / run.number("minutes")?);
     Some((rate(first)? / rate(second)?).ln()).filter(|ratio| ratio.is_finite())
 }
 
-/// Effects that are estimated together.
+/// Effects that are estimated in one regression.
 struct Group<'a> {
     names: Vec<&'a str>,
-    /// Per pair and effect: 1 if the switch is on in the first run alone, -1 in the second alone, 0 if the runs
-    /// agree.
+    /// The runs of each pair, with a number per effect: 1 if the switch is on only in the first run, -1 if it is on
+    /// only in the second run, 0 if the runs agree.
     pairs: Vec<(Vec<f64>, [&'a Row; 2])>,
 }
 
 impl Group<'_> {
-    /// Returns a cell for each effect on the differences `of`; `show` converts an estimate to the unit of the table.
+    /// Returns a table cell for each effect. `of` computes the difference of a pair, and `show` converts an estimate to
+    /// the unit in the table.
     fn cells(&self, of: impl Fn([&Row; 2]) -> Option<f64>, show: impl Fn(Effect) -> Effect) -> Vec<String> {
         let known = self.pairs.iter().filter_map(|(columns, runs)| Some((columns.clone(), of(*runs)?)));
         let (design, differences): (Vec<_>, Vec<_>) = known.unzip();
@@ -61,7 +62,7 @@ impl Group<'_> {
     }
 }
 
-/// Returns the effects of a study as lines.
+/// Formats the effects of a study as lines, after a line with the number of complete pairs.
 pub(super) fn lines(study: &Study, rows: &[Row]) -> Vec<String> {
     let is_of_study = |row: &&Row| row.get("study") == study.name && row.get("design") == study.kind.name();
     let rows: Vec<Row> = rows.iter().filter(is_of_study).cloned().collect();
@@ -71,7 +72,7 @@ pub(super) fn lines(study: &Study, rows: &[Row]) -> Vec<String> {
     [counted].into_iter().chain(table(study.kind, &names, &pairs)).collect()
 }
 
-/// Returns the machines and the effects as lines.
+/// Formats the machines and the table of effects as lines.
 fn table(kind: Kind, names: &[String], pairs: &[[&Row; 2]]) -> Vec<String> {
     let mut machines: BTreeMap<&str, usize> = BTreeMap::new();
     pairs.iter().for_each(|[first, _]| *machines.entry(first.get("machine")).or_default() += 1);
@@ -97,7 +98,7 @@ fn table(kind: Kind, names: &[String], pairs: &[[&Row; 2]]) -> Vec<String> {
     lines
 }
 
-/// Groups the pairs by jointly estimated effects: all switches of a screen, or one arm of pairs.
+/// Groups the pairs by jointly estimated effects: all switches in a screen, or one arm in the design `pairs`.
 fn groups<'a>(kind: Kind, names: &'a [String], pairs: &[[&'a Row; 2]]) -> Vec<Group<'a>> {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut groups: BTreeMap<Vec<&str>, Group<'a>> = BTreeMap::new();
@@ -132,13 +133,14 @@ mod tests {
         (0..switches).map(|switch| format!("s{switch}")).collect()
     }
 
-    /// Draws noise with standard deviation `deviation`: a centred sum of uniform numbers.
+    /// Draws approximately normal noise with mean 0 and standard deviation `deviation`, as a sum of uniform numbers.
     fn noise(rng: &mut ChaCha8Rng, deviation: f64) -> f64 {
         let uniform: f64 = (0..12).map(|_| rng.random::<f64>()).sum();
         (uniform - 6.0) * deviation
     }
 
-    /// Returns rows with `accuracy` of the levels, plus noise per run and an offset per pair.
+    /// Returns synthetic rows. Each accuracy is `accuracy` of the switch levels plus noise per run and an offset per
+    /// pair.
     fn rows(pairs: &[design::Pair], rng: &mut ChaCha8Rng, accuracy: impl Fn(&[f64]) -> f64) -> Vec<Row> {
         let mut rows = Vec::new();
         for pair in pairs {
@@ -164,7 +166,7 @@ mod tests {
         rows
     }
 
-    /// Estimates the effects on the raw accuracy.
+    /// Estimates the effect of each switch on the accuracy without search.
     fn effects(kind: Kind, switches: usize, rows: &[Row]) -> Vec<(String, Effect, usize)> {
         let (pairs, names) = (complete(rows), names(switches));
         let estimated = |group: &Group<'_>| {
@@ -184,7 +186,7 @@ mod tests {
     #[test]
     fn known_effects_of_a_screen_are_found_within_three_standard_errors_beside_interactions() {
         let truth = [3.0, -2.0, 0.0, 1.0, 0.0];
-        // An interaction between two switches. The table alone would add it to effects of other switches.
+        // Includes an interaction between two switches, which the table without mirror runs would add to other effects.
         let accuracy = |x: &[f64]| {
             let sum: f64 = x.iter().zip(truth).map(|(x, effect)| x * effect / 100.0).sum();
             sum + 0.1 * (x[0] - 0.5) * (x[1] - 0.5)
@@ -200,12 +202,13 @@ mod tests {
         assert_eq!((found.len(), found[0].2), (COLUMNS, 1));
     }
 
-    /// About 50 of 1000 intervals at 95 % miss the truth, ± 7 if independent; three such deviations are allowed.
+    /// About 50 of 1000 intervals at 95 % miss the true effect, with a standard deviation of 7 if independent. The test
+    /// allows three standard deviations.
     #[test]
     fn error_bars_cover_the_truth_about_as_often_as_they_should() {
         let truth = [3.0, -2.0, 0.0, 1.0, 0.0];
         let accuracy = |x: &[f64]| x.iter().zip(truth).map(|(x, effect)| x * effect / 100.0).sum();
-        // Quantiles of Student's t with 7 and with 4 degrees of freedom.
+        // These are quantiles of Student's t distribution with 7 and with 4 degrees of freedom.
         for (kind, seeds, t) in [(Kind::Screen, 1, 2.365), (Kind::Pairs, 5, 2.776)] {
             let pairs = design::pairs(kind, Arms::Each, truth.len(), &(1..=seeds).collect::<Vec<_>>());
             let missed = |seed| {

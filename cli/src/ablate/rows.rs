@@ -1,5 +1,5 @@
-//! The results of an ablation: a CSV line for each run. A study resumes, and the report is computed, from this file
-//! alone.
+//! The results file of an ablation, with a CSV line for each run. A study resumes from this file alone, and the report
+//! needs no other file.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,13 +12,13 @@ use super::design::Pair;
 use crate::csv;
 use crate::run_metrics::DISTINCT;
 
-/// The columns before the switches.
+/// Columns of the results file before the columns of the switches.
 pub(super) const COLUMNS_BEFORE: [&str; 4] = ["study", "design", "row", "side"];
-/// The columns after the switches.
+/// Columns of the results file between the columns of switches and metrics.
 pub(super) const COLUMNS_AFTER: [&str; 9] =
     ["seed", "machine", "cores", "commit", "date", "minutes", "positions", "steps", "games"];
 
-/// Returns the metric columns, named as in event files. A column is empty if the run lacks the metric.
+/// Returns the metric columns, with names as in event files. A field is empty if the run lacks the metric.
 fn metrics() -> impl Iterator<Item = String> {
     let distinct = DISTINCT.iter().map(|part| format!("distinct/{part}"));
     let bands = |search| {
@@ -30,28 +30,29 @@ fn metrics() -> impl Iterator<Item = String> {
     distinct.chain(["raw", "search"].into_iter().flat_map(bands)).chain(["loss/total".to_owned()])
 }
 
-/// Fields of a run, by column.
+/// The fields of a run, by column name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Row(pub BTreeMap<String, String>);
 
 impl Row {
-    /// Returns a field, or an empty text if the column is absent.
+    /// Returns the field in a column, or an empty string if the row lacks the column.
     pub(super) fn get(&self, column: &str) -> &str {
         self.0.get(column).map_or("", String::as_str)
     }
 
-    /// Returns a field as a number; `None` if it is absent or not a number.
+    /// Returns the field in a column as a number; `None` if the field is absent or not a number.
     pub(super) fn number(&self, column: &str) -> Option<f64> {
         self.get(column).parse().ok()
     }
 
-    /// Returns the fields that both runs of a pair must share: row, seed, machine and commit.
+    /// Returns the fields that must be equal in both runs of a pair: row, seed, machine and commit.
     fn circumstances(&self) -> [&str; 4] {
         ["row", "seed", "machine", "commit"].map(|column| self.get(column))
     }
 }
 
-/// Returns the latest complete run of each pair in `rows`: both sides on one machine with one program.
+/// Returns the latest two rows of each complete pair in `rows`. A pair is complete if both sides ran on the same
+/// machine with the same program.
 pub(super) fn complete(rows: &[Row]) -> Vec<[&Row; 2]> {
     let mut newest: BTreeMap<[&str; 2], [&Row; 2]> = BTreeMap::new();
     for (index, second) in rows.iter().enumerate() {
@@ -65,7 +66,7 @@ pub(super) fn complete(rows: &[Row]) -> Vec<[&Row; 2]> {
     newest.into_values().collect()
 }
 
-/// An open file of rows.
+/// An open results file with the rows read or appended so far.
 #[derive(Debug)]
 pub(super) struct Rows {
     columns: Vec<String>,
@@ -74,10 +75,10 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Opens the file at `path`, or creates it.
+    /// Opens the results file at `path`, or creates the file.
     ///
     /// # Errors
-    /// The file cannot be read or written, or belongs to other switches.
+    /// The file cannot be read or written, or has columns for other switches.
     pub(super) fn open(path: &Path, switches: impl Iterator<Item = String>) -> anyhow::Result<Self> {
         let named = || format!("open {}", path.display());
         let [before, after] =
@@ -102,7 +103,7 @@ impl Rows {
         Ok(Self { columns, log, rows: parsed(&text) })
     }
 
-    /// Reads the rows of the file at `path`.
+    /// Reads all rows of the results file at `path`.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -111,7 +112,7 @@ impl Rows {
         Ok(parsed(&text))
     }
 
-    /// Appends a row and waits until it is durable.
+    /// Appends a row and waits until the row is durable.
     ///
     /// # Errors
     /// The row cannot be written; the file is unchanged.
@@ -122,9 +123,8 @@ impl Rows {
         Ok(())
     }
 
-    /// Returns the runs of a pair without a valid row from this machine and program: none once the pair is complete
-    /// anywhere, both if the other run was made elsewhere. `identity` holds the fields that all rows of the pair
-    /// share.
+    /// Returns the indices of the runs in a pair that have no row from this machine and program. The result is empty if
+    /// the pair is complete, even from another machine. `identity` contains the fields that all rows of the pair share.
     pub(super) fn missing(&self, pair: &Pair, identity: &Row, machine: &str, commit: &str) -> Vec<usize> {
         let of_pair = |row: &&Row| identity.0.iter().all(|(column, value)| row.get(column) == value);
         let rows: Vec<Row> = self.rows.iter().filter(of_pair).cloned().collect();
@@ -137,7 +137,7 @@ impl Rows {
     }
 }
 
-/// Parses the rows of a text, and skips lines that a crash cut short.
+/// Parses the rows of a results file, and skips lines that a crash truncated.
 fn parsed(text: &str) -> Vec<Row> {
     let mut lines = text.lines().map(csv::fields);
     let columns = lines.next().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Runs the pairs of an ablation and appends a row for each finished run. It has no clock and no processes: a
-//! [`Laboratory`] runs and measures.
+//! Schedules the pairs of an ablation and appends a row for each finished run. The schedule reads no clock and starts
+//! no process: a [`Laboratory`] runs and measures.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,43 +9,44 @@ use super::study::Study;
 use crate::screen::number;
 use crate::tune::{Budget, Report, Runner};
 
-/// Runs and measures the numbered runs of a study.
+/// Executes the numbered runs of a study and measures the results.
 pub(super) trait Laboratory: Runner {
-    /// Returns the processor and the commit, as in the rows.
+    /// Returns the processor model and the commit of this program, as in the rows.
     fn here(&self) -> [String; 2];
 
-    /// Removes the files of an earlier attempt at a run.
+    /// Removes the files of a run from an earlier attempt.
     ///
     /// # Errors
-    /// A process does not exit, or files cannot be removed.
+    /// The process of the earlier attempt does not exit, or files cannot be removed.
     fn clear(&mut self, run: usize) -> anyhow::Result<()>;
 
-    /// Returns the columns of a finished run: machine, program, counts and metrics. `None` during the measurement.
+    /// Returns the measured row of a finished run: machine, program, counts and metrics. The first call starts the
+    /// measurement; `None` while it continues.
     fn measured(&mut self, run: usize) -> Option<anyhow::Result<Row>>;
 }
 
-/// The runs of a session.
+/// The schedule of one session: pairs to run, running runs and results.
 #[derive(Debug)]
 pub(super) struct Schedule<'a, L> {
     study: &'a Study,
     rows: Rows,
     laboratory: L,
-    /// Pairs that have not started.
+    /// Pairs that have not started yet.
     pairs: VecDeque<Pair>,
-    /// Runs of the current pair that have not started.
+    /// Runs of the current pair that have not started yet.
     waiting: VecDeque<Job>,
     running: BTreeMap<usize, Running>,
     is_draining: bool,
     failures: usize,
 }
 
-/// A run of a pair.
+/// A run to start, with the values of all switches.
 #[derive(Debug)]
 struct Job {
     number: usize,
     run: Run,
     values: crate::tune::Values,
-    /// The columns that identify the run.
+    /// Columns of the row that identify the run.
     identity: Row,
 }
 
@@ -58,16 +59,16 @@ impl Job {
 #[derive(Debug)]
 struct Running {
     job: Job,
-    /// Budget used so far.
+    /// Budget used so far, in minutes or positions.
     used: f64,
-    /// True after the request to drain.
+    /// True once the run was requested to drain.
     is_stopped: bool,
     /// True once the run has stopped and is being measured.
     has_ended: bool,
 }
 
 impl<'a, L: Laboratory> Schedule<'a, L> {
-    /// Schedules `pairs` of a study, except for runs that `rows` already has.
+    /// Creates a schedule of `pairs`, without runs that already have a valid row in `rows`.
     pub(super) fn new(study: &'a Study, rows: Rows, pairs: Vec<Pair>, laboratory: L) -> Self {
         let (waiting, running) = (VecDeque::new(), BTreeMap::new());
         let mut schedule =
@@ -76,33 +77,33 @@ impl<'a, L: Laboratory> Schedule<'a, L> {
         schedule
     }
 
-    /// Keeps at most `pieces` pairs.
+    /// Limits the schedule to the first `pieces` pairs.
     pub(super) fn keep(&mut self, pieces: usize) {
         self.pairs.truncate(pieces);
     }
 
-    /// Returns the number of pairs that have not started.
+    /// Returns the number of pairs that have not started yet.
     pub(super) fn pairs(&self) -> usize {
         self.pairs.len()
     }
 
-    /// Returns the number of failed runs.
+    /// Returns the number of failed runs in this session.
     pub(super) fn failures(&self) -> usize {
         self.failures
     }
 
-    /// Returns true once no run is under way or waiting.
+    /// Returns true once no run is running, being measured or waiting to start.
     pub(super) fn is_over(&self) -> bool {
         self.running.is_empty() && self.waiting.is_empty() && self.pairs.is_empty()
     }
 
-    /// Starts no further run; runs under way continue.
+    /// Prevents further runs from starting; running runs continue.
     pub(super) fn start_no_more(&mut self) {
         self.pairs.clear();
         self.waiting.clear();
     }
 
-    /// Requests that all runs drain. The next session repeats them from the start.
+    /// Requests that all running runs drain. The next session repeats these runs from the start.
     pub(super) fn drain(&mut self) {
         self.start_no_more();
         self.is_draining = true;
@@ -113,7 +114,8 @@ impl<'a, L: Laboratory> Schedule<'a, L> {
         }
     }
 
-    /// Starts runs in free places and handles the news of all running runs. Returns sentences for the screen.
+    /// Starts runs up to the number in parallel, and handles new measurements and ends of all running runs. Returns
+    /// lines for the terminal.
     ///
     /// # Errors
     /// A row cannot be written, or metrics cannot be read.
@@ -178,7 +180,7 @@ impl<'a, L: Laboratory> Schedule<'a, L> {
             let Report { measurements, end } = self.laboratory.poll(run)?;
             running.used = measurements.last().map_or(running.used, |measurement| measurement.budget);
             let is_enough = running.used >= full;
-            // A run with a budget in minutes stops by itself, after the rated games of the last version.
+            // A run with a budget in minutes stops without a request, after rating the last version.
             let must_stop = is_enough && matches!(budget, Budget::Positions { .. });
             if must_stop && end.is_none() && !std::mem::replace(&mut running.is_stopped, true) {
                 self.laboratory.stop(run);
@@ -190,7 +192,7 @@ impl<'a, L: Laboratory> Schedule<'a, L> {
                 Some(Ok(())) if is_enough => None,
                 Some(Ok(())) if self.is_draining => {
                     self.running.remove(&run);
-                    news.push(format!("{name} was stopped; the next session starts it again"));
+                    news.push(format!("{name} was stopped; the next session repeats the run"));
                     return Ok(());
                 }
                 Some(Ok(())) => Some(format!("the run ended after {} of {budget}", number(Some(running.used)))),

@@ -1,5 +1,5 @@
-//! The study file of an ablation: switches, design and the settings that all runs share. [`Study::read`] checks
-//! everything, including every side of every switch and every run.
+//! The study file of an ablation: switches, design and common settings of all runs. [`Study::read`] checks the whole
+//! file, including every side of every switch and every run.
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -20,7 +20,7 @@ use crate::tune::{self, Base, BaseSection, Budget, BudgetSection, StudyText, Val
 /// Maximum number of seeds in a study.
 const SEEDS_MAX: usize = 10_000;
 
-/// A study file.
+/// The content of a study file, before checking.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StudyFile {
@@ -35,7 +35,7 @@ struct StudyFile {
     eval: EvalSection,
 }
 
-/// The section `[study]`.
+/// The section `[study]` of a study file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct StudySection {
@@ -44,11 +44,11 @@ struct StudySection {
     csv: Option<PathBuf>,
 }
 
-/// The setting `study.seeds`.
+/// The setting `study.seeds` of a study file: a number of seeds, or a list.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Seeds {
-    /// The seeds 1 to this number.
+    /// Number of seeds, which are counted from 1.
     Count(u64),
     These(Vec<u64>),
 }
@@ -59,7 +59,7 @@ impl Default for Seeds {
     }
 }
 
-/// The section `[design]`.
+/// The section `[design]` of a study file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DesignSection {
@@ -67,7 +67,7 @@ struct DesignSection {
     arms: Option<Arms>,
 }
 
-/// A switch: keys of the run file that each side sets.
+/// A switch in a study file: the settings of the run for off and on.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct SwitchSection {
@@ -75,7 +75,7 @@ struct SwitchSection {
     on: Map<String, Value>,
 }
 
-/// The section `[eval]`.
+/// The section `[eval]` of a study file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct EvalSection {
@@ -83,44 +83,44 @@ struct EvalSection {
     simulations: Option<u32>,
 }
 
-/// A checked study file.
+/// An ablation to run, from a checked study file.
 #[derive(Debug)]
 pub(super) struct Study {
-    /// Name of the study and of the directory below `--runs`.
+    /// Name of the study, which is also the directory name below `--runs`.
     pub name: String,
     pub kind: Kind,
     pub base: Base,
     pub budget: Budget,
     pub switches: Vec<Switch>,
     pub pairs: Vec<Pair>,
-    /// The file of rows; `None` for one in the directory of the study.
+    /// Path of the results file; `None` for `rows.csv` in the study directory.
     pub csv: Option<PathBuf>,
-    /// Measurement of the last weights; `None` without solved positions.
+    /// Settings for measuring the final weights of each run; `None` if the game has no solved positions.
     pub eval: Option<Eval>,
 }
 
-/// A named set of values for off and on.
+/// A switch: a name, and the settings of the run for off and on.
 #[derive(Debug)]
 pub(super) struct Switch {
     pub name: String,
-    /// Values for off and on.
+    /// Settings for off and on, by key of the run file.
     pub sides: [Values; 2],
 }
 
-/// Settings for measuring the last weights of a run.
+/// Settings for measuring the accuracy of the final weights of a run.
 #[derive(Debug, Clone)]
 pub(super) struct Eval {
-    /// File of solved positions; `None` for the positions of the game.
+    /// File with solved positions; `None` for the built-in positions of the game.
     pub positions: Option<PathBuf>,
-    /// Simulations per position.
+    /// Number of simulations per position.
     pub simulations: u32,
 }
 
 impl Study {
-    /// Reads the study file at `path`.
+    /// Reads and checks the study file at `path`.
     ///
     /// # Errors
-    /// The file cannot be read, or a field is missing, unknown or out of range; the error names it.
+    /// The file cannot be read, or a key is missing, unknown or out of range; the error names the key.
     pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
         let StudyText { file, stem, folder } = tune::read::<StudyFile>(path)?;
         let StudyFile { study, base, budget, design: DesignSection { kind, arms }, switches, eval } = file;
@@ -152,8 +152,8 @@ impl Study {
         Ok(Self { eval, ..study })
     }
 
-    /// Checks that the run accepts the base, both sides of every switch, and every combination in the design. Returns
-    /// the configuration of the base.
+    /// Checks that a run accepts the base settings, both sides of every switch and every combination in the design.
+    /// Returns the configuration of the base.
     fn check_runs(&self) -> anyhow::Result<RunFile> {
         let refused = |key: String, error: &anyhow::Error| {
             ConfigError::invalid(key, format!("is refused: {}", service::chain(error)))
@@ -164,13 +164,13 @@ impl Study {
         };
         let config = checked(&Values::new())?;
         for Switch { name, sides } in &self.switches {
-            // A side that sets nothing equals the base.
+            // A side without settings equals the base, which is already checked.
             for (side, values) in ["off", "on"].iter().zip(sides).filter(|(_, values)| !values.is_empty()) {
                 checked(values).map_err(|error| refused(format!("switches.{name}.{side}"), &error))?;
             }
         }
-        // Combinations need no check against machine and clock: no key belongs to two switches, so the sides imply
-        // it.
+        // Combinations need no check against machine and clock. No key belongs to two switches, so that the checks
+        // of the sides suffice.
         for Pair { number, seed, runs } in &self.pairs {
             for run in runs {
                 let arguments = self.base.arguments(&self.values(run, *seed));
@@ -181,14 +181,14 @@ impl Study {
         Ok(config)
     }
 
-    /// Returns the values of a run in addition to the base.
+    /// Returns the settings of a run in addition to the base, including the seed.
     pub(super) fn values(&self, run: &Run, seed: u64) -> Values {
         let sides = self.switches.iter().zip(&run.levels).map(|(switch, &is_on)| &switch.sides[usize::from(is_on)]);
         let set = sides.flatten().map(|(key, value)| (key.clone(), value.clone()));
         set.chain([("run.seed".to_owned(), Value::from(seed))]).collect()
     }
 
-    /// Names the switches that are on in a run.
+    /// Formats the names of the switches that are on in a run.
     pub(super) fn sentence(&self, run: &Run) -> String {
         let on =
             self.switches.iter().zip(&run.levels).filter(|(_, is_on)| **is_on).map(|(switch, _)| switch.name.as_str());
@@ -196,7 +196,7 @@ impl Study {
         if on.is_empty() { "all off".to_owned() } else { format!("{} on", on.join(", ")) }
     }
 
-    /// Describes the study in lines for a person.
+    /// Describes the study in readable lines, as printed by `--check`.
     pub(super) fn describe(&self) -> String {
         let Self { name, kind, budget, pairs, .. } = self;
         let together = if *kind == Kind::Screen { "both runs of a pair in parallel" } else { "one at a time" };
@@ -224,7 +224,7 @@ impl Study {
     }
 }
 
-/// Checks that nothing in a screen run depends on the clock, which the parallel run and the machine affect.
+/// Checks that no setting makes the runs of a screen depend on the clock, and so on the load from the parallel run.
 fn check_clock(budget: Budget, config: &RunFile) -> anyhow::Result<()> {
     let must = |is_met: bool, key: &str, reason: &str| match is_met {
         true => Ok(()),
@@ -268,7 +268,7 @@ fn checked_switches(written: BTreeMap<String, SwitchSection>, kind: Kind) -> Res
     Ok(switches)
 }
 
-/// Collects the values of a side. A key with dots is either quoted or written as nested tables.
+/// Collects the settings for one side of a switch. A key with dots may be quoted or written as nested tables.
 fn flatten(path: &str, table: Map<String, Value>, values: &mut Values) {
     for (key, value) in table {
         let key = if path.is_empty() { key } else { format!("{path}.{key}") };

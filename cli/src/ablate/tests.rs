@@ -1,4 +1,4 @@
-//! The schedule with scripted runs, and resumption from the file of rows.
+//! Tests of the schedule with scripted runs, including resumption from the results file.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,15 +9,15 @@ use super::schedule::Laboratory;
 use super::*;
 use crate::tune::{Measurement, Report, Runner, Values};
 
-/// Runs that have used the whole budget at the third look, on this machine.
+/// A laboratory with scripted runs, each of which uses one half of the budget per poll.
 #[derive(Debug, Default)]
 struct Script {
     machine: &'static str,
     looks: BTreeMap<usize, u32>,
-    /// Runs that crash.
+    /// Numbers of the runs that crash at the second poll.
     crashing: BTreeSet<usize>,
     stopped: BTreeSet<usize>,
-    /// Events in order.
+    /// Starts and measurements in order of time.
     log: Vec<String>,
 }
 
@@ -82,7 +82,7 @@ fn study(kind: &str, seeds: usize) -> Study {
     Study::read(&file).unwrap()
 }
 
-/// Runs until `stop` holds, like a session that is then killed; returns the news.
+/// Simulates a session that is killed once `stop` returns true; returns the printed lines.
 fn session(study: &Study, csv: &Path, script: &mut Script, mut stop: impl FnMut(usize) -> bool) -> Vec<String> {
     let rows = Rows::open(csv, ["batch".to_owned()].into_iter()).unwrap();
     let mut schedule = Schedule::new(study, rows, study.pairs.clone(), script);
@@ -113,7 +113,7 @@ fn pairs_run_one_run_after_the_other_and_a_killed_study_goes_on_from_its_rows() 
     let mut first = script("here");
     session(&study, &csv, &mut first, |steps| steps == 14);
     assert_eq!(first.log, ["start 0", "measure 0", "start 1", "measure 1", "start 2", "measure 2", "start 3"]);
-    // A crash cut a line short.
+    // Simulates a crash that truncated a line.
     let text = std::fs::read_to_string(&csv).unwrap();
     std::fs::write(&csv, text + "scripted,pairs,2,of").unwrap();
     let mut second = script("here");
@@ -176,7 +176,7 @@ fn runs_under_way_end_when_no_more_start_and_drain_without_a_row_when_a_signal_c
     let mut schedule = begun(&study, &csv, &mut script);
     schedule.drain();
     let (news, failures) = over(schedule);
-    assert!(failures == 0 && news[0] == "row 1 + was stopped; the next session starts it again", "{news:?}");
+    assert!(failures == 0 && news[0] == "row 1 + was stopped; the next session repeats the run", "{news:?}");
     assert_eq!(keys(&csv), [""; 0]);
     let mut script = self::script("here");
     let mut schedule = begun(&study, &csv, &mut script);

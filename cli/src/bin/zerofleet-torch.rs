@@ -1,4 +1,4 @@
-//! The binary `zerofleet-torch`: `zerofleet` with libtorch.
+//! The program `zerofleet-torch`: the command `zerofleet` with libtorch.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! The episodes of one version. All moves depend on the version, the settings and the seed alone.
+//! Plays the episodes of one weights version. All moves depend only on the weights, the settings and the seed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,16 +10,16 @@ use games::AnyGame;
 use proto::weights::Published;
 use selfplay::{Episodes, FinishedEpisode, LatentEpisodes, Settings};
 
-/// Groups of games. Each group has a separate evaluator and runs on one thread, so that the number of threads changes
-/// no batch.
+/// Number of groups of games. Each group has a separate evaluator and runs on one thread, so that batches do not depend
+/// on the number of threads.
 const GROUPS: usize = 4;
-/// Games of a group that advance together.
+/// Number of concurrent games per group, which share the batches of an evaluator.
 pub(super) const GAMES: usize = 16;
 
-/// Games of all groups together; episodes per version are a multiple of this.
+/// Number of concurrent games in all groups. Episodes per weights version are a multiple of this number.
 pub(super) const SLOTS: u64 = (GROUPS * GAMES) as u64;
 
-/// Self-play with one weights version at a time.
+/// Deterministic self-play with one weights version at a time.
 pub(super) struct SelfPlay {
     pub(super) game: AnyGame,
     pub(super) settings: Settings,
@@ -30,13 +30,13 @@ pub(super) struct SelfPlay {
 }
 
 impl SelfPlay {
-    /// Plays `episodes_per_slot` complete episodes of each game, and returns them in the order of group, game and
-    /// number; `None` if `stop` returns true first.
+    /// Plays `episodes_per_slot` complete episodes in every game slot, and returns the episodes ordered by group, slot
+    /// and number. Returns `None` if `stop` returns true first.
     ///
-    /// An equal count for each game avoids a bias towards short episodes.
+    /// The equal number of episodes per slot avoids a bias towards short episodes.
     ///
     /// # Errors
-    /// An evaluator fails or does not support the network.
+    /// The evaluator fails or does not support the network.
     pub(super) fn play(
         &self,
         published: &Published,

@@ -1,4 +1,4 @@
-//! The trajectories of a run between two versions, and the checkpoint file for them.
+//! The replay window of a deterministic run between two weights versions, and the checkpoint format for trajectories.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use replay::{Table, TableSettings, TableTotals};
 use serde::{Deserialize, Serialize};
 use weights::WeightsVersion;
 
-/// The actor of every trajectory.
+/// Actor id in every trajectory id of a deterministic run.
 const ACTOR: u64 = 0;
 
-/// The replay table of one version. Each version builds a new table, with or without interruption, so that draws do
-/// not depend on the order in which older trajectories left.
+/// The replay table during one weights version. Every version builds a new table, so that samples are the same after an
+/// interruption: they do not depend on the order in which older trajectories were removed.
 pub(super) struct Window {
     table: Table,
 }
 
-/// Metadata of a trajectory in the checkpoint; the columns follow separately.
+/// Metadata of a trajectory in the checkpoint. The encoded columns of all trajectories follow the metadata.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Held {
@@ -27,18 +27,19 @@ struct Held {
     columns_bytes: u64,
 }
 
-/// Counts of all inserts in a checkpoint. [`TableTotals`] has no file format: that crate writes no files.
+/// Numbers of all inserts so far, as stored in a checkpoint. [`TableTotals`] itself cannot be serialised.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Totals {
-    /// Trajectories ever inserted.
+    /// Number of trajectories inserted since the start of the run.
     pub(super) trajectories: u64,
-    /// Positions of these trajectories that can be drawn.
+    /// Number of positions in these trajectories that can be sampled.
     pub(super) items: u64,
 }
 
 impl Window {
-    /// Holds `trajectories`, oldest first, after `totals` inserts.
+    /// Creates a window with `trajectories`, in order from the oldest, after `totals` inserts since the start of the
+    /// run.
     pub(super) fn new(settings: TableSettings, trajectories: &[Trajectory], totals: Totals) -> Self {
         let mut table = Table::new(settings);
         for trajectory in trajectories {
@@ -48,7 +49,7 @@ impl Window {
         Self { table }
     }
 
-    /// Inserts the trajectories of a version.
+    /// Inserts the trajectories of a weights version.
     pub(super) fn insert(&mut self, version: WeightsVersion, trajectories: impl IntoIterator<Item = Trajectory>) {
         self.table.hold_to_newest(version);
         for trajectory in trajectories {
@@ -61,19 +62,19 @@ impl Window {
         Totals { trajectories, items }
     }
 
-    /// Returns the number of positions that can be drawn.
+    /// Returns the number of positions that can be sampled.
     pub(super) fn items(&self) -> u64 {
         self.table.items()
     }
 
-    /// Draws `count` samples of `1 + unroll_steps` steps.
+    /// Draws `count` random samples, each with a position and `unroll_steps` further steps.
     pub(super) fn draw(&mut self, count: usize, unroll_steps: usize, rng: &mut ChaCha8Rng) -> Vec<Sample> {
         let mut drawn = Vec::with_capacity(count);
         self.table.draw(count, rng, &mut drawn);
         drawn.iter().map(|drawn| drawn.sample(unroll_steps)).collect()
     }
 
-    /// Returns the trajectories, oldest first.
+    /// Returns all trajectories in the window, in order from the oldest.
     pub(super) fn trajectories(&self) -> Vec<Trajectory> {
         let mut trajectories: Vec<_> = self.table.held().map(|held| held.trajectory.clone()).collect();
         trajectories.reverse();
@@ -81,12 +82,12 @@ impl Window {
     }
 }
 
-/// Returns the id of a version's trajectory number `sequence`.
+/// Returns the id of trajectory number `sequence` of a weights version.
 pub(super) fn id(version: WeightsVersion, sequence: u64) -> TrajectoryId {
     TrajectoryId { actor: ACTOR, epoch: version.0, sequence }
 }
 
-/// Encodes trajectories as a line of JSON with ids and lengths, followed by the columns.
+/// Encodes trajectories as a line of JSON with ids and lengths in bytes, followed by the columns.
 pub(super) fn write(trajectories: &[Trajectory]) -> anyhow::Result<Vec<u8>> {
     let held: Vec<Held> = trajectories
         .iter()
@@ -101,10 +102,10 @@ pub(super) fn write(trajectories: &[Trajectory]) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Decodes the output of [`write`].
+/// Decodes trajectories from the output of [`write`].
 ///
 /// # Errors
-/// Bytes in another format, or trajectories beyond the limits.
+/// The bytes have another format, or a trajectory exceeds the limits.
 pub(super) fn read(bytes: &[u8], limits: Limits) -> anyhow::Result<Vec<Trajectory>> {
     let end = bytes.iter().position(|&byte| byte == b'\n').context("the list of trajectories is truncated")?;
     let held: Vec<Held> = serde_json::from_slice(&bytes[..end]).context("read the list of trajectories")?;

@@ -1,4 +1,4 @@
-//! Judges the facts of a machine: fine, worth a note, or a fault that would stop a run.
+//! Classifies facts about a machine: harmless, noteworthy, or a fault that would stop a run.
 
 use fleet::Role;
 use fleet::feasibility::{self, Obstacle, Programs};
@@ -14,38 +14,38 @@ use service::gpus::{CAPABILITY_MIN, DRIVER_MAJOR_MIN, Gpu, of_cuda};
 
 use super::machine::{Container, Disk, Facts, Memory, Run};
 
-/// Free space in bytes without which a run soon stops: a checkpoint of a large network, and minutes of replay log.
+/// Minimum free disk space in bytes for a run: room for a checkpoint of a large network and minutes of replay log.
 const FREE_BYTES_MIN: u64 = 500_000_000;
-/// Free space in bytes below which a long run may fill the disk.
+/// Free disk space in bytes below which a finding warns that a long run may fill the disk.
 const FREE_BYTES_NOTED: u64 = 5_000_000_000;
-/// Open files of every process: libraries, logs, the replay log, and connections of a small fleet.
+/// Minimum limit of open files per process: libraries, logs, the replay log and connections of a small fleet.
 const DESCRIPTORS_MIN: u64 = 256;
 
-/// Pointer to the documentation of device messages.
+/// Remedy that refers to the documentation of device messages.
 const MESSAGES: &str = "see docs/doctor.md for device messages";
-/// Reason for `auto` to choose the CPU.
+/// Reason shown if the device preference `auto` selects the CPU.
 const NO_ACCELERATOR: &str = "no accelerator works, for the reasons above";
 
-/// A judged fact about the machine.
+/// A fact about the machine, with a verdict and a remedy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
-    /// Subject: `cpu`, `gpu`, `learner`, …
+    /// Subject of the finding, such as `cpu`, `gpu` or `learner`.
     pub(super) section: &'static str,
     pub(super) verdict: Verdict,
     pub(super) text: String,
-    /// Suggested correction.
+    /// Suggested correction; `None` if the verdict is fine.
     pub(super) remedy: Option<String>,
 }
 
-/// The consequence of a fact for a run.
+/// The consequence of a finding for a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Verdict {
-    /// No consequence.
+    /// The finding has no consequence for the run.
     Fine,
-    /// The run works, but could work better.
+    /// The run works, but could be faster: a device or a faster kernel is unused. Also marks unknown values.
     Note,
-    /// The run stops, or does not start.
+    /// The run does not start, or stops later.
     Fault,
 }
 
@@ -63,7 +63,7 @@ impl Finding {
     }
 }
 
-/// Returns all findings in page order.
+/// Returns all findings about the machine in the order of the printed page.
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     let mut found = vec![Finding::fine("system", system(facts)), Finding::fine("cpu", cpu(facts))];
     found.extend(gpus(facts));
@@ -115,7 +115,7 @@ fn cpu(facts: &Facts) -> String {
     ];
     let has = |feature: &&(KernelVariant, &str)| facts.variants.contains(&feature.0);
     let (with, without): (Vec<_>, Vec<_>) = FEATURES.iter().partition(has);
-    // Instruction sets of other architectures do not count as missing.
+    // Only instruction sets of this architecture count as missing.
     let is_arm = facts.variants.contains(&KernelVariant::NeonF32);
     let of_here = |feature: &&&(KernelVariant, &str)| (feature.0 == KernelVariant::NeonF32) == is_arm;
     let names = |features: &[&(KernelVariant, &'static str)]| {
@@ -211,7 +211,7 @@ fn libtorch(facts: &Facts) -> Vec<Finding> {
     found
 }
 
-/// Returns a finding on the device of each role in a run.
+/// Returns one finding per role on the configured device, and a finding on a learner that lacks libtorch.
 fn devices(facts: &Facts, run: &Run) -> Vec<Finding> {
     let config = &run.config;
     let is_remote = run.inference == Inference::Remote;
@@ -225,7 +225,8 @@ fn devices(facts: &Facts, run: &Run) -> Vec<Finding> {
     devices.chain(lacks_libtorch(facts, config)).collect()
 }
 
-/// Returns faults for settings that could never train. Settings of single devices have separate findings.
+/// Returns a fault for each setting with which the run could never train. The device setting of each role has a
+/// separate finding.
 fn obstacles(facts: &Facts, run: &Run) -> Vec<Finding> {
     const REMEDY: &str = "correct the key in the run file or with --set";
     let programs = Programs { with_libtorch: facts.with_libtorch.clone(), cpu: facts.training };
@@ -243,7 +244,7 @@ fn obstacles(facts: &Facts, run: &Run) -> Vec<Finding> {
     found.map(|obstacle| Finding::fault("run", obstacle.to_string(), REMEDY)).collect()
 }
 
-/// Returns a finding if the CPU learner needs libtorch or trains slower without it.
+/// Returns a finding if the learner trains on the CPU without libtorch, and needs libtorch or would be faster with it.
 fn lacks_libtorch(facts: &Facts, config: &RunFile) -> Option<Finding> {
     const REMEDY: &str = "build the learner with libtorch: cargo xtask train";
     if facts.with_libtorch.contains(&Role::Learner) || config.learner.device.is_accelerator() {
@@ -283,12 +284,12 @@ fn device(facts: &Facts, section: &'static str, role: Role, wanted: DevicePrefer
     }
 }
 
-/// Returns the reason why a role cannot use a device.
+/// Returns the reason why a role cannot use the named device; `None` if the device works.
 fn refusal<'a>(trial: &'a DeviceTrial, role: Role, device: &str) -> Option<&'a str> {
     if role == Role::Learner { trial.training_refusal(device) } else { trial.refusal(device) }
 }
 
-/// Returns a finding on the device that `auto` chooses.
+/// Returns a finding on the device that the preference `auto` selects for a role.
 fn automatic(trial: &DeviceTrial, section: &'static str, role: Role, has_libtorch: bool) -> Finding {
     if role == Role::Learner {
         let device = &trial.training.device;
@@ -363,7 +364,7 @@ fn descriptors(limit: Option<u64>) -> Finding {
     }
 }
 
-/// Formats bytes in units of 10^9.
+/// Formats a number of bytes in GB (10^9 bytes).
 fn gigabytes(bytes: u64) -> String {
     format!("{:.1} GB", bytes as f64 / 1e9)
 }

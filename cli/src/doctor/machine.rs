@@ -1,4 +1,4 @@
-//! The facts about this machine that a run depends on.
+//! Collects the facts about this machine on which a run depends.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,44 +20,44 @@ use service::gpus::{Gpu, gpus};
 use service::net::reserve_wanted;
 use service::{descriptors, machine};
 
-/// Ports of a run without actors and replay servers: admin ports of learner, arena and inference server, and the
-/// servers of learner and inference server.
+/// Number of ports that a run needs in addition to the ports of actors and replay servers: three admin ports (learner,
+/// arena, inference server) and two gRPC ports (learner, inference server).
 const OTHER_PORTS: usize = 5;
-/// Input to all findings. A value that the system does not report is `None`.
+/// The facts about the machine from which all findings follow. A value that the system does not report is `None`.
 #[derive(Debug)]
 pub(super) struct Facts {
     pub(super) system: String,
     pub(super) cpu: String,
     pub(super) variants: Vec<KernelVariant>,
-    /// CPU features that training uses.
+    /// CPU features that the learner uses for training.
     pub(super) training: Cpu,
     pub(super) cores: usize,
     pub(super) memory: Option<Memory>,
     pub(super) container: Container,
     pub(super) gpus: Result<Vec<Gpu>, String>,
-    /// The variable `CUDA_VISIBLE_DEVICES`.
+    /// Value of the environment variable `CUDA_VISIBLE_DEVICES`; `None` if the variable is not set.
     pub(super) visible: Option<String>,
-    /// The devices that libtorch tried, or the reason why it could not.
+    /// Result of trying every device with libtorch, or the reason why the trial failed.
     pub(super) trial: Result<DeviceTrial, String>,
-    /// Roles with a program that links libtorch.
+    /// Roles with programs that were built with libtorch.
     pub(super) with_libtorch: Vec<Role>,
-    /// Directory of the programs, or the missing program and the command to build it.
+    /// Directory of the programs, or an error that names a missing program and the build command.
     pub(super) programs: Result<PathBuf, String>,
-    /// The run, or the reason why it cannot be planned.
+    /// The planned run, or the reason why the options or the run file are invalid.
     pub(super) plan: Result<Run, String>,
     pub(super) ports: Ports,
     pub(super) disk: Disk,
-    /// Limit of open files after a process has raised the soft limit.
+    /// Maximum number of open files per process, after raising the soft limit; `None` if unknown.
     pub(super) descriptors: Option<u64>,
 }
 
-/// The parts of a [`Plan`] that the findings use.
+/// The parts of a [`Plan`] on which findings depend.
 #[derive(Debug, Default)]
 pub(super) struct Run {
     pub(super) config: RunFile,
     pub(super) inference: Inference,
     pub(super) actors: usize,
-    /// The process that is training the run now.
+    /// Error that names the process that is already training the run; `None` if the run is not in use.
     pub(super) in_use: Option<String>,
 }
 
@@ -68,25 +68,26 @@ pub(super) struct Memory {
     pub(super) available_bytes: u64,
 }
 
-/// Limits of this process's control group, as set by containers; `None` without a limit.
+/// Limits of the control group of this process, as set by containers; `None` for no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Container {
     pub(super) cores: Option<f64>,
     pub(super) memory_bytes: Option<u64>,
 }
 
-/// Results of trying the ports of a run.
+/// The results of listening on the ports of a run.
 #[derive(Debug, Default)]
 pub(super) struct Ports {
-    /// Number of ports that a run picks.
+    /// Number of free ports that the run needs.
     pub(super) needed: usize,
-    /// Reason why `needed` ports are not free.
+    /// Reason why fewer than `needed` ports are free; `None` if enough ports are free.
     pub(super) refused: Option<String>,
-    /// The given addresses, each with an error if it is refused.
+    /// Listen addresses from the command line, each with the error if listening failed.
     pub(super) named: BTreeMap<SocketAddr, Result<(), String>>,
 }
 
-/// The run directory (without a plan, the directory of all runs), or the nearest existing parent.
+/// The disk of the run directory. Without a plan, the directory of all runs is used instead. If the directory does not
+/// exist yet, the nearest existing parent is used.
 #[derive(Debug)]
 pub(super) struct Disk {
     pub(super) folder: PathBuf,
@@ -95,12 +96,12 @@ pub(super) struct Disk {
 }
 
 impl Facts {
-    /// Reads the facts about this machine for a run with `args`.
+    /// Collects the facts about this machine for a run with `args`.
     pub(super) fn read(args: &plan::Args, plan: anyhow::Result<Plan>, named: &[SocketAddr]) -> Self {
         let programs = plan.as_ref().ok().map(|plan| fleet::binaries(plan, Rating::On));
         let programs = match programs {
             Some(found) => found.map_err(|error| format!("{error:#}")),
-            // Without a plan, the directory of one program stands for all.
+            // Without a plan, all programs are assumed to be in the directory of the learner program.
             None => beside(Role::Learner).map(|path| path.parent().unwrap_or(Path::new(".")).to_owned()),
         };
         let trial = beside(Role::Learner).and_then(|learner| try_devices(&learner, &[], TIME_LIMIT));
@@ -154,10 +155,10 @@ impl Disk {
 }
 
 impl Container {
-    /// Reads the limits of `group` and all parent groups below `root`: version 2 of control groups.
+    /// Reads the limits of `group` and all parent groups below `root` (cgroup v2), and keeps the lowest.
     pub(super) fn read(root: &Path, group: &str) -> Self {
         let path = root.join(group.trim_start_matches('/'));
-        // In a container, the process's own group is the root of the mount, whatever the path on the host.
+        // In a container, the cgroup of the process is the mount root, whatever the path on the host.
         let folders = path.ancestors().take_while(|folder| folder.starts_with(root)).chain([root]);
         let mut limits = Self::default();
         for folder in folders {
@@ -171,19 +172,19 @@ impl Container {
     }
 }
 
-/// Returns the control group path of this process.
+/// Returns the cgroup path of this process.
 fn own_group() -> String {
     let text = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     text.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/").to_owned()
 }
 
-/// Parses `QUOTA PERIOD` in microseconds into cores; `None` for `max`.
+/// Parses `QUOTA PERIOD` from `cpu.max` (both in microseconds) into a number of cores; `None` for the quota `max`.
 fn cores_in(text: &str) -> Option<f64> {
     let (quota, period) = text.trim().split_once(' ')?;
     Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok().filter(|period| *period > 0.0)?)
 }
 
-/// Parses `/proc/meminfo`.
+/// Parses total and available memory from the text of `/proc/meminfo`; `None` if a value is missing.
 pub(super) fn memory_in(meminfo: &str) -> Option<Memory> {
     let of = |key: &str| {
         let value = meminfo.lines().find_map(|line| line.strip_prefix(key))?;
@@ -196,13 +197,13 @@ fn beside(role: Role) -> Result<PathBuf, String> {
     fleet::beside_this_binary(role.program(), role.program()).map_err(|error| format!("{error:#}"))
 }
 
-/// Reserves `count` free ports briefly.
+/// Reserves `count` free ports and releases the ports at once, to check that a run can reserve as many.
 fn reserve(count: usize) -> io::Result<()> {
-    // Sockets of tokio need a runtime only to wait, and none waits here.
+    // Tokio sockets need a runtime only for waiting, and nothing waits here.
     reserve_wanted(std::iter::repeat_n(None, count)).map(drop)
 }
 
-/// Listens on an address briefly.
+/// Listens on an address and closes the socket at once, to check that the address is free.
 fn listen(address: SocketAddr) -> Result<(), String> {
     TcpListener::bind(address).map(drop).map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => "the port is in use".to_owned(),
@@ -228,7 +229,7 @@ mod tests {
         write("outer/inner/cpu.max", "max 100000\n");
         let limits = Container { cores: Some(1.5), memory_bytes: Some(4000) };
         assert_eq!(Container::read(root.path(), "/outer/inner"), limits);
-        // In a container, the path is the host's.
+        // In a container, the cgroup path is the path on the host.
         let of_root = Container { cores: None, memory_bytes: Some(8000) };
         assert_eq!(Container::read(root.path(), "/docker/0123"), of_root);
     }

@@ -2,12 +2,12 @@
 
 use super::findings::{Finding, Verdict};
 
-/// Width of the page in columns.
+/// Width of the page in terminal columns.
 const WIDTH: usize = 80;
-/// Column at which the text of a finding starts.
+/// Column at which the text of a finding starts, after the section name.
 const INDENT: usize = 11;
 
-/// Formats the findings, with remedies for faults and notes, and a sentence about the whole at the bottom.
+/// Formats the findings, with a remedy after each fault or note, and the number of faults in the last line.
 pub(super) fn page(found: &[Finding]) -> String {
     let mut text = String::new();
     let mut section = "";
@@ -33,7 +33,7 @@ pub(super) fn page(found: &[Finding]) -> String {
     text + "\n" + &sentence + "\n"
 }
 
-/// Appends a name and words, wrapped to the page width. A longer word gets a separate line.
+/// Appends a name and words, wrapped to the page width. A word longer than a line is not split.
 fn fold(text: &mut String, name: &str, words: &str) {
     let mut line = format!("{name:<INDENT$}");
     let mut is_empty = true;
@@ -46,7 +46,7 @@ fn fold(text: &mut String, name: &str, words: &str) {
         if !is_empty {
             line.push(' ');
         }
-        // Messages from drivers or loaders must not control the terminal.
+        // Drops control characters, since messages from drivers or loaders must not control the terminal.
         line.extend(word.chars().filter(|c| !c.is_control()));
         is_empty = false;
     }

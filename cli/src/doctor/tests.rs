@@ -1,4 +1,4 @@
-//! Tests the page and the exit code on injected facts.
+//! Tests the printed page and the exit code of `zerofleet doctor` with injected facts.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,7 +23,7 @@ use super::*;
 const NO_DRIVER: &str = "no NVIDIA driver is installed";
 const NO_CUDA_HALF: &str = "libtorch_cuda.so: cannot open shared object file";
 
-/// A machine without a GPU on which a run works.
+/// Returns the facts of a machine without a GPU on which a run works.
 fn without_gpu() -> Facts {
     let choice = Choice { device: "cpu".to_owned(), reason: format!("no accelerator: {NO_CUDA_HALF}") };
     Facts {
@@ -74,7 +74,7 @@ fn gpu(index: usize) -> Gpu {
     }
 }
 
-/// A machine with a GPU that libtorch uses.
+/// Returns the facts of a machine with a GPU that libtorch uses.
 fn with_gpu() -> Facts {
     let choice = Choice { device: "cuda".to_owned(), reason: "the first CUDA device works".to_owned() };
     let facts = without_gpu();
@@ -95,13 +95,13 @@ fn with_gpu() -> Facts {
     }
 }
 
-/// Sets the learner's device.
+/// Returns the facts with `learner.device` set to `device`.
 fn on(device: DevicePreference, mut facts: Facts) -> Facts {
     facts.plan.as_mut().unwrap().config.learner.device = device;
     facts
 }
 
-/// Returns the faults and notes of a section.
+/// Returns the faults and notes of one section of the page.
 fn complaints(facts: &Facts, section: &str) -> Vec<Finding> {
     let mut found = findings(facts);
     found.retain(|finding| finding.section == section && finding.verdict != Verdict::Fine);
@@ -112,7 +112,7 @@ fn of<'a>(found: &'a [Finding], section: &str) -> &'a Finding {
     found.iter().find(|finding| finding.section == section).unwrap()
 }
 
-/// Asserts that the section has one fault, with these words and this remedy, and that the exit code is a failure.
+/// Asserts that the section has one fault that contains `words` and `remedy`, and that the exit code is a failure.
 fn assert_fault(facts: &Facts, section: &str, words: &str, remedy: &str) {
     let found = complaints(facts, section);
     let [finding] = &found[..] else { panic!("{section}: {found:#?}") };
@@ -320,13 +320,13 @@ fn limits_of_a_container_are_named() {
     assert!(text.contains("limited to 4.0 GB by the control group"), "{text}");
 }
 
-/// Runs a script in place of the program `learner`.
+/// Tries the devices with a shell script in place of the program `learner`.
 fn trial_of(script: &str, time_limit: Duration) -> Result<DeviceTrial, String> {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("learner");
     std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-    // A file that was just written cannot be executed while another test forks with the file open.
+    // Executing a new script fails while a fork in another test still holds the script open for writing.
     loop {
         match fleet::trial::try_devices(&program, &[], time_limit) {
             Err(error) if error.contains("Text file busy") => std::thread::yield_now(),
@@ -370,7 +370,7 @@ fn json_lists_every_finding_with_its_verdict_and_what_to_do() {
     assert!(faults[0]["remedy"].as_str().unwrap().contains("learner.device=auto"));
 }
 
-/// The doctor's command line without the other commands.
+/// A command line with only the arguments of `zerofleet doctor`.
 #[derive(clap::Parser)]
 struct CommandLine {
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! The analysis of games in SGF files: [`Batch`].
+//! Analyses games in SGF files and writes the results as JSON: [`Batch`].
 
 use std::ffi::OsStr;
 use std::fs;
@@ -16,22 +16,22 @@ use service::directory::replace;
 use super::connection::read_file;
 use super::network_engine::NetworkEngine;
 
-/// An analysis of all games in a directory, or of one file.
+/// A batch analysis of one SGF file, or of all SGF files in a directory.
 #[derive(Debug)]
 pub(super) struct Batch<'a> {
-    /// An SGF file, or a directory with files `*.sgf`.
+    /// Path of an SGF file, or of a directory with files `*.sgf`.
     pub(super) sgf: &'a Path,
-    /// Directory for the analyses.
+    /// Directory for the analyses, which are JSON files.
     pub(super) output: &'a Path,
-    /// True to analyse games again that have an analysis.
+    /// True to repeat the analysis of games that already have an output file.
     pub(super) force: bool,
-    /// Simulations per position.
+    /// Number of simulations per position.
     pub(super) simulations: u32,
-    /// Stops the batch between two positions.
+    /// Drain that interrupts the batch at the current position.
     pub(super) drain: &'a Drain,
 }
 
-/// The analysis of a game, in the file format.
+/// The analysis of a game, as serialised to the output file.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct GameAnalysis {
@@ -51,7 +51,7 @@ struct GameAnalysis {
     positions: Vec<PositionAnalysis>,
 }
 
-/// The analysis of a position. Win rates, 0 to 1, are from the view of `player`; a draw counts half.
+/// The analysis of a position. Win rates, from 0 to 1, are from the perspective of `player`; a draw counts as 0.5.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct PositionAnalysis {
@@ -59,32 +59,32 @@ struct PositionAnalysis {
     move_number: usize,
     /// The player to move, `B` or `W`.
     player: String,
-    /// The move that was played; none after the last.
+    /// The move that was played; absent in the last position.
     #[serde(rename = "move", skip_serializing_if = "Option::is_none")]
     played: Option<String>,
-    /// The best move; none after the end of the game.
+    /// The best move by search; absent after the end of the game.
     #[serde(skip_serializing_if = "Option::is_none")]
     best_move: Option<String>,
     winrate: f64,
     visits: u32,
     principal_variation: Vec<String>,
-    /// Win rate lost by the move: the position minus the next position, both for the same player. Negative if the
-    /// next search values the move higher.
+    /// Win rate lost by the played move: the win rate in this position minus the win rate in the next position, both
+    /// for `player`. Negative if the search in the next position rates the move higher.
     #[serde(skip_serializing_if = "Option::is_none")]
     winrate_loss: Option<f64>,
 }
 
-/// A drain stopped the batch before the last game.
+/// The error if a drain stops the batch before the end.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted")]
 struct Interrupted;
 
 impl Batch<'_> {
-    /// Analyses the games in the order of file names, and logs a line for each. A file that cannot be analysed is
-    /// reported and does not stop the batch; the exit status is then a failure.
+    /// Analyses the games in order of file name and logs a line for each. The batch continues after a file that cannot
+    /// be analysed: an error is printed, and the exit code is a failure.
     ///
     /// # Errors
-    /// The files cannot be listed, the directory cannot be created, or the batch is interrupted.
+    /// The SGF files cannot be listed, the output directory cannot be created, or the batch is interrupted.
     pub(super) fn run(&self, engine: &mut NetworkEngine, log: &mut impl Write) -> anyhow::Result<ExitCode> {
         let files = self.files()?;
         fs::create_dir_all(self.output).with_context(|| format!("create {}", self.output.display()))?;
@@ -114,7 +114,7 @@ impl Batch<'_> {
         Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    /// Returns the SGF files, sorted.
+    /// Returns the paths of the SGF files, sorted.
     fn files(&self) -> anyhow::Result<Vec<PathBuf>> {
         if !self.sgf.is_dir() {
             ensure!(self.sgf.is_file(), "--sgf: no such file or directory: {}", self.sgf.display());
@@ -133,7 +133,7 @@ impl Batch<'_> {
         self.output.join(name).with_added_extension("json")
     }
 
-    /// Analyses a game, writes the analysis and returns the number of positions.
+    /// Analyses the game in `file`, writes the analysis to `output`, and returns the number of analysed positions.
     fn analyse(&self, engine: &mut NetworkEngine, file: &Path, output: &Path) -> anyhow::Result<usize> {
         let path = file.to_str().ok_or_else(|| anyhow!("the file name is not UTF-8"))?;
         let bytes = read_file(path, sgf::BYTES_MAX as u64)?;
@@ -148,7 +148,7 @@ impl Batch<'_> {
     fn analyse_game(&self, engine: &mut NetworkEngine, game: &sgf::GameFile) -> anyhow::Result<GameAnalysis> {
         let plays = engine.identity().game;
         ensure!(game.game == plays, "the game is {:?}, but the run plays {plays:?}", game.game);
-        // A record without komi gets the usual komi of the board.
+        // A record without komi is analysed with the usual komi for the board size.
         engine.start(&Setup::empty(game.record.setup.size))?;
         let identity = engine.identity().clone();
         let komi = game.komi.unwrap_or(identity.komi);
@@ -182,7 +182,7 @@ impl Batch<'_> {
         })
     }
 
-    /// Analyses the engine's current position, where `ply` was played.
+    /// Analyses the current position of the engine, in which `ply` was played.
     fn position(
         &self,
         engine: &mut NetworkEngine,
@@ -230,7 +230,7 @@ impl Batch<'_> {
     }
 }
 
-/// Computes the win rate that each move lost from the next position.
+/// Computes the win rate lost by each move from the win rate in the next position.
 fn fill_losses(positions: &mut [PositionAnalysis]) {
     for index in 1..positions.len() {
         let next = &positions[index];

@@ -1,11 +1,12 @@
-//! The stones on a board and a picture of them, with the coordinates of protocols.
+//! The stones on a board, and text diagrams with the coordinates of the protocols.
 
 use game::Player;
 use games::{AnyGame, AnyPosition};
 use protocols::{BoardGame, Color};
 use strength::notation::Notation;
 
-/// Returns the owner of each cell, row by row from the top left; empty in games that protocols cannot name.
+/// Returns the stone on each cell, row by row from the top left. The result is empty for games that no protocol
+/// supports.
 pub(crate) fn stones(game: &AnyGame, position: &AnyPosition) -> Vec<Option<Color>> {
     let cells = Notation::of(game).map_or(0, |notation| notation.size().len());
     (0..cells).map(|cell| owner(game, position, cell).map(Color::from)).collect()
@@ -21,8 +22,8 @@ fn owner(game: &AnyGame, position: &AnyPosition, cell: usize) -> Option<Player> 
     }
 }
 
-/// Renders a board with column and row names; stones are `X` (Black) and `O` (White). Rows of Hex are shifted, so
-/// that touching cells are next to each other.
+/// Renders a board as text with column and row names, `X` for Black and `O` for White. In Hex, each row is shifted to
+/// the right, so that adjacent cells are next to each other.
 pub(super) fn render(notation: Notation, stones: &[Option<Color>]) -> String {
     let (game, size) = (notation.game(), notation.size());
     let name = |column, row| size.cell(column, row).map(|cell| game.cell_name(size, cell)).unwrap_or_default();
@@ -56,7 +57,8 @@ mod tests {
 
     use super::*;
 
-    /// The pictures of the rules are an independent description. Up to 13 columns, no column is named `O` or `X`.
+    /// Compares with the diagrams from the rules of each game, which are independent. With up to 13 columns, no column
+    /// is named `O` or `X`.
     #[test]
     fn the_stones_of_random_games_are_those_that_the_rules_draw() {
         for name in ["go-7", "hex-5", "gomoku-9", "othello-8"] {

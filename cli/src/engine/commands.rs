@@ -1,4 +1,4 @@
-//! The command lines of `zerofleet gtp`, `gomocup` and `analysis`.
+//! The command lines of `zerofleet gtp`, `zerofleet gomocup` and `zerofleet analysis`.
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -14,19 +14,19 @@ use super::connection::converse;
 use super::network_engine::{NetworkEngine, Settings};
 use crate::trained::{self, Trained};
 
-/// Time per move on top of the search: the slice under way, the response and the other side's own delay.
+/// Time per move in addition to the search: the current slice of the search, the response and delays of the other side.
 const LAG: Duration = Duration::from_millis(100);
-/// Simulations per move or position without another limit.
+/// Default number of simulations per move or position.
 const SIMULATIONS: u32 = 800;
 
-/// The weights of an engine, and resources for the search.
+/// Options for the weights and the search resources of an engine.
 #[derive(Debug, Clone, clap::Args)]
 #[group(skip)]
 struct EngineArgs {
     #[command(flatten)]
     trained: trained::Args,
 
-    /// Evaluation threads per search; 0 for one per core.
+    /// Number of evaluation threads per search; 0 for one per core.
     #[arg(long, value_name = "N", default_value_t = 0)]
     threads: usize,
 
@@ -36,13 +36,14 @@ struct EngineArgs {
 }
 
 impl EngineArgs {
-    /// Loads the weights. Signals are not handled yet, so that Ctrl-C stops the process while it waits for a server.
+    /// Loads the weights, which may wait for an inference server. Signals are not handled yet, so that Ctrl-C still
+    /// stops the process.
     fn load(&self) -> anyhow::Result<Trained> {
         let threads = if self.threads == 0 { service::machine::cores() } else { self.threads };
         Trained::open(&self.trained, threads)
     }
 
-    /// Creates the engine and announces it on standard error.
+    /// Creates the engine and prints the game and weights version to standard error.
     fn engine(&self, trained: Trained, ponders: bool, drain: &Drain) -> anyhow::Result<NetworkEngine> {
         let start = Instant::now();
         let settings = Settings {
@@ -55,21 +56,21 @@ impl EngineArgs {
         let game = trained.game.to_string();
         let engine = NetworkEngine::of_trained(&self.trained.run, trained, settings)?;
         let identity = engine.identity();
-        // Standard output belongs to the protocol.
+        // Standard output is reserved for the protocol.
         writeln!(io::stderr(), "{} plays {game} with weights version {}", identity.name, identity.version)?;
         Ok(engine)
     }
 }
 
-/// Limits of a move for which the other side sets no time.
+/// Search limits per move, for moves without a time limit in the protocol.
 #[derive(Debug, Clone, clap::Args)]
 #[group(skip)]
 struct MoveArgs {
-    /// Simulations per move.
+    /// Simulations per move without a time limit from the opponent.
     #[arg(long, value_name = "N", default_value_t = SIMULATIONS, value_parser = clap::value_parser!(u32).range(1..))]
     simulations: u32,
 
-    /// Seconds per move, instead of a number of simulations.
+    /// Seconds per move, in place of a number of simulations.
     #[arg(long, value_name = "S", conflicts_with = "simulations", value_parser = seconds)]
     seconds: Option<Duration>,
 }
@@ -83,7 +84,7 @@ impl MoveArgs {
 /// Parses a positive number of seconds.
 ///
 /// # Errors
-/// The text is not a positive number; the error names it.
+/// The text is not a positive number; the error contains the text.
 fn seconds(text: &str) -> Result<Duration, String> {
     let duration = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     duration
@@ -93,8 +94,8 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 /// Plays Go, Hex, Othello or Gomoku over the Go Text Protocol (GTP).
 ///
-/// Uses the weights of a run. The protocol runs on standard input and output, for user interfaces such as Sabaki, GoGui
-/// and HexGui (docs/engines.md).
+/// Plays with the weights of a run. The protocol uses standard input and output, for user interfaces such as Sabaki,
+/// GoGui and HexGui (docs/engines.md).
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct GtpArgs {
     #[command(flatten)]
@@ -103,13 +104,13 @@ pub(crate) struct GtpArgs {
     #[command(flatten)]
     moves: MoveArgs,
 
-    /// Search while the opponent thinks.
+    /// Keep searching during the opponent's turn.
     #[arg(long)]
     ponder: bool,
 }
 
 impl GtpArgs {
-    /// Responds to commands until `quit`, the end of the input or Ctrl-C.
+    /// Responds to GTP commands until `quit`, the end of the input or Ctrl-C.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         let trained = self.engine.load()?;
         let (runtime, drain) = crate::drain_on_signals()?;
@@ -123,7 +124,7 @@ impl GtpArgs {
 
 /// Plays Gomoku over the Gomocup protocol.
 ///
-/// Uses the weights of a run. The protocol runs on standard input and output, for Piskvork and other managers
+/// Plays with the weights of a run. The protocol uses standard input and output, for Piskvork and other managers
 /// (docs/engines.md).
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct GomocupArgs {
@@ -135,7 +136,7 @@ pub(crate) struct GomocupArgs {
 }
 
 impl GomocupArgs {
-    /// Responds to commands until `END`, the end of the input or Ctrl-C.
+    /// Responds to Gomocup commands until `END`, the end of the input or Ctrl-C.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         let trained = self.engine.load()?;
         let (runtime, drain) = crate::drain_on_signals()?;
@@ -151,40 +152,40 @@ impl GomocupArgs {
 
 /// Analyses positions (KataGo's JSON protocol) or games in SGF files.
 ///
-/// Uses the weights of a run. The protocol runs on standard input and output, for user interfaces such as KaTrain;
-/// --sgf analyses files instead (docs/engines.md).
+/// Searches with the weights of a run. The protocol uses standard input and output, for user interfaces such as
+/// KaTrain. With --sgf, analyses files instead (docs/engines.md).
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct AnalysisArgs {
     #[command(flatten)]
     engine: EngineArgs,
 
-    /// Simulations per position, unless a query has `maxVisits`.
+    /// Simulations per position, for queries without `maxVisits`.
     #[arg(long, value_name = "N", default_value_t = SIMULATIONS, value_parser = clap::value_parser!(u32).range(1..))]
     simulations: u32,
 
-    /// Side for which the protocol reports win rates.
+    /// Player for whom the protocol reports win rates.
     #[arg(long, value_name = "SIDE", default_value = "black", conflicts_with = "sgf")]
     winrates_of: Side,
 
     /// Analyse this SGF file, or all `*.sgf` files in this directory.
     ///
-    /// Replaces the protocol on standard input and output.
+    /// The program then does not use the protocol on standard input and output.
     #[arg(long, value_name = "PATH", requires = "output")]
     sgf: Option<PathBuf>,
 
-    /// Directory for the analyses, one JSON file per SGF file.
+    /// Output directory for the analyses, with one JSON file per SGF file.
     #[arg(long, value_name = "DIR", requires = "sgf")]
     output: Option<PathBuf>,
 
-    /// Also analyse files that already have an analysis.
+    /// Repeat the analysis of SGF files that already have a JSON file.
     #[arg(long, requires = "sgf")]
     force: bool,
 }
 
-/// The perspective of reported win rates.
+/// The perspective from which win rates are reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Side {
-    /// Black, as in the example configuration of KataGo.
+    /// Black, as in KataGo's example configuration.
     Black,
     /// White.
     White,
@@ -203,7 +204,7 @@ impl Side {
 }
 
 impl AnalysisArgs {
-    /// Responds to queries until the end of the input, or analyses files; Ctrl-C stops both.
+    /// Responds to queries until the end of the input, or analyses SGF files. Ctrl-C stops either.
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
         let trained = self.engine.load()?;
         let (runtime, drain) = crate::drain_on_signals()?;

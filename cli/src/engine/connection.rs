@@ -1,4 +1,4 @@
-//! Standard input and output as the two sides of a session: [`converse`].
+//! Runs protocol sessions over standard input and output: [`converse`].
 
 use std::fs::File;
 use std::io::{self, Read as _, Write};
@@ -9,11 +9,11 @@ use protocols::{Background, Host, Input};
 use service::Drain;
 use tokio::runtime::Runtime;
 
-/// Runs a protocol session over standard input and output until the session stops or `drain` starts. A drain closes
-/// the input and drops unwritten output.
+/// Runs a protocol session over standard input and output until the session ends or `drain` starts. A drain closes the
+/// input and discards unwritten output.
 ///
 /// # Errors
-/// Standard output is closed, or the session fails.
+/// Standard output is closed, or the session failed.
 pub(super) fn converse(
     runtime: &Runtime,
     drain: &Drain,
@@ -36,7 +36,7 @@ pub(super) fn converse(
     }
 }
 
-/// Reads a file of at most `bytes_max` bytes.
+/// Reads a whole file of at most `bytes_max` bytes.
 pub(super) fn read_file(path: &str, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
@@ -46,7 +46,7 @@ pub(super) fn read_file(path: &str, bytes_max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// An output that refuses everything after the start of a drain, so that a session with many open requests stops.
+/// A writer that fails once a drain has started, so that a session with many open requests stops.
 struct UntilDrained<W> {
     inner: W,
     drain: Drain,

@@ -1,4 +1,4 @@
-//! An engine that plays with the weights of a run: [`NetworkEngine`].
+//! An engine for all protocols that plays with the weights of a run: [`NetworkEngine`].
 
 use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
@@ -29,40 +29,40 @@ const REPORT_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The settings of an engine, independent of the game.
 pub(super) struct Settings {
-    /// Search settings of the run. The engine searches by pUCT: sequential halving needs the number of visits in
-    /// advance.
+    /// Search settings of the run. The engine always searches by pUCT, since sequential halving needs the number of
+    /// visits in advance.
     pub(super) search: SearchSettings,
     /// Memory limit of a search tree, in bytes.
     pub(super) tree_bytes_max: usize,
-    /// True to search while the opponent thinks.
+    /// True to search during the opponent's turn.
     pub(super) ponders: bool,
-    /// Stops every search.
+    /// Drain that stops every search.
     pub(super) drain: Drain,
-    /// Returns the time since any fixed moment.
+    /// Clock for limits and reports: returns the time since an arbitrary fixed moment.
     pub(super) clock: Box<dyn Fn() -> Duration>,
 }
 
-/// An engine over the evaluators of an AlphaZero network. The search uses a thread per evaluator, and keeps the tree
-/// from move to move.
+/// An engine that searches with the evaluators of an AlphaZero network. The search uses one thread per evaluator, and
+/// reuses the search tree from move to move.
 pub(super) struct NetworkEngine {
     identity: Identity,
-    /// The rules of the run, for the current board size.
+    /// Rules of the run's game at the current board size.
     rules: AnyGame,
     notation: Notation,
     evaluators: Vec<Box<dyn Evaluator>>,
-    /// Weights for evaluators of other boards; `None` if only one board is possible.
+    /// Weights from which evaluators for other board sizes are built; `None` if the board size is fixed.
     weights: Option<LocalWeights>,
     settings: Settings,
-    /// The current game, by the rules of the run with the komi of the game.
+    /// The current game and search tree. The rules have the komi of the current game.
     search: GameSearch<AnyGame>,
     rng: ChaCha8Rng,
 }
 
 impl NetworkEngine {
-    /// Returns an engine with the weights of a run and an empty board.
+    /// Creates an engine with the weights of a run and an empty board.
     ///
     /// # Errors
-    /// A game that no protocol can name, or a MuZero network.
+    /// No protocol supports the game, or the run has a MuZero network.
     pub(super) fn of_trained(run: &str, trained: Trained, settings: Settings) -> anyhow::Result<Self> {
         let Trained { game, networks, weights, .. } = trained;
         let version = networks.attributes().weights_version;
@@ -75,7 +75,7 @@ impl NetworkEngine {
         Ok(Self { weights, ..engine })
     }
 
-    /// Returns an engine for the rules of a game; `None` if no protocol can name the game.
+    /// Creates an engine for the rules of a game; `None` if no protocol supports the game.
     pub(super) fn new(
         rules: &AnyGame,
         evaluators: Vec<Box<dyn Evaluator>>,
@@ -91,15 +91,15 @@ impl NetworkEngine {
         Some(Self { identity, rules: rules.clone(), notation, evaluators, weights: None, settings, search, rng })
     }
 
-    /// Returns the board size.
+    /// Returns the current board size.
     pub(super) fn size(&self) -> Size {
         self.notation.size()
     }
 
-    /// Replaces rules and evaluators for boards of this size.
+    /// Changes the board size: replaces rules, evaluators and search tree.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the network cannot play on this board; nothing has then changed.
+    /// [`Error::Refused`] if the network cannot play on boards of this size; the engine is then unchanged.
     fn change_board(&mut self, size: Size) -> Result<(), Error> {
         let refused = |reason: String| {
             let own = self.size().width();
@@ -122,18 +122,19 @@ impl NetworkEngine {
         Ok(())
     }
 
-    /// Returns the result if the game is over, by the rules or by two passes.
+    /// Returns the result if the game is over, by the rules or after two passes.
     pub(super) fn outcome(&mut self) -> Option<GameResult> {
         let is_over = self.search.game().outcome(self.search.position()).is_some();
         if is_over { self.result().ok() } else { None }
     }
 
-    /// Returns the position with `color` to move, if it differs from the position of the game itself. In Go, the
-    /// opponent passes first, which does not count towards the end of the game, and play continues after two passes.
+    /// Returns a position with `color` to move, or `None` if the current position of the game already is. In Go, a pass
+    /// of the opponent is inserted, which does not count towards the end of the game, and play continues after two
+    /// passes.
     ///
     /// # Errors
-    /// [`Error::Refused`] if there is no such position: in Go after the move limit, in other games out of turn or
-    /// after the end.
+    /// [`Error::Refused`] if `color` cannot move: in Go after the move limit, in other games out of turn or after the
+    /// end.
     fn position_for(&self, color: Color) -> Result<Option<AnyPosition>, Error> {
         let (game, position) = (self.search.game(), self.search.position());
         let is_over = |position: &AnyPosition| game.outcome(position).is_some();
@@ -152,14 +153,14 @@ impl NetworkEngine {
         let mut prepared = if is_over(position) { go.resumed(at) } else { go::Position::clone(at) };
         if !is_turn {
             go.try_play(&mut prepared, go.pass()).map_err(|_| over())?;
-            // The opponent did not choose to pass: a pass of `color` would otherwise end the game.
+            // Resets the count of passes, so that a pass of `color` after the inserted pass does not end the game.
             prepared = go.resumed(&prepared);
         }
         if go.outcome(&prepared).is_some() { Err(over()) } else { Ok(Some(AnyPosition::Go(prepared.into()))) }
     }
 
-    /// Returns the actions that the restrictions leave to the player to move; `None` for all. Restrictions apply at
-    /// the searched position, whatever the stated depth.
+    /// Returns the legal actions that the restrictions allow; `None` if no restriction applies to `color`. Restrictions
+    /// apply to the searched position only, regardless of the stated depth.
     fn allowed(
         &self,
         position: &AnyPosition,
@@ -182,7 +183,7 @@ impl NetworkEngine {
         if actions.is_empty() { Err(Error::refused("no allowed move is legal")) } else { Ok(Some(actions)) }
     }
 
-    /// Returns the network's priors of all legal moves in a position, from a search of one simulation.
+    /// Returns the priors of all legal moves in a position, from a search with a single simulation.
     fn legal_priors(&mut self, position: AnyPosition, subject: &Subject) -> Result<Vec<(Move, f32)>, Error> {
         let mut search = GameSearch::new(self.search.game().clone(), position, &self.settings.search);
         let tree_bytes_max = self.settings.tree_bytes_max;
@@ -191,7 +192,7 @@ impl NetworkEngine {
         let first = &mut self.evaluators[..1];
         let searched = search.search(&limits, first, &mut self.rng, &mut |_| Continue(()));
         searched.map_err(|error| Error::Failed { reason: error.to_string() })?;
-        let findings = search.findings().ok_or_else(|| Error::Failed { reason: "it has found nothing".into() })?;
+        let findings = search.findings().ok_or_else(|| Error::Failed { reason: "the search found no move".into() })?;
         Ok(subject.priors(&findings.analysis()))
     }
 
@@ -241,7 +242,7 @@ impl Engine for NetworkEngine {
 
     fn search(&mut self, search: &Search<'_>, progress: &mut Progress<'_>) -> Result<Analysis, Error> {
         if self.settings.drain.started() {
-            return Err(Error::Failed { reason: "it was interrupted".into() });
+            return Err(Error::Failed { reason: "the search was interrupted".into() });
         }
         let prepared = self.position_for(search.color)?;
         let position = prepared.as_ref().unwrap_or(self.search.position());
@@ -255,7 +256,7 @@ impl Engine for NetworkEngine {
         let position_heap_bytes = self.search.position().boxed_bytes();
         let simulations = search.visits;
         let limits = Limits { simulations, leaves_per_batch, tree_bytes_max, position_heap_bytes, actions };
-        // A position that the game has not reached gets a separate tree.
+        // A position with an inserted pass is searched in a separate tree.
         let mut apart =
             prepared.map(|position| GameSearch::new(self.search.game().clone(), position, &self.settings.search));
         let Self { settings, evaluators, rng, search, .. } = self;
@@ -274,7 +275,7 @@ impl Engine for NetworkEngine {
         };
         let searched = tree.search(&limits, evaluators, rng, &mut report);
         searched.map_err(|error| Error::Failed { reason: error.to_string() })?;
-        let findings = tree.findings().ok_or_else(|| Error::Failed { reason: "it has found nothing".into() })?;
+        let findings = tree.findings().ok_or_else(|| Error::Failed { reason: "the search found no move".into() })?;
         Ok(subject.report(&findings, legal_priors))
     }
 
@@ -283,7 +284,8 @@ impl Engine for NetworkEngine {
         game_result(game, position).ok_or_else(|| Error::refused("the game is not over"))
     }
 
-    /// All stones on the board are alive: players capture dead stones before they pass.
+    /// Returns the chains of Go stones with this status. All stones count as alive, since players must capture dead
+    /// stones before passing.
     fn status(&mut self, status: Status) -> Result<Vec<Vec<Cell>>, Error> {
         let (AnyGame::Go(go), AnyPosition::Go(position)) = (self.search.game(), self.search.position()) else {
             return Err(Error::refused("only Go stones have a status"));

@@ -1,4 +1,4 @@
-//! The position before the first move of a game: rules, komi, stones and player to move.
+//! The rules and the position before the first move of a game: komi, stones and player to move.
 
 use game::{Game as _, Player};
 use games::go::Komi;
@@ -8,16 +8,16 @@ use strength::notation::Notation;
 
 use super::board;
 
-/// The rules and the first position of a game.
+/// The rules and the position before the first move of a game.
 pub(super) struct Opening {
     pub(super) game: AnyGame,
     pub(super) position: AnyPosition,
 }
 
-/// Supported rules of Go: Tromp-Taylor without suicide.
+/// The rules of Go in self-play: Tromp-Taylor without suicide.
 const GO_RULES: GoRules = GoRules { suicide: false, ..GoRules::TROMP_TAYLOR };
 
-/// Returns the rules for a game, and the usual komi.
+/// Returns the default rules and the usual komi of a game.
 pub(super) fn usual(game: &AnyGame) -> (Rules, f32) {
     match game {
         AnyGame::Go(go) => (Rules::Go(GO_RULES), go.komi().points()),
@@ -27,10 +27,10 @@ pub(super) fn usual(game: &AnyGame) -> (Rules, f32) {
 }
 
 impl Opening {
-    /// Returns the opening for `setup`, by the rules of `game` on a board of the same size.
+    /// Creates the opening that `setup` describes. `game` has the board size of `setup`.
     ///
     /// # Errors
-    /// [`Error::Refused`] if `game` has no such opening.
+    /// [`Error::Refused`] if `game` does not support the rules or the position in `setup`.
     pub(super) fn new(game: &AnyGame, setup: &Setup) -> Result<Self, Error> {
         match game {
             AnyGame::Go(go) => of_go(go, setup),
@@ -42,8 +42,8 @@ impl Opening {
     }
 }
 
-/// Accepts rules with area scoring and any rule of ko and suicide: few games depend on these, and user interfaces
-/// name the rules of a country. Adds the points of handicap stones to komi.
+/// Creates the opening of a game of Go. Accepts all rules with area scoring, whatever the ko and suicide rules: few
+/// games depend on these, and user interfaces name national rules. Adds the bonus for handicap stones to komi.
 fn of_go(go: &Go, setup: &Setup) -> Result<Opening, Error> {
     let rules = match setup.rules {
         Rules::Go(rules) => rules,
@@ -62,7 +62,7 @@ fn of_go(go: &Go, setup: &Setup) -> Result<Opening, Error> {
         HandicapBonus::StonesLessOne => black - 1,
         HandicapBonus::Stones => black,
     };
-    // Exact: a board has few cells.
+    // The conversion is exact, since a board has few cells.
     let points = komi + bonus as f32;
     let komi = Komi::new(points).ok_or_else(|| Error::refused(format!("komi {points} is not supported")))?;
     let usual_first = if is_handicap { Color::White } else { Color::Black };
@@ -73,8 +73,8 @@ fn of_go(go: &Go, setup: &Setup) -> Result<Opening, Error> {
     Ok(Opening { position: AnyPosition::Go(position.into()), game: AnyGame::Go(game) })
 }
 
-/// Plays the stones in turn, and returns the position, for games in which stones stay on the board. In Othello, only
-/// the initial stones are possible.
+/// Returns the position after playing the stones in turn, for games in which stones stay on the board. In Othello, only
+/// the initial position is possible.
 fn by_play(game: &AnyGame, setup: &Setup) -> Result<AnyPosition, Error> {
     let unreachable = || Error::refused("this position is not reachable from an empty board");
     let notation = Notation::of(game).ok_or_else(unreachable)?;
@@ -98,7 +98,8 @@ fn by_play(game: &AnyGame, setup: &Setup) -> Result<AnyPosition, Error> {
     if setup.to_move.is_some_and(|first| first != to_move) { Err(unreachable()) } else { Ok(position) }
 }
 
-/// Interleaves the stones of both players, each in the given order; extra stones come last.
+/// Interleaves the stones of both players, Black first. The order within each colour is kept, and extra stones come
+/// last.
 fn in_turn(stones: &[Stone]) -> Vec<Stone> {
     let of_color = |color: Color| stones.iter().filter(move |stone| stone.color == color).copied();
     let (mut black, mut white) = (of_color(Color::Black), of_color(Color::White));

@@ -1,4 +1,4 @@
-//! Search results in the form of protocols: [`Subject`].
+//! Converts search results to the types of the crate `protocols`: [`Subject`].
 
 use games::AnyPosition;
 use protocols::{Analysis, Candidate, Color, Move, VariationPly};
@@ -7,7 +7,7 @@ use strength::notation::Notation;
 
 use crate::play::ranked;
 
-/// A searched position, with the facts that reports need.
+/// A searched position, with the notation, player and hashes that a report contains.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Subject {
     pub(super) notation: Notation,
@@ -17,14 +17,14 @@ pub(super) struct Subject {
 }
 
 impl Subject {
-    /// Returns the priors of the searched moves.
+    /// Returns the prior of each searched move.
     pub(super) fn priors(&self, analysis: &selfplay::Analysis) -> Vec<(Move, f32)> {
         let moves = analysis.actions.iter().map(|&action| self.notation.to_move(self.to_move, action));
         moves.zip(analysis.priors.iter().copied()).collect()
     }
 
-    /// Returns the report of a search. A restricted search passes the priors of all legal moves as `legal_priors`.
-    /// Networks predict neither scores nor owners.
+    /// Returns the report of a search. For a restricted search, `legal_priors` contains the priors of all legal moves.
+    /// Scores and ownership are always `None`, since networks do not predict them.
     pub(super) fn report(
         &self,
         findings: &Findings<'_, AnyPosition>,
@@ -55,7 +55,8 @@ impl Subject {
         }
     }
 
-    /// In board games the players alternate with every action, passes included.
+    /// Converts the steps of a variation to moves. In board games, the players alternate with every action, including
+    /// passes.
     fn variation(&self, steps: Vec<VariationStep>) -> Vec<VariationPly> {
         let mut mover = self.to_move;
         let ply = |VariationStep { action, visits }: VariationStep| {

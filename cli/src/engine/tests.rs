@@ -1,4 +1,4 @@
-//! Tests of the engine, and of sessions in each protocol, with an evaluator that hashes positions.
+//! Tests of the engine and of protocol sessions, with an evaluator that derives its outputs from position hashes.
 
 mod batch;
 mod gtp;
@@ -25,7 +25,7 @@ use super::network_engine::{NetworkEngine, Settings};
 use crate::trained::tests::untrained;
 use crate::trained::{Networks, Trained};
 
-/// A clock that advances by 5 ms with every look.
+/// Returns a clock that advances by 5 ms with every reading.
 fn clock() -> impl Fn() -> Duration {
     let now = Cell::new(0);
     move || {
@@ -34,7 +34,7 @@ fn clock() -> impl Fn() -> Duration {
     }
 }
 
-/// Settings of an engine with searches until `drain` starts.
+/// Returns engine settings with `drain`, which stops every search.
 fn settings(drain: &Drain) -> Settings {
     Settings {
         search: SearchSettings::default(),
@@ -45,7 +45,7 @@ fn settings(drain: &Drain) -> Settings {
     }
 }
 
-/// An engine for this game with searches until `drain` starts.
+/// Returns an engine for the named game with `drain`, which stops every search.
 fn engine_until(name: &str, drain: &Drain) -> NetworkEngine {
     let rules = name.parse::<GameKind>().unwrap().rules();
     let evaluator = Hashing::new(game::Game::spec(&rules).observation, 7);
@@ -57,7 +57,7 @@ fn engine(name: &str) -> NetworkEngine {
     engine_until(name, &Drain::new())
 }
 
-/// Serves a session with a separate clock, and returns the output.
+/// Runs a session with a separate clock, and returns the output.
 fn session(
     read_file: &dyn Fn(&str, u64) -> io::Result<Vec<u8>>,
     serve: impl FnOnce(&mut dyn io::Write, &Host<'_>) -> io::Result<()>,
@@ -68,7 +68,7 @@ fn session(
     String::from_utf8(output).unwrap()
 }
 
-/// Returns the move with this name on the engine's board.
+/// Returns the move with this name on the current board of the engine.
 fn played(engine: &NetworkEngine, name: &str) -> Move {
     let identity = engine.identity();
     identity.game.parse_move(identity.size, name).unwrap()
@@ -88,7 +88,7 @@ fn search(color: Color, visits: u32) -> Search<'static> {
     Search { color, visits: Some(visits), time: None, restrictions: &[] }
 }
 
-/// Searches a position and returns the analysis.
+/// Returns the analysis from a search.
 fn analyse(engine: &mut NetworkEngine, search: &Search<'_>) -> protocols::Analysis {
     engine.search(search, &mut |_| Continue(())).unwrap()
 }
@@ -167,7 +167,7 @@ fn the_tree_of_a_search_goes_on_behind_its_moves_and_with_the_next_search() {
     };
     let pondered = engine.search(&endless, &mut ten_times).unwrap();
     assert!(pondered.visits > 10, "{} visits", pondered.visits);
-    // The visits come from the last search, which made more than this search needs.
+    // The tree already has more visits than this search needs, so that the search adds none.
     assert_eq!(analyse(&mut engine, &search(BLACK, 1)), pondered);
     engine.play(BLACK, pondered.choice).unwrap();
     let kept = analyse(&mut engine, &search(WHITE, 1)).visits;
@@ -231,14 +231,14 @@ fn go_goes_on_behind_two_passes_and_its_score_is_that_of_the_area() {
     let b2 = played(&engine, "B2");
     engine.play(WHITE, b2).unwrap();
     assert_eq!(engine.outcome(), None);
-    // Neither player surrounds a cell, each has a stone, and komi is 24.
+    // Each player has one stone and surrounds no cell, and komi is 24.
     assert_eq!(engine.result().unwrap().to_string(), "W+24");
     assert!(engine.play(BLACK, b2).is_err());
 }
 
 #[test]
 fn a_game_of_go_ends_with_its_limit_of_moves_and_the_next_move_is_refused_with_the_reason() {
-    // In turn, and with an inserted pass before each move but the first.
+    // Tests moves in turn, and moves of one player with an inserted pass before each move except the first.
     for colors in [[BLACK, WHITE].repeat(25), [BLACK].repeat(25)] {
         let mut engine = engine("go-5");
         colors.iter().for_each(|&color| engine.play(color, Move::Pass).unwrap());
@@ -303,7 +303,7 @@ fn weights_of_every_board_play_on_each_board_of_their_game_and_others_on_their_o
     assert_eq!(refused(&mut pooled, empty(9, 7)), "the network plays on boards of 9 x 9 cells: boards are square");
     let missing = refused(&mut pooled, empty(4, 4));
     assert!(missing.contains("go-4"), "{missing}");
-    // A refused board keeps the previous board.
+    // After a refused board size, the engine keeps the previous board.
     assert_eq!(analyse(&mut pooled, &search(WHITE, 20)).visits, 20);
     let mut flattened = engine(HeadKind::Flattened);
     assert!(refused(&mut flattened, empty(7, 7)).contains("the heads are not pooled (network.heads)"));
@@ -317,7 +317,7 @@ fn stones_of_other_games_are_those_that_arise_by_play() {
         stones.iter().map(|(color, name)| stone(engine, *color, name)).collect()
     };
     let usual = setup(&engine);
-    // In any order: stones are played in turn.
+    // The order of the listed stones does not matter, since the engine plays them in turn.
     let three = stones(&engine, &[(WHITE, "A1"), (BLACK, "B2"), (BLACK, "C3")]);
     engine.start(&Setup { stones: three.clone(), ..usual.clone() }).unwrap();
     assert_eq!(engine.to_move(), WHITE);

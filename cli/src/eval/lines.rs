@@ -1,4 +1,4 @@
-//! `zerofleet eval` in games so small that every line of play can be played.
+//! `zerofleet eval` for games that are small enough to play every line of play.
 
 use std::io::{self, Write};
 
@@ -9,42 +9,42 @@ use strength::exhaustive;
 
 use super::Player;
 
-/// Results of playing from both sides against every reply.
+/// Results of playing a small game as either player against every possible reply.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct LinesReport {
     /// Name of the game.
     pub game: String,
     /// Name of the evaluator, such as `libtorch cpu bf16`.
     pub evaluator: String,
-    /// Version of the weights under test.
+    /// Evaluated weights version.
     pub weights_version: u64,
-    /// Simulations per position.
+    /// Number of simulations per position.
     pub simulations: u32,
-    /// Results of moves chosen by search; absent with 0 simulations.
+    /// Results with moves chosen by search; `None` for 0 simulations.
     pub with_search: Option<Lines>,
-    /// Results of the raw policy.
+    /// Results with moves chosen by the raw policy.
     pub without_search: Lines,
 }
 
-/// Final positions of all lines of play; a position reached by several lines counts once.
+/// Numbers of final positions over all lines of play. A position that several lines reach counts once.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Lines {
-    /// Number of positions in which a move was chosen.
+    /// Number of positions in which the player chose a move.
     pub decisions: usize,
-    /// Number of won final positions.
+    /// Number of final positions that the player won.
     pub won: usize,
-    /// Number of drawn final positions.
+    /// Number of final positions that are draws.
     pub drawn: usize,
-    /// Number of lost final positions.
+    /// Number of final positions that the player lost.
     pub lost: usize,
-    /// Moves of one lost line, in the notation of the game.
+    /// Moves in one lost line of play, in the notation of the game; `None` if no line is lost.
     pub lost_line: Option<String>,
 }
 
-/// Plays every line of a small game, with search and without.
+/// Plays every line of a small game, both with and without search.
 ///
 /// # Errors
-/// The network failed.
+/// The network fails.
 pub(super) fn measure<G: Game>(game: &G, mut player: Player) -> anyhow::Result<LinesReport> {
     let simulations = player.simulations;
     let mut lines = |simulations| -> anyhow::Result<Lines> {
@@ -65,7 +65,7 @@ pub(super) fn measure<G: Game>(game: &G, mut player: Player) -> anyhow::Result<L
     })
 }
 
-/// Returns the moves of a line from the start, in the notation of the game.
+/// Formats the moves in a line of play from the start, in the notation of the game.
 fn names<G: Game>(game: &G, line: &[Action]) -> String {
     let mut position = game.start();
     let names: Vec<String> = line
@@ -115,8 +115,8 @@ mod tests {
         measure(&game, Player { network, simulations, search: SearchSettings::default(), discount: 1.0 }).unwrap()
     }
 
-    /// A search deep enough to prove every result never loses. Equal priors lead to the first legal action, which
-    /// does lose.
+    /// A search that is deep enough to prove every result never loses. The raw policy loses: with equal priors, it
+    /// always chooses the first legal action.
     #[test]
     fn lost_lines_are_counted_with_search_and_without() {
         let report = lines(20_000);

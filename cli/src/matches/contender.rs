@@ -1,4 +1,4 @@
-//! The players of a match: weights of runs, fixed opponents and engines, with clocks for move times.
+//! The players of a match: weights of runs, fixed opponents and engines, each with a clock that times moves.
 
 use std::str::FromStr;
 use std::time::{Duration, Instant};
@@ -13,26 +13,26 @@ use weights::WeightsVersion;
 
 use crate::{eval, trained};
 
-/// A player on the command line: `RUN`, `RUN@VERSION`, `random`, `playouts-N` or `alphabeta-D`. A suffix
-/// `:SIMULATIONS` gives a run a separate budget. An engine name has the form of a run name.
+/// A player on the command line: `RUN`, `RUN@VERSION`, `random`, `playouts-N` or `alphabeta-D`. The suffix
+/// `:SIMULATIONS` sets the simulations per move of a run. An engine is written like a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// The text on the command line.
+    /// Text on the command line, which names the player in reports.
     pub(super) name: String,
-    /// The parsed player.
+    /// Player that the text describes.
     pub(super) player: EntryPlayer,
 }
 
-/// The player of an [`Entry`].
+/// The kind of player that an [`Entry`] describes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum EntryPlayer {
-    /// Weights of a run.
+    /// Weights of a run, or an engine.
     Run {
-        /// Name of the run, or of an engine.
+        /// Name of the run or engine.
         run: String,
-        /// The weights version; `None` for the latest.
+        /// Weights version; `None` for the latest.
         version: Option<WeightsVersion>,
-        /// Simulations per move; `None` for the common number.
+        /// Simulations per move; `None` for the number that applies to all players.
         simulations: Option<u32>,
     },
     /// A player without a network.
@@ -40,12 +40,12 @@ pub(super) enum EntryPlayer {
 }
 
 impl EntryPlayer {
-    /// Returns an entry for the latest weights of a run.
+    /// Creates an entry for the latest weights of a run.
     pub(super) fn newest(run: &str) -> Self {
         Self::Run { run: run.to_owned(), version: None, simulations: None }
     }
 
-    /// Returns the name of the run or engine; `None` for a fixed player.
+    /// Returns the name of the run or engine; `None` for a player without a network.
     pub(super) fn run(&self) -> Option<&String> {
         match self {
             Self::Run { run, .. } => Some(run),
@@ -82,10 +82,10 @@ impl FromStr for Entry {
     }
 }
 
-/// Returns the player without a network that has this name; `None` for the name of a run.
+/// Parses the name of a player without a network; `None` if `name` is the name of a run or engine.
 ///
 /// # Errors
-/// The name is a fixed player's, with an impossible number: `alphabeta-20`.
+/// The name is that of a fixed opponent with an invalid number, such as `alphabeta-20`.
 fn fixed(name: &str) -> Result<Option<ledger::Player>, String> {
     match name.parse() {
         Ok(ledger::Player::Version(_)) => Ok(None),
@@ -97,32 +97,32 @@ fn fixed(name: &str) -> Result<Option<ledger::Player>, String> {
     }
 }
 
-/// A participant of a match, with a clock.
+/// A player of a match, with a clock.
 pub(super) struct Contender {
-    /// The name in reports.
+    /// Name of the player in reports.
     pub(super) name: String,
-    /// The weights, fixed opponent or engine.
+    /// Network, fixed opponent or engine that chooses the moves.
     pub(super) player: Player,
-    /// Time spent on moves.
+    /// Clock of the time spent on moves.
     pub(super) clock: Clock,
 }
 
-/// A player that can choose moves.
+/// A player that is ready to choose moves.
 pub(super) enum Player {
-    /// A network and search settings.
+    /// A network with search settings.
     Network(eval::Player),
     /// A player without a network.
     Fixed(ledger::Player),
     /// A program that plays over the Go Text Protocol.
     Engine {
-        /// The running program.
+        /// Running processes of the engine.
         engine: GtpEngine,
-        /// The command line of the program.
+        /// Command line that starts the engine.
         command: String,
     },
 }
 
-/// The time that a player has spent on moves.
+/// The total time that a player has spent on moves.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Clock {
     spent: Duration,
@@ -130,12 +130,12 @@ pub(super) struct Clock {
 }
 
 impl Contender {
-    /// Creates a player that has not moved.
+    /// Creates a player whose clock is at zero.
     pub(super) fn new(name: &str, player: Player) -> Self {
         Self { name: name.to_owned(), player, clock: Clock::default() }
     }
 
-    /// Returns the player as a timed participant. The random numbers are for players without a network.
+    /// Returns the player as a participant whose moves are timed. Players without a network draw from `rng`.
     pub(super) fn participant(&mut self, rng: ChaCha8Rng) -> Timed<'_> {
         let Self { player, clock, .. } = self;
         let side = match player {
@@ -150,19 +150,19 @@ impl Contender {
 }
 
 impl Clock {
-    /// Returns the mean time of a move in milliseconds.
+    /// Returns the mean time per move in milliseconds.
     pub(super) fn move_ms(&self) -> f64 {
         1e3 * self.spent.as_secs_f64() / self.moves.max(1) as f64
     }
 }
 
-/// A participant that measures the time of moves.
+/// A participant that adds the time of every move to a clock.
 pub(super) struct Timed<'a> {
     side: Side<'a>,
     clock: &'a mut Clock,
 }
 
-/// A side of a match.
+/// The source of a participant's moves: a contestant in this process, or an engine.
 enum Side<'a> {
     Contestant(Box<dyn Contestant<AnyGame> + 'a>),
     Engine(&'a mut GtpEngine),

@@ -1,48 +1,48 @@
-//! The games of a pairing that were not decided by the rules: [`Ends`].
+//! Collects the games of a pairing that were not decided by the rules: [`Ends`].
 
 use std::io::{self, Write};
 
 use serde::Serialize;
 use strength::matches::{GameEnd, Played};
 
-/// Number of forfeits, and of void openings, that the text report lists per pairing.
+/// Maximum number of forfeits and maximum number of void openings per pairing in the text report.
 const LISTED_MAX: usize = 5;
 
-/// The games of a pairing that were not decided by the rules.
+/// The resignations, forfeits and void openings of a pairing, which the rules did not decide.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Ends {
-    /// Number of games with a resignation.
+    /// Number of games that ended by resignation.
     pub(super) resigned_games: usize,
-    /// Games that a player forfeited.
+    /// Forfeited games.
     pub(super) forfeits: Vec<Forfeit>,
-    /// Openings without a result, because an engine refused a legal move. Games of these openings do not count.
+    /// Openings without a result, because an engine rejected a legal move. Games with these openings do not count.
     pub(super) void_openings: Vec<VoidOpening>,
 }
 
 /// A game that a player forfeited.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Forfeit {
-    /// Index of the losing player.
+    /// Index of the player that forfeited the game.
     pub(super) player: usize,
     /// Number of the opening, from 1.
     pub(super) opening: usize,
-    /// Game of the opening, 1 or 2.
+    /// Number of the game with this opening: 1 or 2.
     pub(super) game: usize,
-    /// The fault of the player.
+    /// Reason for the forfeit, such as an illegal move.
     pub(super) reason: String,
 }
 
-/// An opening without a result.
+/// An opening without a result, because an engine rejected a legal move.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct VoidOpening {
     /// Number of the opening, from 1.
     pub(super) opening: usize,
-    /// The refusal that voids the opening.
+    /// Reason why the opening has no result.
     pub(super) reason: String,
 }
 
 impl Ends {
-    /// Collects the games between two players that were not decided by the rules.
+    /// Collects the resignations, forfeits and void openings in the games between two players.
     pub(super) fn of(players: [usize; 2], played: &Played) -> Self {
         let mut ends = Self::default();
         for pair in played.pairs() {
@@ -61,7 +61,7 @@ impl Ends {
         ends
     }
 
-    /// Writes the games as text; nothing if there are none.
+    /// Writes the resignations, forfeits and void openings as text; writes nothing if there are none.
     pub(super) fn write(&self, [first, second]: [&str; 2], output: &mut impl Write) -> io::Result<()> {
         let Self { resigned_games, forfeits, void_openings } = self;
         if *resigned_games > 0 {
@@ -83,7 +83,7 @@ impl Ends {
     }
 }
 
-/// Writes the first lines, and the number of further lines.
+/// Writes the first [`LISTED_MAX`] lines, and the number of further lines.
 fn write_list(lines: impl ExactSizeIterator<Item = String>, output: &mut impl Write) -> io::Result<()> {
     let left = lines.len().saturating_sub(LISTED_MAX);
     for line in lines.take(LISTED_MAX) {

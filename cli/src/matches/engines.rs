@@ -1,4 +1,4 @@
-//! The options of programs that play over the Go Text Protocol: [`Options`].
+//! The command-line options for engines that play over the Go Text Protocol (GTP): [`Options`].
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -12,34 +12,34 @@ use strength::gtp_engine::{self, GtpEngine, Interrupt};
 
 use super::contender::{Entry, EntryPlayer, Player};
 
-/// Maximum processes of an engine.
+/// Maximum number of processes per engine.
 const PROCESSES_MAX: usize = 256;
-/// Maximum time for a move: a day.
+/// Maximum of `--engine-seconds-max`: one day.
 const SECONDS_MAX: f64 = 86_400.0;
 
-/// Options for engines.
+/// Options for players that are GTP engines.
 #[derive(Debug, Clone, clap::Args)]
-// The derived group would have the same name, `Options`, as the group of run options.
+// Skips the derived group, whose name `Options` is also the name of the group for run options.
 #[group(skip)]
 pub(super) struct Options {
-    /// GTP engine with a PLAYER name; may be repeated.
+    /// GTP engine that plays as the player NAME; may be repeated.
     ///
-    /// For Go, Hex, Othello and Gomoku: --engine gnugo='gnugo --mode gtp --level 1'.
+    /// Engines play Go, Hex, Othello and Gomoku: --engine gnugo='gnugo --mode gtp --level 1'.
     #[arg(long = "engine", value_name = "NAME=COMMAND")]
     engines: Vec<Definition>,
 
-    /// Processes per engine [default: the number of cores].
+    /// Number of processes per engine [default: the number of cores].
     ///
     /// Each process plays one game at a time.
     #[arg(long, value_name = "N", requires = "engines")]
     engine_processes: Option<usize>,
 
-    /// Time limit per engine move, in seconds.
+    /// Time limit for each move of an engine, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
     engine_seconds_max: f64,
 }
 
-/// The name and the command line of an engine, written as `NAME=COMMAND`.
+/// An engine on the command line: the name of the player and the command line of the program, as `NAME=COMMAND`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Definition {
     name: String,
@@ -65,7 +65,7 @@ impl FromStr for Definition {
 }
 
 impl Options {
-    /// Checks the options against the players on the command line.
+    /// Checks that the options are valid and match the players on the command line.
     pub(super) fn check(&self, players: &[Entry]) -> anyhow::Result<()> {
         if let Some(processes) = self.engine_processes {
             let is_possible = (1..=PROCESSES_MAX).contains(&processes);
@@ -86,12 +86,12 @@ impl Options {
         Ok(())
     }
 
-    /// Returns true if `player` is an engine.
+    /// Returns true if `player` names an engine.
     pub(super) fn has(&self, player: &EntryPlayer) -> bool {
         self.engines.iter().any(|engine| player.run() == Some(&engine.name))
     }
 
-    /// Starts an engine; a drain stops it.
+    /// Starts the engine `name`. A drain stops the engine.
     pub(super) fn start(&self, name: &str, game: &AnyGame, drain: &Drain) -> anyhow::Result<Player> {
         let found = self.engines.iter().find(|engine| engine.name == name);
         let Definition { name, command, words } = found.with_context(|| format!("find engine {name}"))?.clone();

@@ -1,4 +1,4 @@
-//! Writes the games of a match as SGF records: one file per game.
+//! Writes the games of a match as SGF records, with one file per game.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use strength::matches::{GameEnd, Pair, Played, PlayedGame};
 use super::report::{MatchPlayer, Report};
 use crate::sgf::Recorder;
 
-/// The comment at each move of an opening.
+/// Comment at each move of an opening in the SGF record.
 const OPENING_MOVE: &str = "random move of the opening";
 
-/// The date of the games, as `2026-01-31`.
+/// The date of the games, in the form `2026-01-31`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Date(String);
 
@@ -42,17 +42,17 @@ impl FromStr for Date {
     }
 }
 
-/// A directory for the records of a match.
+/// The directory for the SGF records of a match.
 #[derive(Debug)]
 pub(super) struct GameFiles {
     folder: PathBuf,
 }
 
 impl GameFiles {
-    /// Creates the directory if it does not exist.
+    /// Opens the directory for records, and creates the directory if necessary.
     ///
     /// # Errors
-    /// The game has no SGF records, the directory cannot be created, or it already holds records.
+    /// The game has no SGF format, or the directory cannot be created or already contains records.
     pub(super) fn create(folder: &Path, game: &AnyGame) -> anyhow::Result<Self> {
         Recorder::of(game)?;
         let failed = || format!("--sgf: create {}", folder.display());
@@ -70,7 +70,8 @@ impl GameFiles {
         Ok(Self { folder: folder.to_owned() })
     }
 
-    /// Writes all games to files with names that sort by pairing, opening and game: `1-0003-2.sgf`.
+    /// Writes each game to a separate file, with a name that sorts by pairing, opening and game, such as
+    /// `1-0003-2.sgf`.
     ///
     /// # Errors
     /// A file cannot be written.
@@ -102,7 +103,7 @@ impl GameFiles {
     }
 }
 
-/// Returns the record of a game with date, title and comments.
+/// Returns the SGF tree of a game with date, title and comments.
 fn tree(
     recorder: &Recorder<'_>,
     pair: &Pair,
@@ -128,7 +129,7 @@ fn tree(
     Ok(tree)
 }
 
-/// Returns the result of a game that was not decided by the rules.
+/// Returns the result of a game that ended by resignation or forfeit; `None` if the rules decided the game.
 fn result(record: &PlayedGame) -> Option<GameResult> {
     let by = match record.end {
         GameEnd::Rules => return None,
@@ -141,7 +142,7 @@ fn result(record: &PlayedGame) -> Option<GameResult> {
     }
 }
 
-/// Returns a player's name with the weights version or the program.
+/// Returns the name of a player, with the weights version or the engine.
 fn label(player: &MatchPlayer) -> String {
     let MatchPlayer { name, weights_version, simulations, engine, .. } = player;
     match (weights_version, simulations, engine) {

@@ -1,4 +1,4 @@
-//! Draws the ratings of a match or a round robin: a bar per player, with a confidence interval.
+//! Draws the ratings of a match or round robin as bars with confidence intervals.
 
 use std::path::Path;
 
@@ -9,23 +9,23 @@ use plotters::style::text_anchor::HPos;
 use super::report::{MatchPlayer, Report};
 use crate::picture::{Area, BLUE, GRID, INK, write};
 
-/// Width in pixels.
+/// Width of the picture in pixels.
 const WIDTH: u32 = 900;
-/// Height of a player's row in pixels.
+/// Height of the row of a player in pixels.
 const ROW_HEIGHT: u32 = 40;
-/// Height of title and axis in pixels.
+/// Total height of title and axis in pixels.
 const FRAME_HEIGHT: u32 = 120;
-/// Width of the names at the left in pixels.
+/// Width of the names at the left of the bars in pixels.
 const NAMES_WIDTH: u32 = 200;
-/// Width of the ratings at the right in pixels.
+/// Width of the ratings at the right of the bars in pixels.
 const RATINGS_WIDTH: u32 = 70;
 
-/// Draws the ratings to `path` (SVG).
+/// Draws the ratings of all players to the SVG file `path`.
 ///
 /// # Errors
 /// The file cannot be written.
 pub(super) fn draw(path: &Path, report: &Report) -> anyhow::Result<()> {
-    // A round robin with more players than fit the type would never finish.
+    // Saturates at a limit that no round robin reaches.
     let rows = u32::try_from(report.players.len()).unwrap_or(u32::MAX / ROW_HEIGHT / 2);
     let root = SVGBackend::new(path, (WIDTH, FRAME_HEIGHT + ROW_HEIGHT * rows)).into_drawing_area();
     let drawn = draw_bars(&root, report).and_then(|()| Ok(root.present()?));
@@ -74,7 +74,7 @@ fn draw_bars(root: &Area<'_>, report: &Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns a range that contains 0 and all intervals, with a margin of a twentieth.
+/// Returns an Elo range that contains 0 and all intervals, with a margin of 5 %.
 fn range(players: &[MatchPlayer]) -> (f64, f64) {
     let (mut low, mut high) = (-1.0_f64, 1.0_f64);
     for player in players {

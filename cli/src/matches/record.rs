@@ -1,4 +1,4 @@
-//! Writes the games of a match as CSV: one line per game, with moves in the notation of the game.
+//! Writes the games of a match as CSV, with one line per game and moves in the notation of the game.
 
 use std::path::Path;
 
@@ -12,18 +12,18 @@ use crate::csv;
 const COLUMNS: [&str; 9] =
     ["pairing", "opening", "first", "second", "result", "counts", "opening_moves", "moves", "end"];
 
-/// The games of a pairing, with the names of both players.
+/// The games of a pairing with the names of both players.
 pub(super) struct Games<'a> {
-    /// Names of the players, in the order of the pairing.
+    /// Names of both players in the order of the pairing.
     pub(super) names: [&'a str; 2],
-    /// Games with openings and records.
+    /// Openings and games of the pairing.
     pub(super) played: &'a Played,
 }
 
-/// Writes the games of all pairings to `path`.
+/// Writes the games of all pairings to the CSV file `path`.
 ///
 /// # Errors
-/// The file cannot be written, or the games contain moves that the rules refuse.
+/// The file cannot be written, or a game contains an illegal move.
 pub(super) fn write<G: Game>(path: &Path, game: &G, pairings: &[Games<'_>]) -> anyhow::Result<()> {
     let failed = || format!("write {}", path.display());
     let mut text = csv::line(COLUMNS);
@@ -43,7 +43,7 @@ pub(super) fn write<G: Game>(path: &Path, game: &G, pairings: &[Games<'_>]) -> a
     replace(path, text.as_bytes()).with_context(failed)
 }
 
-/// Returns the result of a game as in PGN: the first player's points, then the second player's.
+/// Returns the result of a game as in PGN: the first player's points, then the second player's points.
 fn result(record: &PlayedGame) -> &'static str {
     match record.half_points_of_first() {
         0 => "0-1",
@@ -52,7 +52,7 @@ fn result(record: &PlayedGame) -> &'static str {
     }
 }
 
-/// Returns the reason why a game stopped: `rules`, `resigned` or `forfeited: REASON`.
+/// Returns the reason why a game ended: `rules`, `resigned` or `forfeited: REASON`.
 fn end(record: &PlayedGame) -> String {
     match &record.end {
         GameEnd::Rules => "rules".to_owned(),
@@ -61,7 +61,7 @@ fn end(record: &PlayedGame) -> String {
     }
 }
 
-/// Returns the opening moves and the players' moves, in the notation of the game.
+/// Returns the opening moves and the players' moves, both in the notation of the game.
 fn moves<G: Game>(game: &G, pair: &Pair, record: &PlayedGame) -> anyhow::Result<(String, String)> {
     let mut position = game.start();
     let mut name = |&action: &Action| -> anyhow::Result<String> {

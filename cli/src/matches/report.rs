@@ -1,4 +1,4 @@
-//! The report of a match or a round robin: results, ratings, and the state of a sequential test, as text and JSON.
+//! The report of a match or round robin as text and JSON: results, ratings and the state of a sequential test.
 
 use std::io::{self, Write};
 
@@ -12,50 +12,50 @@ use super::ends::Ends;
 use crate::screen::MISSING;
 use crate::table::aligned;
 
-/// Column of the crosstable with the names of the players.
+/// Index of the crosstable column with the names of the players.
 const NAME_COLUMN: usize = 1;
 
-/// The results of all pairings.
+/// The results of a match or round robin.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Report {
     /// Name of the game.
     pub(super) game: String,
-    /// Number of openings per pairing, each to be played twice.
+    /// Number of openings per pairing. Each opening is played twice.
     pub(super) openings: usize,
     /// Maximum number of random plies in an opening.
     pub(super) opening_plies_max: u16,
     /// Seed of the openings.
     pub(super) seed: u64,
-    /// True if the match stopped before the last game.
+    /// True if the match was stopped before the last game.
     pub(super) is_interrupted: bool,
-    /// The failure of a player that stopped the match.
+    /// Failure of a player that stopped the match; `None` without a failure.
     pub(super) failure: Option<String>,
-    /// Players, in the order of the command line.
+    /// Players in the order of the command line.
     pub(super) players: Vec<MatchPlayer>,
-    /// Results of each two players that have met.
+    /// Results of every two players that have played against each other.
     pub(super) pairings: Vec<PairingReport>,
 }
 
-/// A player with score and rating.
+/// A player with score and rating over all pairings.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct MatchPlayer {
-    /// Name on the command line.
+    /// Name of the player on the command line.
     pub(super) name: String,
-    /// Version of the weights; `None` for a player without a network.
+    /// Weights version; `None` for a player without a network.
     pub(super) weights_version: Option<u64>,
     /// Name of the evaluator; `None` for a player without a network.
     pub(super) evaluator: Option<String>,
     /// Simulations per move; `None` for a player without a network.
     pub(super) simulations: Option<u32>,
-    /// The program of an engine.
+    /// Program that plays as the engine; `None` for other players.
     pub(super) engine: Option<EngineReport>,
-    /// Mean time of a move in milliseconds. Moves of all games are computed together.
+    /// Mean time per move in milliseconds. Moves of concurrent games are computed in one batch.
     pub(super) move_ms: f64,
-    /// Number of games, without repeated games.
+    /// Number of counted games, without repeated games.
     pub(super) games: u64,
-    /// Points in these games: one for a win, half for a draw.
+    /// Points in the counted games: 1 for a win, 0.5 for a draw.
     pub(super) points: f64,
-    /// Strength relative to the first player.
+    /// Elo relative to the first player, with an interval.
     #[serde(flatten)]
     pub(super) rating: Rating,
 }
@@ -63,68 +63,69 @@ pub(super) struct MatchPlayer {
 /// A program that plays over the Go Text Protocol.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct EngineReport {
-    /// Name, as reported by the program.
+    /// Name that the program reports.
     pub(super) name: String,
-    /// Version, as reported by the program.
+    /// Version that the program reports.
     pub(super) version: String,
-    /// The command line that starts the program.
+    /// Command line that starts the program.
     pub(super) command: String,
 }
 
-/// The results of two players against each other.
+/// The results of the games between two players.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct PairingReport {
-    /// Index of the player with `points`.
+    /// Index of player `a`, from whose perspective the results are.
     pub(super) a: usize,
-    /// Index of the opponent.
+    /// Index of player `b`, the opponent.
     pub(super) b: usize,
-    /// Number of games, without repeated games.
+    /// Number of counted games, without repeated games.
     pub(super) games: u64,
-    /// Number of games that do not count, because a game of the same opening repeats an earlier game move by move.
+    /// Number of games that do not count. The two games of an opening do not count if either repeats all moves in
+    /// an earlier game.
     pub(super) repeated_games: usize,
-    /// Points of player `a`.
+    /// Points of player `a` in the counted games: 1 for a win, 0.5 for a draw.
     pub(super) points: f64,
-    /// Number of openings by player `a`'s half points from both games, 0 to 4.
+    /// Number of openings by the half points of player `a` in both games (0 to 4).
     pub(super) pairs: Tally,
-    /// Strength of player `a` relative to the opponent, from this pairing alone.
+    /// Elo of player `a` relative to player `b`, with an interval, from this pairing alone.
     #[serde(flatten)]
     pub(super) rating: Rating,
-    /// Games that were not decided by the rules.
+    /// Resignations, forfeits and void openings.
     #[serde(flatten)]
     pub(super) ends: Ends,
-    /// The sequential test, if there is one.
+    /// State of the sequential test; `None` without a test.
     pub(super) sprt: Option<SprtReport>,
 }
 
-/// The state of a sequential test.
+/// The state of a sequential probability ratio test (SPRT).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct SprtReport {
     /// Hypotheses and error rates.
     #[serde(flatten)]
     pub(super) settings: strength::sprt::Settings,
-    /// Log-likelihood ratio of the results.
+    /// Log-likelihood ratio of the results so far.
     pub(super) log_likelihood_ratio: f64,
-    /// Log-likelihood ratios at which the SPRT stops.
+    /// Log-likelihood ratios at which the test stops.
     pub(super) bounds: Bounds,
-    /// The decision so far.
+    /// Decision of the test, or that more games are needed.
     pub(super) state: State,
 }
 
 impl EngineReport {
-    /// Returns an engine with the command line `command`.
+    /// Creates the report on an engine that was started with the command line `command`.
     pub(super) fn new(Identity { name, version }: &Identity, command: &str) -> Self {
         Self { name: name.clone(), version: version.clone(), command: command.to_owned() }
     }
 
-    /// Returns the name with the version.
+    /// Returns the name and version of the program.
     pub(super) fn title(&self) -> String {
         format!("{} {}", self.name, self.version).trim().to_owned()
     }
 }
 
 impl SprtReport {
-    /// Returns the state of a test after `tally`. It is undecided if the last batch is incomplete: the finished games
-    /// would be the short games.
+    /// Returns the state of a test after the results in `tally`. The test stays undecided if the last batch is
+    /// incomplete, since short games finish first and would bias the result.
     pub(super) fn new(sprt: &Sprt, tally: Tally, is_complete: bool) -> Self {
         Self {
             settings: sprt.settings(),
@@ -136,7 +137,7 @@ impl SprtReport {
 }
 
 impl PairingReport {
-    /// Returns the results of player `a` against player `b`, with a test if there is one.
+    /// Creates the report on the games of player `a` against player `b`, with the state of a test, if any.
     pub(super) fn new(pairing: Pairing, repeated_games: usize, ends: Ends, sprt: Option<SprtReport>) -> Self {
         let Pairing { a, b, tally } = pairing;
         Self {
@@ -154,7 +155,7 @@ impl PairingReport {
 }
 
 impl Report {
-    /// Writes the report as text.
+    /// Writes the whole report as text.
     pub(super) fn write(&self, output: &mut impl Write) -> io::Result<()> {
         let Self { game, opening_plies_max, seed, players, pairings, is_interrupted, failure, .. } = self;
         let games: u64 = pairings.iter().map(|pairing| pairing.games + pairing.repeated_games as u64).sum();
@@ -179,7 +180,7 @@ impl Report {
         pairings.iter().try_for_each(|pairing| pairing.ends.write(names(pairing), output))
     }
 
-    /// Writes the results of two players.
+    /// Writes the results of a match between two players as text.
     fn write_match(&self, pairing: &PairingReport, output: &mut impl Write) -> io::Result<()> {
         let PairingReport { a, b, games, repeated_games, points, pairs, rating, sprt, .. } = pairing;
         let [first, second] = [a, b].map(|&player| &self.players[player].name);
@@ -194,7 +195,8 @@ impl Report {
         sprt.iter().try_for_each(|sprt| write_sprt(sprt, first, second, output))
     }
 
-    /// Writes the points of all players against each other, the best first, with ratings relative to the first player.
+    /// Writes a crosstable: the points of all players against each other, from the highest to the lowest rating.
+    /// Ratings are relative to the first player on the command line.
     fn write_crosstable(&self, output: &mut impl Write) -> io::Result<()> {
         let order = self.by_rating();
         let mut rows = vec![vec![String::new(), String::new()]];
@@ -220,19 +222,19 @@ impl Report {
         write_repeated(self.pairings.iter().map(|pairing| pairing.repeated_games).sum(), output)
     }
 
-    /// Returns the players by descending rating, as indices.
+    /// Returns the indices of all players in order of descending rating.
     pub(super) fn by_rating(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.players.len()).collect();
         order.sort_by(|&a, &b| self.players[b].rating.elo.total_cmp(&self.players[a].rating.elo));
         order
     }
 
-    /// Returns the name of the player at 0 Elo.
+    /// Returns the name of the player to whom all ratings are relative.
     pub(super) fn reference(&self) -> &str {
         &self.players[0].name
     }
 
-    /// Returns a player's points against another, or a dash if the two have not met.
+    /// Formats the points of a player against an opponent, or returns a dash if the two have not played each other.
     fn points_against(&self, player: usize, opponent: usize) -> String {
         let met = |pairing: &&PairingReport| [pairing.a, pairing.b].iter().all(|at| [player, opponent].contains(at));
         let points = |pairing: &PairingReport| {
@@ -284,12 +286,12 @@ fn write_sprt(sprt: &SprtReport, first: &str, second: &str, output: &mut impl Wr
     }
 }
 
-/// Formats points as a share of the games.
+/// Formats points as a percentage of the games.
 fn percent(points: f64, games: u64) -> String {
     if games == 0 { MISSING.to_owned() } else { format!("{:.1} %", 100.0 * points / games as f64) }
 }
 
-/// Formats a rating with the interval.
+/// Formats an Elo rating with the 95 % interval.
 fn elo_with_interval(rating: &Rating) -> String {
     let Rating { elo, low, high } = rating;
     format!("{elo:+.0} (95 % interval {low:+.0} to {high:+.0})")

@@ -1,4 +1,4 @@
-//! Tests of the command with evaluators that need no training.
+//! Tests of `zerofleet match` with evaluators that need no training.
 
 use std::collections::HashSet;
 use std::fs;
@@ -47,7 +47,7 @@ fn complete(game: &AnyGame, contenders: Vec<Contender>, settings: Settings) -> (
     (report, played)
 }
 
-/// Plays two searches in Connect Four from 20 openings.
+/// Plays Connect Four from 20 openings between two players with these simulations per move, and returns the report.
 fn run(simulations: [u32; 2]) -> Report {
     let game = rules("connect_four");
     let [deep, shallow] = simulations;
@@ -114,7 +114,8 @@ fn a_test_ends_a_match_after_the_batch_that_decides_it() {
     assert!(text.contains("H1 accepted: the difference of deep to random is more than +0 Elo"), "{text}");
 }
 
-/// The sixth round of the second pairing is the last: games from openings of three or more plies are over by then.
+/// The match stops after the sixth round of the second pairing. Games from openings of three or more plies have then
+/// ended.
 #[test]
 fn what_has_been_played_is_reported_when_the_match_is_stopped() {
     let game = rules("tic_tac_toe");
@@ -133,7 +134,7 @@ fn what_has_been_played_is_reported_when_the_match_is_stopped() {
 #[test]
 fn games_with_identical_moves_count_once() {
     let game = rules("tic_tac_toe");
-    // There are fewer openings, so that some are repeated, by players that choose the same moves.
+    // The game has fewer distinct openings, so that openings are repeated. The players choose the same moves again.
     let players = vec![network(&game, "one", 0), network(&game, "other", 0)];
     let matches = matches::Settings { openings: 1000, opening_plies_max: 4 };
     let (report, played) = complete(&game, players, Settings { matches, ..settings(1, 1) });
@@ -196,7 +197,7 @@ fn the_picture_shows_every_player_with_its_rating() {
 
 #[test]
 fn simulations_follow_the_time_that_they_take() {
-    // Each simulation of the second player takes twice as long, plus an overhead of three.
+    // A simulation of the second player takes 2 µs, with an overhead of 3 µs per move.
     let time = |simulations: u32| Ok(Duration::from_micros(u64::from(3 + 2 * simulations)));
     assert_eq!(simulations_in(Duration::from_micros(103), time, 100).unwrap(), 50);
     assert_eq!(simulations_in(Duration::ZERO, time, 100).unwrap(), 1);
@@ -269,8 +270,8 @@ fn options_out_of_range_are_refused_and_named() {
     assert!(without_a_run.contains("the game is unknown; pass --game"), "{without_a_run}");
 }
 
-/// Returns the arguments of a match of 6 Gomoku games between random play and a shell script, which responds to
-/// `genmove` and `play` with these pieces.
+/// Returns the arguments of a match with 6 games of Gomoku between random play and an engine that is a shell script.
+/// The script runs the commands `genmove` and `play` to respond to the GTP commands of the same name.
 fn against_script(folder: &Path, genmove: &str, play: &str) -> Args {
     let script = format!(
         r#"
@@ -294,7 +295,7 @@ done"#
     parsed(&words)
 }
 
-/// Plays the match for `args`.
+/// Plays the match with the arguments `args`.
 fn run_match(args: &Args) -> (AnyGame, Finished) {
     let (game, contenders) = args.contenders(&Drain::new()).unwrap();
     let game = game.rules();
@@ -319,7 +320,7 @@ fn an_engine_is_reported_with_the_name_that_it_gives_and_its_command() {
 fn forfeits_and_void_openings_are_reported_with_their_reasons() {
     let folder = tempfile::tempdir().unwrap();
     let (game, Finished { report, played, .. }) = run_match(&against_script(folder.path(), "say A1", "say"));
-    // The engine's second move at the latest is illegal.
+    // At the latest, the second move of the engine is illegal.
     let forfeits = &report.pairings[0].ends.forfeits;
     assert!(forfeits.len() == 6 && forfeits.iter().all(|forfeit| forfeit.player == 1), "{forfeits:?}");
     let text_of_forfeits = text(&report);
@@ -416,7 +417,7 @@ fn a_record_holds_resignations_and_the_points_of_go() {
         (Some("script (Script 1.2)"), Some("script (Script 1.2)"))
     );
     assert_eq!([first, second].map(|file| file.result.unwrap().to_string()), ["B+R", "W+R"]);
-    // Black owns all 25 points after one stone and two passes, and White has a komi of 24.
+    // After one stone and two passes, Black owns all 25 points, and White has a komi of 24.
     let go = rules("go-5");
     let actions = [12, 25, 25].map(game::Action);
     let tree = Recorder::of(&go).unwrap().record(&actions, None, ["a", "b"].map(str::to_owned)).unwrap();

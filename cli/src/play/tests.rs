@@ -1,4 +1,4 @@
-//! Tests of sessions in which a list of lines replaces the person.
+//! Tests of `zerofleet play` with a list of lines as input from the human player.
 
 use clap::Parser as _;
 use evaluator_doubles::{Fault, Faulty, Scripted, Uniform};
@@ -20,7 +20,7 @@ fn the_person_moves_first_unless_second_is_given() {
     assert_eq!((person(&[]), person(&["--second"])), (Player::First, Player::Second));
 }
 
-/// Returns an evaluator that prefers low actions, the first legal action most.
+/// Returns an evaluator whose priors decrease with the action number, so that the first legal action is preferred.
 fn prefers_low_actions<G: Game>(game: &G) -> impl Evaluator + 'static + use<G> {
     Scripted::new(game.spec().observation, 3, |_: &[f32], legal: &[Action], priors: &mut [f32]| {
         let sum = (legal.len() * (legal.len() + 1) / 2) as f32;
@@ -31,7 +31,7 @@ fn prefers_low_actions<G: Game>(game: &G) -> impl Evaluator + 'static + use<G> {
     })
 }
 
-/// Returns the output for these lines of input.
+/// Returns the output of a session with these lines of input.
 fn session<G: Game>(game: &G, settings: &Settings, lines: &[&str]) -> String {
     let input: String = lines.iter().map(|line| format!("{line}\n")).collect();
     transcript(game, settings, input.as_bytes())
@@ -44,7 +44,7 @@ fn transcript<G: Game>(game: &G, settings: &Settings, mut input: &[u8]) -> Strin
     String::from_utf8(output).unwrap()
 }
 
-/// The raw policy plays the lowest empty cell, so that every move of the transcript follows from the board.
+/// The raw policy plays the lowest empty cell, so that the board determines every move in the transcript.
 ///
 /// `UPDATE_GOLDEN=1 cargo test -p cli play` rewrites the transcript.
 #[test]
@@ -61,7 +61,8 @@ fn a_session_matches_the_golden_transcript() {
 #[test]
 fn a_search_shows_its_visits_and_proven_values() {
     let cells = ["1", "2", "3", "4", "5", "6", "7", "8", "9"];
-    // Illegal moves are reported and skipped. Four empty cells have 24 orders, all of them searched.
+    // The session reports illegal moves and asks again. Four empty cells have only 24 orders, all of which are
+    // searched.
     let text = session(&TicTacToe::new(), &Settings::new(400), &cells);
     assert!(text.contains(", a proven "), "{text}");
     let settings = Settings { listed_moves: 7, ..Settings::new(100) };
@@ -77,7 +78,7 @@ fn a_win_in_one_is_played_and_called_proven() {
     let settings = Settings { person: Player::Second, ..Settings::new(200) };
     let mut output = Vec::new();
     let mut uniform = Networks::Evaluators(vec![Box::new(Uniform::new(game.spec().observation))]);
-    // The second player plays in a separate row and never blocks.
+    // The second player plays in another row, and never blocks the first player.
     let mut input: &[u8] = "1\n2\n3\n4\n5\n6\n7\n8\n9\n".as_bytes();
     play(&game, &settings, &mut uniform, &mut input, &mut output, &mut |_, _| Ok(())).unwrap();
     let text = String::from_utf8(output).unwrap();
@@ -144,7 +145,7 @@ fn a_failing_evaluator_ends_the_game_with_its_error() {
     assert!(matches!(error, Error::Evaluator(_)), "{error}");
 }
 
-/// Returns the games that a session saves, with the side of the person.
+/// Returns the number of moves and the side of the human player in each game that a session saves.
 fn saved(settings: &Settings, lines: &str) -> Vec<(usize, Player)> {
     let game = TicTacToe::new();
     let mut networks = Networks::Evaluators(vec![Box::new(prefers_low_actions(&game))]);
@@ -161,7 +162,7 @@ fn saved(settings: &Settings, lines: &str) -> Vec<(usize, Player)> {
 #[test]
 fn a_game_is_saved_after_every_move_and_a_new_one_with_its_first() {
     let first = |plies: usize| (plies, Player::First);
-    // The program responds to each move; two plies are taken back at once.
+    // The program responds to each move, and `back` takes back two plies.
     assert_eq!(saved(&Settings::new(0), "5\n6\nback\nquit\n"), [1, 2, 3, 4, 2].map(first));
     assert_eq!(saved(&Settings::new(0), "5\nback\nnew\nhint\n"), [1, 2].map(first));
     let second = Settings { person: Player::Second, ..Settings::new(0) };

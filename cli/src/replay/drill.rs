@@ -1,5 +1,6 @@
-//! `zerofleet replay drill`: restores an archive into another directory, checks the log there and serves it, so that
-//! restores are known to work before a disk is lost. Archive, owner and run are only read.
+//! `zerofleet replay drill`: tests that an archive of a replay log can be restored before a disk is lost. The drill
+//! restores the archive to another directory, checks the restored log and serves it, and changes neither archive nor
+//! run.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -16,13 +17,13 @@ use service::config::Sources;
 use super::source::{RunArgs, serve};
 use super::{finish, report_verified};
 
-/// Arguments that name an archive.
+/// Arguments that select an archive.
 #[derive(Debug, Clone, clap::Args)]
 #[group(id = "of", required = true, multiple = false, args = ["run", "config"])]
 pub(super) struct Args {
     #[command(flatten)]
     run: Option<RunArgs>,
-    /// Run file of a replay server, for use without a run directory.
+    /// Run file of a replay server, for an archive without a run directory.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// URL of the archive [default: `replay.archive` of the run].
@@ -30,20 +31,20 @@ pub(super) struct Args {
     archive: Option<String>,
     /// New directory for the restored log [default: a temporary directory].
     ///
-    /// The directory and the log are kept.
+    /// The directory must not exist yet, and is kept after the drill.
     #[arg(long, value_name = "DIR")]
     into: Option<PathBuf>,
 }
 
 impl Args {
-    /// Restores, checks and serves the log, and prints contents and gaps.
+    /// Restores, checks and serves the log, and prints the contents and the trajectories missing from the archive.
     ///
     /// # Errors
-    /// No archive, a directory that already exists, an archive that cannot be read, or a damaged log.
+    /// No archive is configured, the directory already exists, the archive cannot be read, or the log is damaged.
     pub(super) async fn run(&self, out: &mut impl Write) -> anyhow::Result<()> {
         let (settings, archive) = self.settings()?;
         let Some(url) = self.archive.clone().or(archive) else {
-            bail!("no archive configured (replay.archive); pass --archive URL")
+            bail!("no archive configured: set replay.archive or pass --archive URL")
         };
         let temporary = tempfile::tempdir().context("create a temporary directory")?;
         let folder = self.into.clone().unwrap_or_else(|| temporary.path().join("replay"));
@@ -68,7 +69,7 @@ impl Args {
         Ok(())
     }
 
-    /// Returns the settings of the replay server and the archive, if there is one.
+    /// Returns the settings of the replay server and the archive URL; `None` if no archive is configured.
     fn settings(&self) -> anyhow::Result<(Settings, Option<String>)> {
         let Some(run) = &self.run else {
             let sources = Sources { file: self.config.clone(), env: std::env::vars_os(), sets: Vec::new() };
@@ -80,12 +81,14 @@ impl Args {
     }
 }
 
-/// Prints the trajectories on the run's live server that `restored` lacks. No server of a finished run responds.
+/// Prints how many trajectories on the live server of a run are missing in `restored`. The server of a finished run
+/// does not respond, which is not an error.
 async fn compare(live: &Inspector, restored: Vec<TrajectoryId>, out: &mut impl Write) -> anyhow::Result<()> {
-    // The list is more recent than the copy: arrivals since the last pass would be lost with the disk.
+    // The live list is more recent than the archive. If the disk failed now, trajectories that arrived since the last
+    // upload to the archive would be lost.
     let live = match live.list(ListQuery::default()).await {
         Err(error) if error.is_unavailable() => {
-            writeln!(out, "no response from the replay server of the run; archive not compared")?;
+            writeln!(out, "no response from the replay server of the run: archive not compared")?;
             return Ok(());
         }
         listed => listed.context("list the trajectories of the live server")?,
@@ -97,12 +100,12 @@ async fn compare(live: &Inspector, restored: Vec<TrajectoryId>, out: &mut impl W
     Ok(())
 }
 
-/// Copies the segments of the archive into `folder`.
+/// Copies all segments of the archive to the directory `folder`.
 async fn restore(url: &str, folder: &Path, out: &mut impl Write) -> anyhow::Result<()> {
     let begun = Instant::now();
     let Copied { segments, bytes } = Archive::of_process(url, folder)?.copy_out().await?;
     ensure!(segments > 0, "the archive {url} is empty");
     let seconds = begun.elapsed().as_secs_f64();
-    writeln!(out, "restored {segments} files of {:.1} MB from {url} in {seconds:.1} s", bytes as f64 / 1e6)?;
+    writeln!(out, "restored {segments} files ({:.1} MB) from {url} in {seconds:.1} s", bytes as f64 / 1e6)?;
     Ok(())
 }

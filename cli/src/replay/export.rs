@@ -14,13 +14,14 @@ use proto::replay::{Inspector, ListOrder, ListQuery, Located};
 use super::show::{id_text, outcome};
 use super::{each, game_of};
 
-/// Ids listed and held in memory at a time.
+/// Number of trajectory ids that are requested and kept in memory at a time.
 const PAGE_IDS: u64 = if cfg!(test) { 8 } else { 4096 };
 
-/// Writes the trajectories of a query to a file, in the format of the file extension.
+/// Exports the trajectories that match a query to a new file. The extension determines the format: `.parquet` or
+/// `.txt`.
 ///
 /// # Errors
-/// An unknown extension, a file that exists or cannot be written, or a server that rejects the request.
+/// The extension is unknown, the file already exists or cannot be written, or the server rejects the request.
 pub(super) async fn export(
     inspector: &Inspector,
     query: ListQuery,
@@ -54,8 +55,8 @@ pub(super) async fn export(
     Ok(())
 }
 
-/// Passes every trajectory of a query to `visit`. In id order, pages of ids bound the memory; other orders need one
-/// list of all ids.
+/// Calls `visit` for every trajectory that matches a query, and returns the number. In id order, ids are requested in
+/// pages, which limits memory. Other orders need a list of all ids.
 async fn pages(
     inspector: &Inspector,
     mut query: ListQuery,
@@ -78,7 +79,7 @@ async fn pages(
     Ok(seen)
 }
 
-/// Writes one game on a line: id, outcome and moves in the game's notation.
+/// Writes a trajectory as one line: id, outcome and moves in the notation of the game.
 fn text(trajectory: &Trajectory, file: &mut impl Write) -> anyhow::Result<()> {
     write!(file, "{} {}:", id_text(trajectory.id()), outcome(trajectory.outcome()))?;
     moves(&game_of(trajectory.game())?.rules(), trajectory, file)?;

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use super::{each, game_of};
 
-/// Maximum number of printed moves per search policy.
+/// Maximum number of moves printed per search policy.
 const LISTED_MOVES: usize = 4;
 
-/// Prints contents and counters of every table.
+/// Prints the contents and counters of every table of a replay server.
 pub(super) async fn stats(inspector: &Inspector, out: &mut impl Write) -> anyhow::Result<()> {
     let server = inspector.stats_of(proto::replay::MAIN_TABLE).await?;
     for name in &server.tables {
@@ -55,7 +55,7 @@ fn table(name: &str, stats: &TableStats, out: &mut impl Write) -> anyhow::Result
     Ok(())
 }
 
-/// Prints a line for each trajectory.
+/// Prints one line for each trajectory that matches a query.
 pub(super) async fn list(inspector: &Inspector, query: ListQuery, out: &mut impl Write) -> anyhow::Result<()> {
     let ids = inspector.list(query).await?;
     writeln!(out, "{:<20} {:>5} {:>8} {:<11} {:>10}  in", "trajectory", "plies", "weights", "outcome", "surprise")?;
@@ -77,7 +77,7 @@ pub(super) async fn list(inspector: &Inspector, query: ListQuery, out: &mut impl
     .map(drop)
 }
 
-/// Prints outcome, tables, insertion time and moves of one trajectory.
+/// Prints outcome, tables, insertion time and moves of a trajectory.
 pub(super) async fn trajectory(inspector: &Inspector, id: TrajectoryId, out: &mut impl Write) -> anyhow::Result<()> {
     let located = inspector.get(id).await?.ok_or_else(|| anyhow!("trajectory {} not found", id_text(id)))?;
     let Located { trajectory, tables, inserted_unix_ms, quarantined, revision, revised_unix_ms } = located;
@@ -91,7 +91,7 @@ pub(super) async fn trajectory(inspector: &Inspector, id: TrajectoryId, out: &mu
     steps(&game_of(trajectory.game())?.rules(), &trajectory, out)
 }
 
-/// Prints the moves of a trajectory and the last position.
+/// Prints the moves of a trajectory and the final position.
 fn steps<G: Game>(game: &G, trajectory: &Trajectory, out: &mut impl Write) -> anyhow::Result<()> {
     let mut position = game.start();
     for (ply, step) in trajectory.steps().enumerate() {
@@ -112,7 +112,7 @@ fn steps<G: Game>(game: &G, trajectory: &Trajectory, out: &mut impl Write) -> an
     Ok(())
 }
 
-/// Formats the value and the most likely moves of a step's search.
+/// Formats the value and the most probable moves from the search of a step.
 fn searched(step: &Step, name: impl Fn(Action) -> String) -> (String, String) {
     match &step.kind {
         StepKind::Opening => ("–".to_owned(), "random opening".to_owned()),
@@ -127,7 +127,7 @@ fn searched(step: &Step, name: impl Fn(Action) -> String) -> (String, String) {
     }
 }
 
-/// Formats an outcome for tables.
+/// Formats the outcome of a game for a table.
 pub(super) fn outcome(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Win(Player::First) => "first wins",
@@ -138,7 +138,7 @@ pub(super) fn outcome(outcome: Outcome) -> &'static str {
     }
 }
 
-/// Prints the actors of a server as a table.
+/// Prints the actors of a replay server as a table.
 pub(super) fn actors(Actors { actors, lost_total, heartbeat_ms }: &Actors, out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
@@ -176,7 +176,7 @@ fn seconds_of(ms: u64) -> f64 {
     Duration::from_millis(ms).as_secs_f64()
 }
 
-/// Returns the actors of a server as a JSON object.
+/// Returns the actors of a replay server as a JSON object.
 pub(super) fn actors_json(Actors { actors, lost_total, heartbeat_ms }: &Actors) -> Value {
     let actor = |actor: &Actor| {
         json!({

@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 
 use crate::client_security::{LiveServer, reach_run};
 
-/// Arguments that name a live server or a run.
+/// Arguments that select a live replay server or a run.
 #[derive(Debug, Clone, clap::Args)]
 #[group(required = true, multiple = false, args = ["server", "run"])]
 pub(super) struct Source {
@@ -23,10 +23,10 @@ pub(super) struct Source {
     run: Option<RunArgs>,
 }
 
-/// Arguments that name a run.
+/// Arguments that select a replay server of a run.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct RunArgs {
-    /// Name of a run, in training or finished.
+    /// Name of a run, which may be in training or finished.
     #[arg(long, value_name = "NAME")]
     run: String,
     /// Directory of all runs.
@@ -35,20 +35,20 @@ pub(super) struct RunArgs {
     /// Number of the run's replay server, from 1.
     #[arg(long, value_name = "NUMBER", default_value = "1")]
     replay_server: NonZeroUsize,
-    /// Further board of the run, such as go-7 [default: the first board].
+    /// Additional board of the run, such as go-7 [default: the first board].
     #[arg(long, value_name = "GAME")]
     board: Option<String>,
 }
 
 impl RunArgs {
-    /// Loads the settings of the run's replay server.
+    /// Loads the settings of the selected replay server.
     ///
     /// # Errors
     /// The run does not exist, or the configuration is invalid.
     pub(super) fn settings(&self) -> anyhow::Result<Settings> {
         let run = RunDirectory::existing(&self.runs, &self.run)?;
         let mut config: Config = load_run(&run)?;
-        // The run directory may have been moved.
+        // Sets the directory anew, since the run directory may have been moved.
         let number = self.replay_server.get();
         config.run.directory = match &self.board {
             None => run.of_replay_server(number),
@@ -59,11 +59,11 @@ impl RunArgs {
         };
         let of_board = self.board.iter().map(|board| format!(" of {board}")).collect::<String>();
         ensure!(config.run.directory.is_dir(), "run {} has no replay server {number}{of_board}", self.run);
-        // An inspection neither reads nor writes an archive.
+        // An inspection neither reads nor writes the archive.
         Ok(Settings { archive: None, ..config.settings()? })
     }
 
-    /// Returns the archive of the run's replay server; `None` if it has none.
+    /// Returns the archive URL of the selected replay server; `None` if no archive is configured.
     ///
     /// # Errors
     /// The run does not exist, or the configuration is invalid.
@@ -77,8 +77,8 @@ impl RunArgs {
         }))
     }
 
-    /// Returns a client of the live replay server of a run in training; `None` if the run's progress lists no such
-    /// server.
+    /// Returns a client of the selected replay server while the run trains; `None` if the progress file of the run does
+    /// not list the server.
     pub(super) fn live(&self) -> anyhow::Result<Option<Inspector>> {
         let run = RunDirectory::existing(&self.runs, &self.run)?;
         let Some(progress) = run.progress()? else { return Ok(None) };
@@ -93,14 +93,15 @@ impl RunArgs {
     }
 }
 
-/// A server that this process started and must drain.
+/// A replay server that this process has started, and the drain that must stop it.
 pub(super) type OwnServer = (Running, Drain);
 
 impl Source {
-    /// Connects to the named server or to the server of a run in training; otherwise starts a server on the run's log.
+    /// Connects to the selected server, or to the server of a run in training. For a run that is not in training,
+    /// starts a server on the log.
     ///
     /// # Errors
-    /// An invalid endpoint, no such run, or a log that another process uses.
+    /// The endpoint is invalid, the run does not exist, or another process uses the log.
     pub(super) async fn open(&self) -> anyhow::Result<(Inspector, Option<OwnServer>)> {
         match &self.run {
             Some(run) => start(run).await,
@@ -111,7 +112,7 @@ impl Source {
     /// Returns a client for requests that only a live server accepts.
     ///
     /// # Errors
-    /// An invalid endpoint, missing credentials, or a run instead of a server.
+    /// The endpoint is invalid, credentials are missing, or the arguments select a run and not a server.
     pub(super) fn live_only(&self) -> anyhow::Result<Inspector> {
         let Some(server) = &self.server else {
             bail!("settings can be changed only on a live server; use --server, or edit the run file")
@@ -120,7 +121,7 @@ impl Source {
     }
 }
 
-/// Starts a server on a run's log, or connects to the server that has the log open.
+/// Starts a server on the log of a run, or connects to the live server that already uses the log.
 async fn start(run: &RunArgs) -> anyhow::Result<(Inspector, Option<OwnServer>)> {
     match serve(run.settings()?).await {
         Ok((inspector, own)) => Ok((inspector, Some(own))),
@@ -135,10 +136,10 @@ async fn start(run: &RunArgs) -> anyhow::Result<(Inspector, Option<OwnServer>)> 
     }
 }
 
-/// Starts a server with these settings; the caller must drain it.
+/// Starts a replay server with these settings on a free local port. The caller must drain the server.
 ///
 /// # Errors
-/// The log is in use by another process, or cannot be read.
+/// Another process uses the log, or the log cannot be read.
 pub(super) async fn serve(settings: Settings) -> anyhow::Result<(Inspector, OwnServer)> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("listen on loopback")?;
     let drain = Drain::new();

@@ -21,7 +21,7 @@ struct Command {
     args: Args,
 }
 
-/// A run of tic-tac-toe with stored games; the outcome of every second game is unexpected.
+/// A run of tic-tac-toe with stored games. In every second game, the outcome differs from the predicted values.
 struct Run {
     runs: tempfile::TempDir,
 }
@@ -126,7 +126,7 @@ fn a_drill_restores_an_archive_elsewhere_and_changes_neither_it_nor_the_run() {
     std::fs::write(archive.join("owner"), "0123456789abcdef").unwrap();
     let output = run.replay(&format!("{line} --into {}", folder.display())).unwrap();
     for part in [
-        "restored 1 files of ",
+        "restored 1 files (",
         "\n2 trajectories of 8 positions, ",
         "\nall checksums are valid\n",
         "listed 2 trajectories in ",
@@ -200,7 +200,7 @@ fn an_export_holds_every_trajectory_of_the_table_unless_it_is_limited() {
     };
     let all: Vec<String> = (0..25).map(|sequence| format!("2/1/{sequence}")).collect();
     assert_eq!(lines(""), all);
-    // Limits above one page, of whole pages, and below one page.
+    // Tests limits above one page, at whole pages, and below one page.
     for limit in [17, 16, 8, 3] {
         assert_eq!(lines(&format!("--limit {limit}")), all[..limit]);
     }
@@ -254,7 +254,7 @@ fn a_run_that_is_trained_is_inspected_through_its_live_server() {
     assert_eq!(run.replay("quarantine --actor 2").unwrap(), "actor 2 is quarantined: 8 fewer positions\n");
     drain.start();
     runtime.block_on(running.finished()).unwrap();
-    // Without the server, the address is unused and the log is opened.
+    // Once the server has stopped, the command opens the log directly.
     assert!(run.replay("ls").unwrap().contains("quarantine"));
 }
 

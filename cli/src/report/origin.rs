@@ -1,4 +1,4 @@
-//! The origin of a run's results: command, program and machine of the last session.
+//! The origin of the results in a run: command, program and machine in the last session.
 
 use std::ffi::OsString;
 
@@ -8,30 +8,30 @@ use service::machine;
 
 use crate::printed_command::quoted;
 
-/// Commit from which this program was built, or `unknown`.
+/// Git commit from which this program was built, or `unknown`.
 const COMMIT: &str = env!("ZEROFLEET_COMMIT");
 
-/// Command, program and machine of a session.
+/// The command, program and machine of a training session.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Origin {
-    /// The command in shell form, with the name of the program instead of the path.
+    /// Command line in shell syntax, with the program name in place of the path.
     pub(crate) command: String,
-    /// Commit from which the program was built, or `unknown`.
+    /// Git commit from which the program was built, or `unknown`.
     pub(crate) commit: String,
-    /// Model of the processor.
+    /// Processor model of the machine.
     pub(crate) processor: String,
     /// Number of cores that the program may use.
     pub(crate) cores: usize,
-    /// Models of the NVIDIA GPUs.
+    /// Models of all NVIDIA GPUs of the machine.
     pub(crate) gpus: Vec<String>,
 }
 
 impl Origin {
-    /// Returns the origin of a session of this process, with these `arguments`.
+    /// Returns the origin of a session in this process with the command-line `arguments`.
     pub(crate) fn here(arguments: impl Iterator<Item = OsString>) -> Self {
         let arguments = arguments.skip(1).map(|argument| format!(" {}", quoted(argument)));
-        // A machine without a driver has no GPU to name.
+        // Without an NVIDIA driver, the list of GPUs is empty.
         let gpus = Gpus::open().and_then(|gpus| gpus.read()).unwrap_or_default();
         Self {
             command: format!("zerofleet{}", arguments.collect::<String>()),
@@ -42,12 +42,13 @@ impl Origin {
         }
     }
 
-    /// Returns the rows of a summary as name and value; none for a run without a recorded origin.
+    /// Returns the rows for the summary, each with a name and a value. The result is empty if the origin was not
+    /// recorded.
     pub(super) fn rows(&self) -> Vec<(&'static str, String)> {
         if *self == Self::default() {
             return Vec::new();
         }
-        // `|` separates the cells of a Markdown row.
+        // Escapes `|`, which separates the cells of a Markdown table.
         let command = self.command.replace('|', "\\|");
         let processor = format!("{}, {} cores", self.processor, self.cores);
         let mut rows = vec![("command", command), ("commit", self.commit.clone()), ("processor", processor)];

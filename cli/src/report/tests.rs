@@ -5,7 +5,7 @@ use super::*;
 use crate::record::Record;
 use crate::run_metrics::Health;
 
-/// Creates a run of forty minutes of Hex that has written only the configuration.
+/// Creates a run directory of Hex for 40 minutes that contains only the configuration.
 fn begin(runs: &Path) -> RunDirectory {
     let run = RunDirectory::new(runs, "first").unwrap();
     run.create().unwrap();
@@ -16,7 +16,7 @@ fn begin(runs: &Path) -> RunDirectory {
     run
 }
 
-/// Records metrics of ten minutes in which the loss falls to one.
+/// Writes metrics of ten minutes to the run, in which the loss falls to 1.
 fn train(run: &RunDirectory) {
     let mut record = Record::open(run, &RunFile::default()).unwrap();
     for minute in 0..=10 {
@@ -61,7 +61,7 @@ fn a_device_is_reported_with_its_mean_load_and_its_most_memory() {
     let lines = device_lines(&DeviceUse::over(&readings));
     assert_eq!(lines, ["cuda H100 (actor): busy 80 %, 4.0 of 8.0 GB", "cpu ()"]);
     let summary = Summary { devices: vec![cpu], ..summary(RunMetrics::default()) };
-    assert_eq!(row(&summary, "device (mean load, most memory)").as_deref(), None, "a CPU has neither");
+    assert_eq!(row(&summary, "device (mean load, maximum memory)").as_deref(), None, "a CPU has neither");
     assert_eq!(row(&summary, "device").unwrap(), "cpu");
 }
 
@@ -111,7 +111,7 @@ fn a_run_without_metrics_is_an_error_with_a_remedy() {
     assert_eq!(error, format!("run first has no metrics yet; train it with {command}"));
 }
 
-/// Returns the summary of a run of two minutes with these metrics.
+/// Returns the summary of a run that trained for two minutes and has `last` as the last metrics.
 fn summary(last: RunMetrics) -> Summary {
     Summary {
         run: "first".to_owned(),
@@ -125,7 +125,7 @@ fn summary(last: RunMetrics) -> Summary {
     }
 }
 
-/// Returns the value next to a name in the plain text; `None` without such a row.
+/// Returns the value in the row `name` of the plain text; `None` without such a row.
 fn row(summary: &Summary, name: &str) -> Option<String> {
     let text = summary.plain();
     let rows = text.lines().filter_map(|line| line.trim().strip_prefix(name)?.strip_prefix("  "));
@@ -172,7 +172,7 @@ fn the_newest_validation_has_a_row() {
         validation_value_squared_error: Some(0.5),
         ..RunMetrics::default()
     };
-    // MuZero's values are no probabilities: neither this loss nor a calibration exists for them.
+    // MuZero values are not probabilities, so that they have neither a value loss nor a calibration error.
     assert_eq!(row(&summary(validated.clone()), "held-out games").unwrap(), "policy 1.250 · best move 62.5 %");
     let of_games =
         RunMetrics { validation_loss_value: Some(0.75), validation_calibration_error: Some(0.031), ..validated };
@@ -220,7 +220,7 @@ fn the_screen_shows_every_row_of_the_file() {
     assert_eq!(searched, "outcome kept 50.0 %, best move –, value error 0.250");
 }
 
-/// Returns metrics with every fault that a sound run lacks.
+/// Returns metrics with every fault that a summary reports.
 fn faulty() -> RunMetrics {
     let health = Health {
         fault: Some("the replay server refuses every game".to_owned()),

@@ -1,4 +1,4 @@
-//! The use of each device, from the metrics of all processes on it.
+//! The load and memory of each device, from the metrics of all processes that compute on the device.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,46 +9,45 @@ use service::devices::CPU;
 use super::{Processes, RunMetrics};
 use crate::screen::number;
 
-/// Order and identity of devices: the CPU last, then the number, the identity, and the name of a device without an
-/// identity.
+/// The sort key of a device, by which devices are also merged: whether the device is the CPU (which comes last), the
+/// number, the UUID, and the name if there is no UUID.
 type Key = (bool, Option<String>, Option<String>, String);
 
-/// A device at one time, with the processes that compute on it. Values that no process reports are missing, which on
-/// a CPU are all of them.
+/// The use of a device at one time. Values that no process reports are `None`; for the CPU, all values are `None`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct DeviceUse {
-    /// Name in a configuration: `cuda:1`.
+    /// Name of the device in a run file, such as `cuda:1`.
     pub device: String,
-    /// Model: `NVIDIA H100 80GB HBM3`.
+    /// Model of the device, such as `NVIDIA H100 80GB HBM3`.
     pub name: Option<String>,
-    /// Number in `nvidia-smi`. Processes that each see a different GPU may use the same name for it.
+    /// Number of the GPU in `nvidia-smi`. The name is not unique: processes that see different GPUs may all use `cuda`.
     pub gpu: Option<String>,
-    /// Identity, which differs between two machines.
+    /// UUID of the GPU, which is unique across machines.
     pub uuid: Option<String>,
     /// Roles of the processes that compute on the device.
     pub roles: BTreeSet<String>,
-    /// Share of time spent computing, for all programs.
+    /// Share of time (0 to 1) in which any program computes on the device.
     pub busy_share: Option<f64>,
-    /// Memory held by these processes.
+    /// Device memory in bytes held by the processes of the run.
     pub memory_held_bytes: Option<f64>,
-    /// Memory held by all programs.
+    /// Device memory in bytes used by all programs.
     pub memory_used_bytes: Option<f64>,
-    /// Memory of the device.
+    /// Total device memory in bytes.
     pub memory_bytes: Option<f64>,
-    /// Bytes per second from the host, of all programs.
+    /// Bytes per second that all programs copy from the host to the device.
     pub uploaded_per_second: Option<f64>,
-    /// Bytes per second to the host, of all programs.
+    /// Bytes per second that all programs copy from the device to the host.
     pub downloaded_per_second: Option<f64>,
 }
 
 impl DeviceUse {
-    /// Returns the memory in use: by the run if the driver reports it, else by all programs.
+    /// Returns the device memory in use in bytes: by the run if the driver reports this value, else by all programs.
     pub(crate) fn memory(&self) -> Option<f64> {
         self.memory_held_bytes.or(self.memory_used_bytes)
     }
 
-    /// Returns every device in the readings of a run, with mean rates and shares and maximum memory.
+    /// Merges the readings of a run into one entry per device, with mean rates, mean shares and maximum memory.
     pub(crate) fn over(readings: &[RunMetrics]) -> Vec<Self> {
         let mut by_device: BTreeMap<Key, Vec<&Self>> = BTreeMap::new();
         for used in readings.iter().flat_map(|reading| &reading.devices) {
@@ -78,10 +77,10 @@ impl DeviceUse {
         by_device.into_values().map(merge).collect()
     }
 
-    /// Formats the device as one line; unknown values are left out.
+    /// Formats the use of the device as one line. Unknown values are left out.
     pub(super) fn line(&self) -> String {
         let roles: Vec<&str> = self.roles.iter().map(String::as_str).collect();
-        // The maker is implied by `cuda`, and the line must fit a terminal.
+        // Leaves out the manufacturer, which `cuda` implies, so that the line fits a terminal.
         let name = self.name.as_deref().map(|name| format!(" {}", name.trim_start_matches("NVIDIA ")));
         let busy = self.busy_share.map(|share| format!("busy {:.0} %", 100.0 * share));
         let gigabytes = |bytes: f64| number(Some(bytes / 1e9));
@@ -95,7 +94,7 @@ impl DeviceUse {
         format!("{device}{} ({}){figures}", name.unwrap_or_default(), roles.join(", "))
     }
 
-    /// Returns every metric with the name in event files: `device/cuda:1/busy_share`.
+    /// Returns every metric of the device with the name in event files, such as `device/cuda:1/busy_share`.
     pub(super) fn scalars(&self) -> Vec<(String, f64)> {
         let named = [
             ("busy_share", self.busy_share),
@@ -108,7 +107,7 @@ impl DeviceUse {
         named.into_iter().filter_map(scalar).collect()
     }
 
-    /// Returns the device as described by this process, without the load.
+    /// Returns the device as described by the metrics of one process, without load and memory.
     fn named(device: &str, exposition: &Exposition) -> Self {
         let is_info =
             |series: &&Series| series.name == "zerofleet_device_info" && series.label("device") == Some(device);
@@ -123,7 +122,7 @@ impl DeviceUse {
         (self.device == CPU, self.gpu.clone(), self.uuid.clone(), device)
     }
 
-    /// Adds the report of another process on this device.
+    /// Adds load and memory of the device from the metrics of one process.
     fn add(&mut self, role: &str, exposition: &Exposition) {
         let device = self.device.clone();
         let get = |name: &str| exposition.get(&format!("zerofleet_device_{name}"), &[("device", &device)]);
@@ -132,7 +131,7 @@ impl DeviceUse {
             exposition.get("zerofleet_device_transfer_bytes_per_second", &labels)
         };
         self.roles.insert(role.to_owned());
-        // Processes read the same device at different times.
+        // Takes the maximum, since processes read the counters of the device at different times.
         let most = |a: Option<f64>, b: Option<f64>| [a, b].into_iter().flatten().reduce(f64::max);
         self.busy_share = most(self.busy_share, get("busy_share"));
         self.memory_used_bytes = most(self.memory_used_bytes, get("memory_used_bytes"));
@@ -144,7 +143,7 @@ impl DeviceUse {
     }
 }
 
-/// Returns the devices with tensors of these processes, the CPU last.
+/// Returns all devices on which these processes compute, with the CPU last.
 pub(super) fn of(processes: &Processes<'_>) -> Vec<DeviceUse> {
     let mut found: BTreeMap<Key, DeviceUse> = BTreeMap::new();
     for (role, rates) in &processes.0 {

@@ -1,6 +1,6 @@
-//! Lost, refused or blocked work, as reported by the processes: the base of every warning about a run.
+//! Metrics about lost, rejected and blocked work in a run, from which all warnings derive.
 //!
-//! [`stall`](crate::stall) uses it to decide whether the run learns nothing.
+//! From these metrics, [`stall`](crate::stall) decides whether a run learns nothing.
 
 use std::collections::BTreeMap;
 
@@ -10,36 +10,37 @@ use service::reasons::OTHER;
 
 use super::{CounterRates, Processes, metric, named, ratio};
 
-/// The state of a run's processes apart from progress. Unless stated otherwise, counts start with each process.
+/// The health of a run, from the metrics of all processes. Unless stated otherwise, counts start at zero with each
+/// process.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Health {
-    /// The reason why the run learns nothing, with a remedy; `None` while it learns.
+    /// Reason why the run learns nothing, with a remedy; `None` while the run learns.
     pub fault: Option<String>,
-    /// Trajectories that replay servers did not store, by reason: `invalid`, `not_stored`, `over_memory`, `stale`,
-    /// `without_items`.
+    /// Number of trajectories that replay servers did not store, by reason: `invalid`, `not_stored`, `over_memory`,
+    /// `stale` or `without_items`.
     pub unstored: BTreeMap<String, f64>,
-    /// Most frequent defect of invalid trajectories.
+    /// Most frequent defect of invalid trajectories; `None` without invalid trajectories.
     pub defect: Option<String>,
-    /// The reason why an actor refuses weights at least as recent as the weights in use.
+    /// Reason why an actor rejects weights that are at least as recent as the weights in use.
     pub weights_refusal: Option<String>,
-    /// Share of the time for which rate limiters block inserts, summed over tables.
+    /// Share of time for which rate limiters block inserts, summed over all tables and reasons.
     pub inserts_held: f64,
-    /// Share of the time for which the rate limiters of the main tables block samples.
+    /// Share of time for which the rate limiters of the main tables block samples, except for `nothing_to_draw`.
     pub samples_held: f64,
-    /// Share of the time for which samples wait because nothing in the main tables may be drawn.
+    /// Share of time for which samples wait because nothing in the main tables can be sampled.
     pub nothing_to_draw: f64,
-    /// Episodes lost to failures of environments, over all sessions.
+    /// Number of episodes lost to environment failures, over all sessions of the run.
     pub lost_episodes: Option<f64>,
-    /// Lost episodes per second.
+    /// Episodes lost to environment failures per second.
     pub lost_per_second: Option<f64>,
-    /// Failures of environments and environment processes, over all sessions.
+    /// Number of failures in environments and environment processes, over all sessions of the run.
     pub environment_failures: Option<f64>,
-    /// n, if values are categorical over the integers from −n to n.
+    /// Largest value n in a categorical support over the integers from -n to n; `None` if values are not categorical.
     pub support: Option<f64>,
-    /// Share of value and reward targets beyond the support, from 0 to 1.
+    /// Share of value and reward targets outside the support (0 to 1).
     pub beyond_support_share: Option<f64>,
-    /// Greatest magnitude of a target.
+    /// Largest magnitude of a value or reward target.
     pub target_magnitude_max: Option<f64>,
 }
 
@@ -73,7 +74,7 @@ impl Health {
         }
     }
 
-    /// Replaces the counts of actors by sums over all sessions.
+    /// Replaces the counts from actors by sums over all sessions of the run.
     pub(super) fn over_sessions(self, totals: &BTreeMap<String, f64>) -> Self {
         let failures = metric(Role::Actor, "environment_failures_total{");
         let failures = totals.iter().filter(|(key, _)| key.starts_with(&failures)).map(|(_, count)| *count);
@@ -81,13 +82,13 @@ impl Health {
         Self { lost_episodes, environment_failures: failures.reduce(|a, b| a + b), ..self }
     }
 
-    /// Returns the number of permanently refused trajectories.
+    /// Returns the number of trajectories that replay servers rejected as invalid.
     pub(crate) fn refused(&self) -> f64 {
         self.unstored.get("invalid").copied().unwrap_or(0.0)
     }
 }
 
-/// Returns the reason why an actor refuses weights at least as recent as the weights in use.
+/// Returns the reason why an actor rejects weights that are at least as recent as the weights in use; `None` otherwise.
 fn weights_refusal(actor: &CounterRates) -> Option<String> {
     let version = actor.newest()?.get(&metric(Role::Actor, "weights_version"), &[]).unwrap_or(0.0);
     let name = metric(Role::Actor, "weights_refused");
@@ -96,22 +97,22 @@ fn weights_refusal(actor: &CounterRates) -> Option<String> {
     newest.label("why").map(str::to_owned)
 }
 
-/// Returns true for the table and side from which learners draw.
+/// Returns true for the sampling side of the main table, from which learners sample.
 fn is_of_learner(table: &str, side: &str) -> bool {
     table == "main" && side == "samples"
 }
 
-/// Returns the text with the greatest count.
+/// Returns the text with the highest count above zero; `None` if all counts are zero.
 fn greatest(counts: BTreeMap<String, f64>) -> Option<String> {
     let counts = counts.into_iter().filter(|(_, count)| *count > 0.0);
-    // Specific texts take precedence over the common label of rare texts.
+    // Any specific text takes precedence over the label that groups rare texts.
     counts
         .max_by(|a, b| (a.0 != OTHER, a.1).partial_cmp(&(b.0 != OTHER, b.1)).expect("counts are finite"))
         .map(|(text, _)| text)
 }
 
 impl Processes<'_> {
-    /// Returns the latest values of all series with this name, summed over processes, by the value of `label`.
+    /// Returns the latest values of a metric by label value, summed over all processes of the role.
     fn counts_by(&self, role: Role, name: &str, label: &str) -> BTreeMap<String, f64> {
         let name = metric(role, name);
         let mut sums = BTreeMap::new();
@@ -132,7 +133,7 @@ mod tests {
     use crate::run_metrics::Meter;
     use fleet::exposition::Exposition;
 
-    /// Returns the health of one process of `role` that exported these texts, one second apart.
+    /// Returns the health from a single process of `role`, which exported these metrics one second apart.
     fn health(role: Role, texts: &[&str]) -> Health {
         let (mut meter, begin) = (Meter::default(), Instant::now());
         let mut health = Health::default();

@@ -3,10 +3,10 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::run_metrics::Health;
 
-/// No lines on the screen.
+/// The expected result if nothing is printed.
 const NOTHING: [(u64, String); 0] = [];
 
-/// A watch with a separate clock, read once a second.
+/// A stall watch with a simulated clock that advances by one second per reading.
 struct Run {
     watch: Watch,
     now: Instant,
@@ -17,7 +17,8 @@ impl Run {
         Self { watch: Watch::default(), now: Instant::now() }
     }
 
-    /// Reads the same metrics every second for `seconds`; returns the lines for the screen, with the seconds.
+    /// Passes the same metrics to the watch every second for `seconds` seconds. Returns the printed lines, each with
+    /// the time in seconds.
     fn go(&mut self, seconds: u64, metrics: &RunMetrics) -> Vec<(u64, String)> {
         let read = |second| {
             self.now += Duration::from_secs(1);
@@ -26,13 +27,13 @@ impl Run {
         (1..=seconds).filter_map(read).collect()
     }
 
-    /// Reads the metrics for ten minutes, in which no fault may be found.
+    /// Passes the metrics to the watch for ten minutes, and asserts that no fault is found.
     fn assert_fine(mut self, metrics: &RunMetrics) {
         assert_eq!(self.go(600, metrics), NOTHING, "{metrics:?}");
     }
 }
 
-/// Returns the metrics of a run that learns.
+/// Returns the metrics of a healthy run that learns.
 fn learning() -> RunMetrics {
     RunMetrics {
         positions_per_second: Some(100.0),
@@ -47,7 +48,7 @@ fn learning() -> RunMetrics {
     }
 }
 
-/// Returns the metrics of a run without a finished game, where the learner waits for the first items.
+/// Returns the metrics of a run that has just started: no game has finished, and the learner waits for the first items.
 fn beginning() -> RunMetrics {
     let health = Health { samples_held: 1.0, ..Health::default() };
     let none = Some(0.0);
@@ -162,7 +163,7 @@ fn an_actor_that_the_rate_limiter_pauses_is_no_fault() {
         ..learning()
     };
     Run::begin().assert_fine(&paused);
-    // A finished game that waits for the limiter is stored later.
+    // A finished game that waits for the rate limiter will be stored later.
     Run::begin().assert_fine(&RunMetrics { games_per_second: Some(1.0), ..paused });
 }
 
@@ -175,7 +176,7 @@ fn a_learner_that_may_draw_and_makes_no_step_is_a_fault() {
     let health = Health { nothing_to_draw: 1.0, ..Health::default() };
     let lines = Run::begin().go(200, &RunMetrics { health, ..stuck.clone() });
     assert!(lines[0].1.contains("nothing in the replay table can be sampled"), "{lines:?}");
-    // The learner waits for the first items.
+    // This run has just started, and the learner still waits for the first items.
     Run::begin().assert_fine(&RunMetrics { health: beginning().health, ..stuck });
 }
 
@@ -192,7 +193,7 @@ fn steps_that_are_as_slow_as_those_before_are_no_fault() {
 #[test]
 fn processes_that_do_not_answer_are_left_to_the_supervisor() {
     Run::begin().assert_fine(&RunMetrics::default());
-    // A restart neither resets the time nor counts.
+    // Time without metrics, as during a restart, neither counts as time of a fault nor resets that time.
     let mut run = Run::begin();
     run.go(100, &unplayable());
     assert_eq!(run.go(600, &RunMetrics::default()), NOTHING);

@@ -7,14 +7,14 @@ use serde::Serialize;
 
 use fleet::Role;
 
-/// Maximum accepted price per hour, in any currency.
+/// Maximum price per hour, in any currency.
 const PRICE_MAX: f64 = 1e12;
 const SECONDS_PER_HOUR: f64 = 3600.0;
 
 /// A price per hour, for a role or the whole fleet.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Price {
-    /// Role of the processes with this price; `None` for the whole fleet.
+    /// Role with this price per process; `None` if the price is for the whole fleet.
     role: Option<Role>,
     per_hour: f64,
 }
@@ -28,7 +28,7 @@ impl FromStr for Price {
             None => (None, text),
         };
         let per_hour: f64 = price.trim().parse().map_err(|_| anyhow!("invalid price `{price}`"))?;
-        ensure!((0.0..=PRICE_MAX).contains(&per_hour), "a price must be from 0 to {PRICE_MAX}");
+        ensure!((0.0..=PRICE_MAX).contains(&per_hour), "the price per hour must be from 0 to {PRICE_MAX}, not {price}");
         Ok(Self { role, per_hour })
     }
 }
@@ -38,7 +38,7 @@ fn role_of(name: &str) -> anyhow::Result<Role> {
     found.ok_or_else(|| anyhow!("invalid role `{name}`; roles are {}", Role::ALL.map(Role::name).join(", ")))
 }
 
-/// Checks for either one price for the whole fleet or one price per role.
+/// Checks that the prices are either one price for the whole fleet or at most one price per role.
 pub(super) fn check(prices: &[Price]) -> anyhow::Result<()> {
     for (index, price) in prices.iter().enumerate() {
         if prices[..index].iter().any(|other| other.role == price.role) {
@@ -46,20 +46,20 @@ pub(super) fn check(prices: &[Price]) -> anyhow::Result<()> {
         }
     }
     let whole = prices.iter().any(|price| price.role.is_none());
-    ensure!(!whole || prices.len() == 1, "--price-per-hour is given for the whole fleet, and for a role");
+    ensure!(!whole || prices.len() == 1, "--price-per-hour: give one price for the whole fleet, or one per role");
     Ok(())
 }
 
-/// The cost of all processes seen since this program started.
+/// The cost of all processes found since this program started, in the currency of the prices.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Cost {
     pub(super) per_hour: f64,
-    /// Cost from the start of each process until now or until the process was lost. Processes that exited before this
-    /// program started are not included.
+    /// Total cost of all processes, each from the process start until now or until the process was lost. Processes that
+    /// exited before this program started are not included.
     pub(super) so_far: f64,
 }
 
-/// The running time of one process.
+/// The running time of one process, as input to the cost.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Running {
     pub(super) role: Option<Role>,
@@ -67,7 +67,7 @@ pub(super) struct Running {
     pub(super) runs: bool,
 }
 
-/// Computes the cost of these processes; `None` without prices.
+/// Computes the cost of `processes` from `prices`; `None` without prices.
 pub(super) fn cost(prices: &[Price], processes: &[Running]) -> Option<Cost> {
     if let [Price { role: None, per_hour }] = prices {
         let longest = processes.iter().map(|process| process.seconds).fold(0.0, f64::max);
@@ -112,8 +112,8 @@ mod tests {
     fn invalid_prices_are_rejected() {
         for (text, reason) in [
             ("x", "invalid price `x`"),
-            ("NaN", "a price must be"),
-            ("-1", "a price must be"),
+            ("NaN", "the price per hour must be"),
+            ("-1", "the price per hour must be"),
             ("cook=1", "invalid role `cook`"),
         ] {
             let error = text.parse::<Price>().unwrap_err().to_string();

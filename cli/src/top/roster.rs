@@ -1,4 +1,4 @@
-//! Polls the processes of a fleet, present and lost, and keeps a history by address.
+//! Polls all known processes of a fleet, including lost processes, and keeps a history by address.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,43 +9,43 @@ use fleet::exposition::{Exposition, agent, get, scrape};
 
 use crate::run_metrics::{CounterRates, unix_seconds};
 
-/// Timeout of a request; a process that takes longer is overloaded or has exited.
+/// Timeout of a request to an admin port; a process that takes longer is overloaded or has exited.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Maximum processes polled at the same time.
+/// Maximum number of processes polled in parallel.
 const AT_ONCE_MAX: usize = 32;
-/// Time for which a lost process is shown once it is no longer listed.
+/// Time after which a lost process that is no longer listed disappears from the table.
 const LOST_SHOWN: Duration = Duration::from_secs(600);
-/// Maximum shown lost processes that are no longer listed; the most recently lost are kept.
+/// Maximum number of lost processes in the table that are no longer listed; the most recent losses are kept.
 const LOST_MAX: usize = 64;
-/// Maximum length of a name or version; longer ones are truncated.
+/// Maximum length of process names and versions in characters; longer texts are truncated.
 const NAME_LENGTH_MAX: usize = 40;
-/// Maximum length of reasons; longer texts are cut.
+/// Maximum length of the reason why a process is not ready, in characters; longer texts are truncated.
 const REASON_LENGTH_MAX: usize = 200;
 
-/// The observed state of a process.
+/// The state of a process at the last poll.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) enum State {
     Ready,
-    /// The process responds but is not ready, for this reason.
+    /// The process responds but is not ready, for the reason in the response.
     NotReady(String),
-    /// The process has never responded.
+    /// The process has never responded to a poll.
     #[default]
     Silent,
-    /// The process has responded, but not since this time.
+    /// The process responded earlier, but stopped responding at this time.
     Lost(Instant),
 }
 
-/// A process that is listed or has been seen.
+/// A process that is listed or has responded earlier, with the history of metrics.
 #[derive(Debug, Default)]
 pub(super) struct Process {
-    /// Host name, or name in the run.
+    /// Name of the process in the run, or the host name.
     pub(super) name: String,
     pub(super) role: Option<Role>,
     pub(super) version: Option<String>,
     pub(super) state: State,
-    /// Reported start time in seconds since 1970.
+    /// Start time that the process reports, in seconds since 1970.
     pub(super) started: Option<f64>,
-    /// Seconds of observed running time before restarts.
+    /// Running time before the last observed restart, in seconds.
     pub(super) earlier_seconds: f64,
     pub(super) rates: CounterRates,
 }
@@ -59,7 +59,7 @@ impl Process {
         matches!(self.state, State::Ready | State::NotReady(_))
     }
 
-    /// Requests metrics and readiness of the process at `address`.
+    /// Requests metrics and readiness from the process at `address`, and updates the state.
     fn poll(&mut self, agent: &ureq::Agent, address: SocketAddr) {
         let answer = scrape(agent, address).and_then(|exposition| Some((exposition, get(agent, address, "readyz")?)));
         let now = Instant::now();
@@ -82,26 +82,27 @@ impl Process {
             && after > before
         {
             self.earlier_seconds += after - before;
-            // Values restart at zero.
+            // After a restart, counters start at zero.
             self.rates.clear();
         }
         self.started = started;
         self.rates.remember(now, exposition);
     }
 
-    /// Returns the running time in seconds, over restarts, until `lost_ago` seconds before now.
+    /// Returns the total running time in seconds, including the time before restarts. `lost_ago` is the time in seconds
+    /// since the process was lost (0 if the process is running), and `unix_seconds` is the current time.
     pub(super) fn seconds(&self, lost_ago: f64, unix_seconds: f64) -> f64 {
         let now = self.started.map_or(0.0, |started| (unix_seconds - started - lost_ago).max(0.0));
         self.earlier_seconds + now
     }
 }
 
-/// All processes found since this program started.
+/// All processes found since this program started, by admin address.
 #[derive(Debug)]
 pub(super) struct Roster {
     agent: ureq::Agent,
     processes: BTreeMap<SocketAddr, Process>,
-    /// Lost processes that are no longer shown, by role: number, and running time in seconds.
+    /// Lost processes that are no longer in the table, by role: the number and the total running time in seconds.
     gone: BTreeMap<Option<Role>, (usize, f64)>,
 }
 
@@ -112,7 +113,7 @@ impl Default for Roster {
 }
 
 impl Roster {
-    /// Polls every process that is or was listed.
+    /// Polls every process that is listed now or was listed earlier.
     pub(super) fn poll(&mut self, listed: &[(SocketAddr, String)], now: Instant) {
         for (address, name) in listed {
             self.processes.entry(*address).or_insert_with(|| Process::new(name));
@@ -133,12 +134,13 @@ impl Roster {
         self.processes.iter()
     }
 
-    /// Returns the lost processes that are no longer shown: role, number, and total running time in seconds.
+    /// Returns, for the lost processes no longer in the table, each role with the number and the total running time in
+    /// seconds.
     pub(super) fn gone(&self) -> impl Iterator<Item = (Option<Role>, usize, f64)> {
         self.gone.iter().map(|(role, (count, seconds))| (*role, *count, *seconds))
     }
 
-    /// Removes unlisted processes that never responded, were lost long ago, or exceed the limit on lost processes.
+    /// Removes unlisted processes that never responded, were lost more than [`LOST_SHOWN`] ago, or exceed [`LOST_MAX`].
     fn prune(&mut self, is_listed: impl Fn(&SocketAddr) -> bool, now: Instant) {
         self.processes.retain(|address, process| is_listed(address) || process.state != State::Silent);
         let mut lost: Vec<(Instant, SocketAddr)> = self
@@ -163,7 +165,7 @@ impl Roster {
     }
 }
 
-/// Returns the reported role of a process, or else the role that the metric names imply.
+/// Returns the role that a process reports, or else the role in the names of the metrics; `None` without either.
 fn role_of(exposition: &Exposition) -> Option<Role> {
     let named = |name: &str| Role::ALL.into_iter().find(|role| [role.name(), role.program()].contains(&name));
     info(exposition, "role").and_then(named).or_else(|| {
@@ -172,16 +174,16 @@ fn role_of(exposition: &Exposition) -> Option<Role> {
     })
 }
 
-/// Returns a label from a process's report about itself.
+/// Returns a label of the series `zerofleet_process_info`, such as the version.
 fn info<'a>(exposition: &'a Exposition, label: &str) -> Option<&'a str> {
     exposition.series.iter().find(|series| series.name == "zerofleet_process_info")?.label(label)
 }
 
-/// Returns text from another process as printable ASCII of at most `length_max` characters. Control characters,
-/// escapes, bidirectional marks and wide characters could control a terminal or break the columns of a table.
+/// Converts text from another process to printable ASCII of at most `length_max` characters. Control characters,
+/// escape sequences, bidirectional marks and wide characters could control a terminal or break table columns.
 pub(super) fn sanitize(text: &str, length_max: usize) -> String {
     let shown = |c: char| if c == ' ' || c.is_ascii_graphic() { c } else { '?' };
-    // Reads one character more than shown, to detect a cut.
+    // Reads one more character than the limit, to detect truncation.
     let mut sanitized: String = text.trim().chars().take(length_max.saturating_add(1)).map(shown).collect();
     if sanitized.len() > length_max {
         sanitized.truncate(length_max.saturating_sub(1));

@@ -1,4 +1,4 @@
-//! Computes the state of the fleet at one time, for the table and JSON.
+//! Computes the state of the fleet at one time, for output as a table or as JSON.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -14,33 +14,33 @@ use crate::run_metrics::{Processes, RunMetrics, metric};
 use super::cost::{Cost, Price, Running, cost};
 use super::roster::{Process, Roster, State, sanitize};
 
-/// Minimum share of waiting time in a report.
+/// Minimum share of time spent waiting (0 to 1) at which the wait of a rate limiter is shown.
 const WAITS_SHARE_MIN: f64 = 0.005;
-/// Minimum measured share of a thread's time for finding a bottleneck.
+/// Minimum measured seconds per second of learners, and of actors, for finding a bottleneck.
 const MEASURED_SHARE_MIN: f64 = 0.05;
-/// Maximum length of labels; longer texts are cut.
+/// Maximum length of metric labels in characters; longer labels are truncated.
 const LABEL_LENGTH_MAX: usize = 40;
-/// Maximum length of refusal reasons; longer texts are cut.
+/// Maximum length of the reasons for refusing games or weights, in characters; longer texts are truncated.
 const REASON_LENGTH_MAX: usize = 300;
-/// Maximum length of engine names; longer texts are cut.
+/// Maximum length of engine names in characters; longer names are truncated.
 const ENGINE_LENGTH_MAX: usize = 120;
 
-/// The state of the fleet at one time. Unknown values are missing.
+/// The state of the fleet at one time. Unknown values are `None`.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Snapshot {
     pub(super) unix_seconds: f64,
     pub(super) processes: Vec<Row>,
-    /// Number of lost processes that are no longer shown.
+    /// Number of lost processes that are no longer in the table.
     pub(super) gone: usize,
-    /// Metrics of all processes that respond.
+    /// Metrics of the run, from all processes that respond.
     pub(super) metrics: RunMetrics,
-    /// Sides blocked by the rate limiters of the main table, the longest wait first.
+    /// Waits for the rate limiters of the main table, the longest wait first.
     pub(super) limiter_waits: Vec<LimiterWait>,
     pub(super) bottleneck: Option<Bottleneck>,
     pub(super) cost: Option<Cost>,
 }
 
-/// The state of one process.
+/// The state of one process, as a row of the table.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Row {
     pub(super) role: Option<Role>,
@@ -48,30 +48,30 @@ pub(super) struct Row {
     pub(super) name: String,
     pub(super) address: String,
     pub(super) state: &'static str,
-    /// The reason why the process is not ready.
+    /// The reason why the process is not ready; `None` in other states.
     pub(super) reason: Option<String>,
     pub(super) lost_seconds: Option<f64>,
     pub(super) age_seconds: Option<f64>,
     pub(super) version: Option<String>,
     pub(super) weights_version: Option<f64>,
-    /// Weights versions by which the process lags the learner.
+    /// Number of weights versions by which the process lags the learner; `None` for the learner or without weights.
     pub(super) lag_versions: Option<f64>,
-    /// Work of the role per second.
+    /// Work per second: moves of an actor, training steps, inserts, evaluated positions or rated games.
     pub(super) work_per_second: Option<f64>,
 }
 
-/// A side blocked by a rate limiter.
+/// The share of time for which a rate limiter blocks inserts or samples.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct LimiterWait {
-    /// `inserts` or `samples`.
+    /// The blocked side of the rate limiter: `inserts` or `samples`.
     pub(super) side: String,
     pub(super) reason: String,
-    /// Share of the time, averaged over the servers.
+    /// Share of time spent waiting, as a mean over the replay servers.
     pub(super) share: f64,
 }
 
 impl Snapshot {
-    /// Computes the snapshot of the processes in `roster`.
+    /// Computes the snapshot of all processes in `roster` at the time `now`.
     pub(super) fn of(roster: &Roster, prices: &[Price], now: Instant, unix_seconds: f64) -> Self {
         let answering = roster.processes().map(|(_, process)| process).filter(|process| process.answers());
         let fleet = Processes(answering.filter_map(|process| Some((process.role?, &process.rates))).collect());
@@ -174,7 +174,7 @@ fn row(address: String, process: &Process, newest: Option<f64>, now: Instant, un
     let Process { name, role, version, state, started, rates, .. } = process;
     let exposition = rates.newest().filter(|_| process.answers());
     let weights = role.and_then(|role| exposition?.get(&metric(role, "weights_version"), &[]));
-    // Without weights the lag would be the total number of versions, which is not informative.
+    // Without weights, the lag would be the total number of versions.
     let weights_version = weights.filter(|version| *version > 0.0);
     let work = role.filter(|_| process.answers()).and_then(|role| rates.rate(&metric(role, work_of(role)), &[]));
     Row {
@@ -206,7 +206,7 @@ fn row(address: String, process: &Process, newest: Option<f64>, now: Instant, un
     }
 }
 
-/// Returns the counter that measures the work of a role.
+/// Returns the name of the counter that measures the work of a role.
 fn work_of(role: Role) -> &'static str {
     match role {
         Role::Actor => "moves_total",
@@ -233,7 +233,7 @@ fn limiter_waits(fleet: &Processes<'_>) -> Vec<LimiterWait> {
     waits
 }
 
-/// Returns the bottleneck, by the rules of `zerofleet bench phases`; `None` until enough time is measured.
+/// Returns the bottleneck of the fleet, by the rules of `zerofleet bench phases`; `None` until enough time is measured.
 fn find_bottleneck(fleet: &Processes<'_>) -> Option<Bottleneck> {
     let training = fleet.rates_by(Role::Learner, "seconds_total", ["phase"]);
     let preparing = fleet.rates_by(Role::Learner, "prepare_seconds_total", ["part"]);

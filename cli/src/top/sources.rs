@@ -1,4 +1,4 @@
-//! Finds the admin ports of the processes.
+//! Finds the admin addresses of all processes of a fleet.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -12,16 +12,16 @@ use fleet::run_directory::RunDirectory;
 
 use crate::printed_command;
 
-/// Default host names of the services, with the admin port [`ADMIN_PORT`].
+/// Host names to poll by default, each at the admin port [`ADMIN_PORT`].
 const SERVICES: [&str; 5] = ["replay", "learner", "inference", "actor", "arena"];
 const ADMIN_PORT: u16 = 9100;
 
-/// Interval between resolutions of names.
+/// Interval between two resolutions of the host names.
 const LOOKUP_INTERVAL: Duration = Duration::from_secs(3);
-/// Maximum addresses used per name.
+/// Maximum number of addresses used per host name.
 const ADDRESSES_MAX: usize = 4096;
 
-/// Checks that the text is HOST:PORT.
+/// Checks that the text has the form HOST:PORT.
 pub(super) fn admin_address(text: &str) -> anyhow::Result<String> {
     let (host, port) = text.rsplit_once(':').context("expected HOST:PORT")?;
     ensure!(!host.is_empty() && !host.contains('/'), "expected HOST:PORT");
@@ -29,12 +29,12 @@ pub(super) fn admin_address(text: &str) -> anyhow::Result<String> {
     Ok(text.to_owned())
 }
 
-/// The source of addresses, and the result of the last resolution.
+/// The source of admin addresses, and the result of the last resolution.
 #[derive(Debug)]
 pub(super) struct Sources {
-    /// File in which a supervisor lists the processes.
+    /// File in which the supervisor of a run lists the processes.
     list: Option<PathBuf>,
-    /// Hosts with ports, used without a list.
+    /// Admin ports as HOST:PORT, used if there is no list of a supervisor.
     admins: Vec<String>,
     found: BTreeMap<SocketAddr, String>,
     looked_up: Option<Instant>,
@@ -55,7 +55,7 @@ impl Sources {
         Ok(Self { list, admins, found: BTreeMap::new(), looked_up: None })
     }
 
-    /// Returns the addresses and names of the listed processes.
+    /// Returns the admin addresses and names of the listed processes.
     pub(super) fn processes(&mut self, now: Instant) -> Vec<(SocketAddr, String)> {
         if self.looked_up.is_none_or(|then| now.duration_since(then) >= LOOKUP_INTERVAL) {
             self.looked_up = Some(now);
@@ -65,9 +65,9 @@ impl Sources {
     }
 }
 
-/// Resolves every name to addresses; a name that cannot be resolved now yields none.
+/// Resolves every HOST:PORT to addresses; a host that cannot be resolved yields no address.
 fn resolve(names: &[String]) -> BTreeMap<SocketAddr, String> {
-    // Each name has a separate thread, so that a slow name server delays no other name.
+    // Resolves each name in a separate thread, so that a slow name server delays only one name.
     let answers = std::thread::scope(|scope| {
         let threads: Vec<_> = names.iter().map(|name| scope.spawn(move || name.to_socket_addrs())).collect();
         threads.into_iter().map(|thread| thread.join().ok()?.ok()).collect::<Vec<_>>()
@@ -75,7 +75,7 @@ fn resolve(names: &[String]) -> BTreeMap<SocketAddr, String> {
     let mut found = BTreeMap::new();
     for (name, addresses) in names.iter().zip(answers) {
         let addresses: Vec<SocketAddr> = addresses.into_iter().flatten().collect();
-        // A host with addresses of both families is one process.
+        // A host with both IPv4 and IPv6 addresses is one process.
         let family = addresses.first().map(SocketAddr::is_ipv4);
         for address in addresses.into_iter().filter(|address| Some(address.is_ipv4()) == family).take(ADDRESSES_MAX) {
             let host = name.rsplit_once(':').map_or(name.as_str(), |(host, _)| host);
@@ -85,7 +85,7 @@ fn resolve(names: &[String]) -> BTreeMap<SocketAddr, String> {
     found
 }
 
-/// Reads the list of a supervisor; empty without a list.
+/// Reads the process list of a supervisor; the result is empty if the file is missing or invalid.
 fn listed(file: &Path) -> BTreeMap<SocketAddr, String> {
     let list: Vec<Listed> = fleet::read_list(file).unwrap_or_default();
     list.into_iter().take(ADDRESSES_MAX).map(|listed| (listed.admin, listed.name)).collect()

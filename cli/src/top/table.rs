@@ -1,4 +1,4 @@
-//! Formats the fleet as a table of at most eighty columns, cut to the size of a smaller terminal.
+//! Formats the state of the fleet as a table of at most 80 columns, truncated to fit a smaller terminal.
 
 use std::fmt::Write as _;
 
@@ -9,25 +9,25 @@ use service::terminal::Size;
 
 use super::snapshot::{LimiterWait, Row, Snapshot};
 
-/// Width of the table in columns.
+/// Width of the table in terminal columns.
 const WIDTH: usize = 80;
-/// Column at which the text of the upper lines starts.
+/// Column at which the text of a summary line starts, after the name.
 const INDENT: usize = 11;
-/// Width of the first column.
+/// Width of the column with the role, in characters.
 const ROLE_WIDTH: usize = 9;
 
-/// Formats a snapshot as lines of plain text, none longer than [`WIDTH`].
+/// Formats a snapshot as plain text, with lines of at most [`WIDTH`] characters.
 pub(super) fn table(snapshot: &Snapshot) -> String {
-    // The whole table is ASCII, which every terminal shows.
+    // The whole table is ASCII, which every terminal can display.
     format!("{}\n{}", summary(snapshot, WIDTH), processes(snapshot, WIDTH)).replace(MISSING, "-")
 }
 
-/// Formats a snapshot for a terminal. A narrow terminal loses columns at the right. A low terminal first loses lines
-/// of the summary, from the bottom, and then lines of processes.
+/// Formats a snapshot to fit a terminal. If the terminal is too narrow, columns at the right are left out. If it has
+/// too few rows, summary lines are left out first, from the bottom, and then processes.
 pub(super) fn fitted(snapshot: &Snapshot, Size { columns, rows }: Size) -> String {
     let width = columns.clamp(2 * INDENT, WIDTH);
     let (summary, processes) = (summary(snapshot, width), processes(snapshot, width));
-    // The cursor is on the line below the text.
+    // One row stays free, for the cursor below the text.
     let rows = rows.saturating_sub(1);
     let below: Vec<&str> = processes.lines().take(rows).collect();
     let (above, left) = (summary.lines().count(), rows - below.len());
@@ -41,7 +41,7 @@ pub(super) fn fitted(snapshot: &Snapshot, Size { columns, rows }: Size) -> Strin
     lines.into_iter().map(cut).collect::<Vec<_>>().join("\n")
 }
 
-/// Formats the lines above the processes.
+/// Formats the summary lines above the list of processes.
 fn summary(snapshot: &Snapshot, width: usize) -> String {
     let mut text = String::new();
     for (name, words) in upper(snapshot) {
@@ -50,7 +50,7 @@ fn summary(snapshot: &Snapshot, width: usize) -> String {
     text
 }
 
-/// Formats the processes, a line for each.
+/// Formats the list of processes, with one line per process.
 fn processes(snapshot: &Snapshot, width: usize) -> String {
     let mut text = String::new();
     let heading = ["role", "address", "state", "up", "version", "weights", "lag", "work/s"];
@@ -68,7 +68,7 @@ fn processes(snapshot: &Snapshot, width: usize) -> String {
     text
 }
 
-/// Returns the lines above the processes, as name and text.
+/// Returns the summary lines above the list of processes, each as a name and a text.
 fn upper(snapshot: &Snapshot) -> Vec<(&'static str, String)> {
     let metrics = &snapshot.metrics;
     let is_limited = metrics.replay_items.is_some();
@@ -99,7 +99,7 @@ fn upper(snapshot: &Snapshot) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// Separates the parts of a line as every terminal shows it.
+/// Replaces non-ASCII separators in a line with ASCII, which every terminal can display.
 fn ascii(line: &str) -> String {
     line.replace(" · ", ", ")
 }
@@ -178,7 +178,7 @@ fn process(text: &mut String, row: &Row, width: usize) {
     };
     let role = row.role.map_or("?", Role::name);
     let cells = [
-        // Processes of a run have individual names, which are also the names of the logs.
+        // Processes of a run have individual names, which also name the log files.
         if row.name.starts_with(role) && row.name.len() <= ROLE_WIDTH { row.name.as_str() } else { role },
         &row.address,
         &state,
@@ -194,13 +194,13 @@ fn process(text: &mut String, row: &Row, width: usize) {
     }
 }
 
-/// Appends a line of the table; text that is too long for a column is cut.
+/// Appends a line of the table; text that is too long for a column is truncated.
 fn line(text: &mut String, cells: [&str; 8]) {
     const WIDTHS: [usize; 8] = [ROLE_WIDTH, 21, 10, 6, 9, 7, 4, 6];
     let mut line = String::new();
     for (index, (cell, width)) in cells.into_iter().zip(WIDTHS).enumerate() {
         let cell = if cell.len() > width { format!("{}~", &cell[..width - 1]) } else { cell.to_owned() };
-        // Text is aligned left, numbers are aligned right.
+        // Text is aligned to the left, numbers to the right.
         let is_text = matches!(index, 0 | 1 | 2 | 4);
         let cell = if is_text { format!("{cell:<width$}") } else { format!("{cell:>width$}") };
         line.push_str(&cell);
@@ -210,7 +210,7 @@ fn line(text: &mut String, cells: [&str; 8]) {
     text.push('\n');
 }
 
-/// Appends a name and text, wrapped to a width greater than [`INDENT`].
+/// Appends a name and text, wrapped to `width` columns, which must be greater than [`INDENT`].
 fn folded(text: &mut String, name: &str, words: &str, width: usize) {
     let mut line = format!("{name:<INDENT$}");
     for word in words.split_whitespace() {
@@ -222,7 +222,7 @@ fn folded(text: &mut String, name: &str, words: &str, width: usize) {
         if line.len() > INDENT {
             line.push(' ');
         }
-        // Only a word longer than a line is cut.
+        // Only a word longer than a line is truncated.
         line.push_str(&word[..word.floor_char_boundary(width - INDENT)]);
     }
     text.push_str(line.trim_end());
@@ -233,7 +233,7 @@ fn money(value: f64) -> String {
     if value >= 1e9 { format!("{value:.1e}") } else { format!("{value:.2}") }
 }
 
-/// Formats a time: `42s`, `12:05`, `7h12`, `12d`.
+/// Formats a duration, such as `42s`, `12:05`, `7h12` or `12d`.
 fn span(seconds: Option<f64>) -> String {
     match seconds {
         None => MISSING.to_owned(),

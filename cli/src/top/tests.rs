@@ -1,4 +1,4 @@
-//! Tests whole polls against scripted admin ports.
+//! Tests of `zerofleet top` that poll admin ports with scripted responses.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -9,10 +9,10 @@ use serde_json::Value;
 use super::*;
 use fleet::Role;
 
-/// Responses of an admin port; `None` closes every connection at once.
+/// The responses of a scripted admin port: metrics and readiness. `None` closes every connection at once.
 type Script = Arc<Mutex<Option<(String, Result<(), String>)>>>;
 
-/// An admin port with scripted responses. The thread runs until the test stops.
+/// An admin port with scripted responses, served by a thread until the test process exits.
 struct Scripted {
     address: SocketAddr,
     script: Script,
@@ -52,7 +52,7 @@ impl Scripted {
     }
 }
 
-/// Polls a list of ports on request.
+/// A roster with a list of scripted admin ports to poll.
 struct Top {
     roster: Roster,
     listed: Vec<(SocketAddr, String)>,
@@ -149,7 +149,7 @@ fn a_process_that_stops_answering_is_lost_until_it_answers_again() {
     let lost = top.poll();
     assert_eq!(states(&lost), ["ready", "lost"]);
     assert_eq!(lost.metrics.positions_per_second, None, "a lost process has no rate");
-    // A process is also lost once the name no longer resolves.
+    // A process also counts as lost when the host name no longer resolves.
     top.listed.pop();
     assert_eq!(states(&top.poll()), ["ready", "lost"]);
     actor.set(ACTOR, Err("waiting for the first weights\n"));
@@ -210,7 +210,7 @@ fn nothing_that_a_server_sends_breaks_the_table() {
         Scripted::new(&broken.replace("actor\"", "replay\"")),
         Scripted::new(&broken.replace("actor\"", "learner\"")),
         Scripted::new(&broken.replace("actor\"", "arena\"")),
-        // A response above the size limit.
+        // This response exceeds the size limit.
         Scripted::new(&"a 1\n".repeat(2 << 20)),
     ];
     for port in &hostile[..4] {
@@ -258,7 +258,7 @@ fn once_prints_one_table_or_one_object() {
         once: true,
         json,
     };
-    // The drain has already started, so that nothing waits.
+    // The drain has already started, so that no poll waits.
     let drain = Drain::new();
     drain.start();
     let print = |json| {

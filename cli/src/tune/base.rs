@@ -1,5 +1,5 @@
-//! The common part of study files for `tune` and `ablate`: the section `[base]`, with options of `zerofleet train`
-//! for all runs of a study.
+//! The section `[base]` of study files, common to `zerofleet tune` and `zerofleet ablate`: the options of `zerofleet
+//! train` for all runs of a study.
 
 use std::iter;
 use std::path::{Path, PathBuf};
@@ -18,19 +18,19 @@ use super::budget::Budget;
 use super::range::{Values, text};
 use crate::screen::number;
 
-/// A study file as written.
+/// A parsed but unchecked study file, with name and directory.
 pub(crate) struct StudyText<F> {
     pub file: F,
-    /// Stem of the file name, the default name of the study.
+    /// File name without extension; the default name of the study.
     pub stem: String,
-    /// Directory of the file; paths in the file are relative to it.
+    /// Directory of the study file; paths in the file are relative to this directory.
     pub folder: PathBuf,
 }
 
-/// Reads the study file at `path`.
+/// Reads and parses the study file at `path`.
 ///
 /// # Errors
-/// The file cannot be read, or a key is missing or unknown; the error gives the place.
+/// The file cannot be read, or a key is missing or unknown; the error gives file, line and column.
 pub(crate) fn read<F: DeserializeOwned>(path: &Path) -> anyhow::Result<StudyText<F>> {
     let text = std::fs::read_to_string(path).with_context(|| format!("read the study file {}", path.display()))?;
     let file = service::config::parse_file(&path.display().to_string(), &text)?;
@@ -38,7 +38,7 @@ pub(crate) fn read<F: DeserializeOwned>(path: &Path) -> anyhow::Result<StudyText
     Ok(StudyText { file, stem, folder: path.parent().unwrap_or(Path::new("")).to_owned() })
 }
 
-/// The section `[base]`: options of `zerofleet train` for all trials.
+/// The section `[base]` of a study file: options of `zerofleet train` for all trials.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct BaseSection {
@@ -51,15 +51,15 @@ pub(crate) struct BaseSection {
     pub set: Vec<String>,
 }
 
-/// Run options that all trials share.
+/// The checked options of `zerofleet train` that all trials of a study share.
 #[derive(Debug, Clone)]
 pub(crate) struct Base(Args);
 
 impl Base {
-    /// Checks the section. The name of a run file is relative to the directory of the study file.
+    /// Checks the section `[base]`. The path of a run file is relative to `folder`, the directory of the study file.
     ///
     /// # Errors
-    /// A key is invalid; the error names it.
+    /// A value is invalid; the error names the key.
     pub(crate) fn new(base: BaseSection, budget: Budget, folder: &Path) -> anyhow::Result<Self> {
         let BaseSection { game, algorithm, config, actors, replay_servers, inference, set } = base;
         let algorithm = algorithm.map(|name| {
@@ -93,18 +93,18 @@ impl Base {
         }))
     }
 
-    /// Returns the options of `zerofleet train` for a run with these values.
+    /// Returns the options of `zerofleet train` for a run with these values of the tuned settings.
     pub(crate) fn arguments(&self, values: &Values) -> Args {
         let sets = values.iter().map(|(key, value)| format!("{key}={}", text(value)));
         let sets = self.0.sets.iter().cloned().chain(sets).collect();
         Args { sets, ..self.0.clone() }
     }
 
-    /// Returns the configuration of a run with these values. The run must start to train before trials are compared,
-    /// at `compared` of the budget.
+    /// Checks and returns the configuration of a run with these values of the tuned settings. Training must start
+    /// before trials are first compared, when `compared` of the budget is used.
     ///
     /// # Errors
-    /// The run refuses the values, or would train too late.
+    /// The values are invalid in a run, or training would start too late.
     pub(crate) fn checked(&self, values: &Values, budget: Budget, compared: f64) -> anyhow::Result<RunFile> {
         let config = plan::check_new(&self.arguments(values), iter::empty())?;
         let min_items = config.replay.main.min_items;

@@ -1,4 +1,4 @@
-//! The section `[budget]` of a study file: the length of each run.
+//! The section `[budget]` of a study file: the length of each run in minutes or positions.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use service::ConfigError;
 
 use crate::run_metrics::RunMetrics;
 
-/// The section `[budget]`.
+/// The section `[budget]` of a study file, before checking.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BudgetSection {
@@ -19,17 +19,17 @@ pub(crate) struct BudgetSection {
 /// The budget of a trial, in minutes or positions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Budget {
-    /// Minutes of training.
+    /// Training time in minutes.
     Minutes(f64),
-    /// Positions of self-play, within at most `minutes_max` minutes.
+    /// Number of positions from self-play, with a time limit of `minutes_max` minutes.
     Positions { positions: f64, minutes_max: f64 },
 }
 
 impl Budget {
-    /// Checks the section.
+    /// Checks the section `[budget]`.
     ///
     /// # Errors
-    /// A key is missing or out of range; [`ConfigError`] names it.
+    /// A key is missing or out of range; [`ConfigError`] names the key.
     pub(crate) fn new(written: &BudgetSection) -> Result<Self, ConfigError> {
         let minutes = |name: &str, minutes: f64| ConfigError::within(format!("budget.{name}"), minutes, 1e-3..=1e6);
         match *written {
@@ -47,7 +47,7 @@ impl Budget {
         }
     }
 
-    /// Returns the full budget of a trial, in units of the budget.
+    /// Returns the full budget of a trial, in minutes or positions.
     pub(crate) fn full(self) -> f64 {
         match self {
             Self::Minutes(minutes) => minutes,
@@ -55,7 +55,7 @@ impl Budget {
         }
     }
 
-    /// Returns the length of a trial's run in minutes.
+    /// Returns the maximum length of a trial's run in minutes.
     pub(crate) fn run_minutes(self) -> f64 {
         match self {
             Self::Minutes(minutes) => minutes,
@@ -63,7 +63,7 @@ impl Budget {
         }
     }
 
-    /// Returns the budget used up to a reading, in units of the budget.
+    /// Returns the budget that the run had used at this reading of the metrics, in minutes or positions.
     pub(crate) fn used(self, reading: &RunMetrics) -> f64 {
         match self {
             Self::Minutes(_) => reading.elapsed_seconds / 60.0,
@@ -71,7 +71,7 @@ impl Budget {
         }
     }
 
-    /// Returns the unit of the budget.
+    /// Returns the unit of the budget: `minutes` or `positions`.
     pub(crate) fn unit(self) -> &'static str {
         match self {
             Self::Minutes(_) => "minutes",

@@ -1,25 +1,26 @@
 //! Asynchronous successive halving, ASHA (Li et al. 2020, "A System for Massively Parallel Hyperparameter Tuning"),
-//! in the stopping variant. A trial at a rung continues only if the objective is among the best 1/η of all objectives
-//! at the rung so far. No trial waits for another.
+//! in the stopping variant. A trial that reaches a rung continues only if the objective is among the best 1/η of the
+//! objectives measured at this rung so far. No trial waits for another trial.
 
-/// The budgets below the full budget at which trials are compared.
+/// The rungs of a study: the fractions of the full budget at which trials are compared and stopped.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Halving {
-    /// Budget of each rung, ascending.
+    /// Budget of each rung in minutes or positions, in ascending order.
     pub budgets: Vec<f64>,
-    /// η: one in this many trials continues at each rung.
+    /// Reduction factor η: about 1/η of the trials at a rung continue.
     pub reduction_factor: f64,
 }
 
 impl Halving {
-    /// Returns `count` rungs below the budget `full`, at `full` / η, `full` / η², ….
+    /// Creates `count` rungs below the budget `full`: at `full` / η, `full` / η², and so on.
     pub(super) fn new(full: f64, count: u32, reduction_factor: f64) -> Self {
         let budgets = (1..=count).rev().map(|below| full / reduction_factor.powf(f64::from(below)));
         Self { budgets: budgets.collect(), reduction_factor }
     }
 
     /// Returns true if a trial with this score (higher is better) continues. `others` are the scores of earlier trials
-    /// at the rung. Of n trials the best ⌊n / η⌋ continue, and at least one; an equal score ranks below earlier trials.
+    /// at the same rung. The best ⌊n / η⌋ of n trials continue, but at least one. A score equal to an earlier trial's
+    /// ranks below it.
     pub(super) fn goes_on(&self, score: f64, others: &[f64]) -> bool {
         let ahead = others.iter().filter(|&&other| other >= score).count();
         let places = ((others.len() + 1) as f64 / self.reduction_factor).floor().max(1.0);
@@ -37,7 +38,7 @@ mod tests {
         assert!(Halving::new(27.0, 0, 3.0).budgets.is_empty());
     }
 
-    /// Compares with a sort of all scores, in every arrival order of five scores.
+    /// Compares the decisions with ranks in a sorted list, for every arrival order of five scores.
     #[test]
     fn a_trial_goes_on_if_its_rank_is_within_the_best_share_of_those_so_far() {
         let halving = Halving::new(1.0, 1, 2.0);

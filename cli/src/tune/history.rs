@@ -1,4 +1,4 @@
-//! The trials of a study, as reconstructed from the events.
+//! The trials of a study, reconstructed from the events in the journal.
 
 use anyhow::{Context as _, ensure};
 
@@ -6,31 +6,31 @@ use super::journal::{End, Event};
 use super::range::{Setting, Values};
 use super::sampler::Observation;
 
-/// The trials so far, by number.
+/// All trials of a study so far, indexed by trial number.
 #[derive(Debug, Default)]
 pub(super) struct History {
     trials: Vec<Trial>,
 }
 
-/// A trial with the results so far.
+/// A trial of a study, with the results so far.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Trial {
-    /// Number of the trial and name of the run.
+    /// Number of the trial, from 0, which is also the name of the run.
     pub number: usize,
-    /// Value of each tuned setting.
+    /// Value of each tuned setting, by key.
     pub values: Values,
-    /// Objective at each rung that the trial has reached.
+    /// Objective at each reached rung, in ascending order of rungs.
     pub rungs: Vec<f64>,
-    /// True if the trial is stopped at the last reached rung.
+    /// True if the trial does not continue after the last reached rung.
     pub is_halted: bool,
     pub state: State,
-    /// Budget used at the last rung, or at the end.
+    /// Budget used at the last reached rung, or at the end of the trial, in minutes or positions.
     pub budget: f64,
-    /// Last objective, once the trial has stopped.
+    /// Final objective; `None` while the trial is unfinished, or if the metric was never measured.
     pub objective: Option<f64>,
-    /// Reason of a failure.
+    /// Reason why the trial failed; `None` without a failure.
     pub reason: Option<String>,
-    /// Start time in seconds since 1970.
+    /// Start time of the trial in seconds since 1970.
     pub started: f64,
     pub ended: Option<f64>,
 }
@@ -38,13 +38,13 @@ pub(super) struct Trial {
 /// The state of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// The trial is running, or was interrupted and will resume.
+    /// The trial is running, or was interrupted and can resume.
     Unfinished,
     Ended(End),
 }
 
 impl State {
-    /// Returns the name for tables.
+    /// Returns the name of the state in tables, such as `failed`.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Unfinished => "unfinished",
@@ -56,10 +56,10 @@ impl State {
 }
 
 impl History {
-    /// Applies events to an empty history.
+    /// Creates the history from all events of a journal.
     ///
     /// # Errors
-    /// An event does not follow from the earlier events.
+    /// An event contradicts earlier events, such as the end of a trial that never started.
     pub(super) fn of(events: &[Event]) -> anyhow::Result<Self> {
         let mut history = Self::default();
         for (number, event) in events.iter().enumerate() {
@@ -68,10 +68,10 @@ impl History {
         Ok(history)
     }
 
-    /// Applies an event.
+    /// Updates the trials with one event.
     ///
     /// # Errors
-    /// The event does not follow from the earlier events.
+    /// The event contradicts earlier events, such as the end of a trial that never started.
     pub(super) fn apply(&mut self, event: &Event) -> anyhow::Result<()> {
         match event {
             Event::Begun { .. } => {}
@@ -116,26 +116,28 @@ impl History {
         Ok(trial)
     }
 
-    /// Returns the trials, by number.
+    /// Returns all trials in order of trial number.
     pub(super) fn trials(&self) -> &[Trial] {
         &self.trials
     }
 
-    /// Returns a trial's objective at a rung, or with the full budget for the rung after the last.
+    /// Returns the objective of a trial at a rung. The index `rungs`, one past the last rung, stands for the full
+    /// budget. `None` if the trial has not reached the rung.
     fn at(trial: &Trial, rung: usize, rungs: usize) -> Option<f64> {
         let is_completed = rung == rungs && trial.state == State::Ended(End::Completed);
         if is_completed { trial.objective } else { trial.rungs.get(rung).copied() }
     }
 
-    /// Returns the objectives of all trials that reached a rung.
+    /// Returns the objectives at a rung, for all trials that reached the rung.
     pub(super) fn objectives_at(&self, rung: usize) -> impl Iterator<Item = f64> {
         self.trials.iter().filter_map(move |trial| trial.rungs.get(rung).copied())
     }
 
-    /// Returns the trials, the best first, compared at the highest rung (or the full budget) that at least `least`
-    /// trials have reached, so that all scores have the same budget. First come trials with a result there, which is
-    /// the score; then trials stopped at lower rungs, without a score; then failed trials. `None` if no rung has
-    /// enough trials. `score` turns an objective into a score, where higher is better.
+    /// Returns the observations for a sampler, from the best trial to the worst. Trials are compared at one rung, so
+    /// that all scores have the same budget: the highest rung (or the full budget) that at least `least` trials have
+    /// reached. Trials with a result at this rung come first and have a score. Trials stopped at lower rungs follow,
+    /// then failed trials, both without a score. Returns `None` if no rung has enough trials. `score` converts an
+    /// objective into a score (higher is better).
     pub(super) fn observations(
         &self,
         settings: &[Setting],
@@ -151,7 +153,7 @@ impl History {
         };
         let mut ranked = Vec::new();
         for trial in &self.trials {
-            // A stopped trial ranks behind trials that continued, which may have been measured later.
+            // A stopped trial ranks below trials that continued, whose last measurement may be later.
             let last = if trial.state == State::Ended(End::Failed) { None } else { trial.rungs.last().copied() };
             let (rank, objective) = match (Self::at(trial, rung, rungs), last) {
                 (Some(objective), _) => (rung + 2, Some(objective)),
@@ -171,11 +173,12 @@ impl History {
         Some(ranked.into_iter().map(|(.., observation)| observation).collect())
     }
 
-    /// Returns the best trial with the full budget, or else the best trial at the highest reached rung.
+    /// Returns the best trial and objective with the full budget, or else at the highest reached rung; `None` if no
+    /// trial has reached a rung.
     pub(super) fn best(&self, rungs: usize, score: impl Fn(f64) -> f64) -> Option<(&Trial, f64)> {
         (0..=rungs).rev().find_map(|rung| {
             let reached = self.trials.iter().filter_map(|trial| Some((trial, Self::at(trial, rung, rungs)?)));
-            // The first of equal trials is the best.
+            // Among trials with equal scores, the first trial counts as the best.
             reached.rev().max_by(|(_, a), (_, b)| score(*a).total_cmp(&score(*b)))
         })
     }
@@ -228,7 +231,8 @@ mod tests {
         assert_eq!(level(4), None);
         let at_rung = vec![(0.0, Some(-5.0)), (0.25, Some(-7.0)), (0.5, Some(-9.0)), (1.0, None)];
         assert_eq!(level(2), Some(at_rung));
-        // The second trial runs. The third was stopped, and still ranks ahead of the failed trial.
+        // The second trial is still running. The third trial was stopped at a rung, and still ranks above the failed
+        // trial.
         assert_eq!(level(1), Some(vec![(0.0, Some(-6.0)), (0.5, None), (1.0, None)]));
     }
 

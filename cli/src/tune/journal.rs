@@ -1,5 +1,5 @@
-//! The journal of a study: every event as a line of JSON in `journal.jsonl`, durable before anything follows from it.
-//! A killed tuner resumes from the journal.
+//! The journal of a study: every event is a line of JSON in `journal.jsonl`, and is durable before the program acts on
+//! the event. After a kill, `zerofleet tune` resumes from the journal.
 
 use std::fs;
 use std::path::Path;
@@ -11,49 +11,50 @@ use serde_json::Value;
 use super::range::Values;
 use event_file::AppendLog;
 
-/// An event of a study.
+/// An event of a study: one line of the journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum Event {
-    /// The study starts: the first line. `definition` must not change in later sessions.
+    /// The study begins (first line of the journal). Later sessions must have the same `definition`.
     Begun { definition: Value },
-    /// A trial starts, with these values.
+    /// A trial starts with these values of the tuned settings.
     Started { trial: usize, values: Values, unix_seconds: f64 },
-    /// A trial reached the rung with index `rung`.
+    /// A trial reached the rung with index `rung`, from 0. `goes_on` is false if the trial stops there.
     Rung { trial: usize, rung: usize, budget: f64, objective: f64, goes_on: bool },
-    /// A trial stopped, after using `budget`.
+    /// A trial ended after using `budget` minutes or positions.
     Ended { trial: usize, end: End, budget: f64, objective: Option<f64>, reason: Option<String>, unix_seconds: f64 },
-    /// A failed trial may run again.
+    /// A failed trial was marked to run again.
     Retried { trial: usize },
 }
 
-/// The way in which a trial stopped.
+/// The way in which a trial ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum End {
     /// The trial used the full budget.
     Completed,
-    /// The trial was stopped at a rung.
+    /// The trial was stopped early at a rung.
     Stopped,
-    /// The trial failed, or has no objective.
+    /// The run of the trial failed or ended early, or the objective was never measured.
     Failed,
 }
 
-/// An open journal.
+/// The journal file of a study, open for appending.
 #[derive(Debug)]
 pub(super) struct Journal {
     log: AppendLog,
 }
 
 impl Journal {
-    /// Opens the journal at `path`, or creates it, and returns it with the events.
+    /// Opens the journal at `path`, or creates an empty journal, and reads all events. Ignores an incomplete last line,
+    /// which a crash may leave.
     ///
     /// # Errors
-    /// The file cannot be read or written, or a line is no event. A last line that a crash cut short is ignored.
+    /// The file cannot be read or written, or a complete line is not a valid event.
     pub(super) fn open(path: &Path) -> anyhow::Result<(Self, Vec<Event>)> {
         let named = || format!("read {}", path.display());
         let bytes = service::directory::if_exists(fs::read(path)).with_context(named)?.unwrap_or_default();
-        // A record that a crash cut short was never acted on. It may be cut inside a character.
+        // The program has not acted on a record that a crash truncated. The cut may be inside a UTF-8 character.
         let kept = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
         let whole = std::str::from_utf8(&bytes[..kept]).with_context(named)?;
         let events = whole.lines().enumerate().filter(|(_, line)| !line.is_empty()).map(|(number, line)| {
@@ -76,7 +77,7 @@ impl Journal {
         Ok((Self { log }, events))
     }
 
-    /// Appends an event and waits until it is durable.
+    /// Appends an event and waits until the event is durable.
     ///
     /// # Errors
     /// The event cannot be written; the journal is unchanged.

@@ -1,4 +1,4 @@
-//! The objective of a study: a metric of the run, read from the metrics that the run records.
+//! The objective of a study: a metric to maximise or minimise, read from the recorded metrics of each run.
 
 use game::{Game as _, Scoring};
 use games::GameKind;
@@ -8,20 +8,21 @@ use service::ConfigError;
 
 use crate::run_metrics::{DISTINCT, RunMetrics};
 
-/// Maximum readings in the mean of an objective; there is a reading every five seconds.
+/// Maximum number of readings in the mean of an objective. A run records a reading every five seconds.
 const READINGS_MAX: usize = 10_000;
 
-/// A metric and the better direction.
+/// A metric, whether to maximise or minimise it, and the number of readings to average.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Objective {
-    /// Name, as in event files: `elo/current`, `accuracy/search/optimal/overall`, `return/mean`, `loss/total`.
+    /// Name of the metric, as in event files, such as `elo/current`, `accuracy/search/optimal/overall` or
+    /// `return/mean`.
     pub metric: String,
     pub direction: Direction,
-    /// Number of last readings to average.
+    /// Number of readings in the mean, counted from the latest.
     pub readings: usize,
 }
 
-/// The better direction of a metric.
+/// The direction of optimisation: whether a study maximises or minimises a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Direction {
@@ -32,7 +33,7 @@ pub(crate) enum Direction {
 }
 
 impl Direction {
-    /// Returns the participle for sentences.
+    /// Returns the word for the printed plan: `maximised` or `minimised`.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Maximise => "maximised",
@@ -42,16 +43,16 @@ impl Direction {
 }
 
 impl Objective {
-    /// Checks an objective for a game.
+    /// Creates an objective and checks that runs of the game measure the metric.
     ///
     /// # Errors
-    /// A field is out of range; [`ConfigError`] names it.
+    /// The metric is unknown or not measured in the game, or `readings` is out of range; [`ConfigError`] names the key.
     pub(super) fn new(metric: String, direction: Direction, readings: usize, game: &str) -> Result<Self, ConfigError> {
         let invalid = |reason: String| Err(ConfigError::invalid("objective.metric", reason));
         if !is_metric(&metric) {
             return invalid(format!("`{metric}` is not a metric of a run; metrics are {}", metrics().join(", ")));
         }
-        // An environment outside this program is scored by rewards, like all environments.
+        // An external environment is scored by rewards, like every environment.
         let (has_rewards, has_solved) = match game.parse::<GameKind>() {
             Ok(kind) => {
                 let scoring = kind.rules().spec().scoring;
@@ -74,13 +75,13 @@ impl Objective {
         Ok(Self { metric, direction, readings })
     }
 
-    /// Returns the objective at a reading; `None` if it is not measured.
+    /// Returns the value of the metric in one reading; `None` if the metric is not measured yet.
     pub(super) fn of(&self, reading: &RunMetrics) -> Option<f64> {
         let scalars = reading.scalars().into_iter();
         scalars.filter(|(name, value)| *name == self.metric && value.is_finite()).map(|(_, value)| value).next()
     }
 
-    /// Returns the score of an objective; higher is better.
+    /// Converts an objective to a score, where higher is better.
     pub(super) fn score(&self, objective: f64) -> f64 {
         match self.direction {
             Direction::Maximise => objective,
@@ -89,7 +90,7 @@ impl Objective {
     }
 }
 
-/// Returns the metric names of every run, with examples of names that depend on the game and the arena.
+/// Returns all metric names, but of the accuracies only the names that end in `overall`.
 fn metrics() -> Vec<String> {
     let Ok(Value::Object(mut fields)) = serde_json::to_value(RunMetrics::default()) else { return Vec::new() };
     fields.values_mut().filter(|value| value.is_null()).for_each(|value| *value = Value::from(0.0));
@@ -103,7 +104,7 @@ fn metrics() -> Vec<String> {
     names
 }
 
-/// Returns true if a run may have a metric of this name.
+/// Returns true if `name` is a metric that some runs record.
 fn is_metric(name: &str) -> bool {
     let is_accuracy = || {
         let parts: Vec<&str> = name.split('/').collect();

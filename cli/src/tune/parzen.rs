@@ -1,25 +1,25 @@
-//! Densities of a coordinate from 0 to 1, estimated from observations: the Parzen estimator of TPE (Bergstra et al.
-//! 2011, "Algorithms for Hyper-Parameter Optimization").
+//! The Parzen estimator of TPE (Bergstra et al. 2011, "Algorithms for Hyper-Parameter Optimization"): estimates the
+//! density of a coordinate from 0 to 1 from observations.
 
 use rand::{Rng, RngExt};
 use rand_distr::StandardNormal;
 
-/// Maximum number of observations that narrow the kernels.
+/// Number of observations above which the minimum width of kernels no longer decreases.
 const OBSERVATIONS_MAX: usize = 100;
-/// Maximum draws of a normal distribution until one is in range. For any kernel, at least a third of the draws are,
-/// so that all fail with a probability below 1e-11.
+/// Maximum number of draws from a normal distribution for one value in [0, 1]. For any kernel, a draw is in this range
+/// with a probability of at least 1/3, so that all draws miss with a probability below 1e-11.
 const DRAWS_MAX: usize = 64;
 
-/// A density on [0, 1].
+/// A probability density of a coordinate on [0, 1].
 #[derive(Debug, Clone)]
 pub(super) enum Density {
-    /// A mixture of normal distributions, truncated to [0, 1], with equal weights.
+    /// The density of numbers: a mixture of truncated normal distributions with equal weights.
     Numbers(Vec<Kernel>),
-    /// Probability of each choice. A choice takes an equal share of the coordinates.
+    /// The probability of each choice. Each choice occupies an equal part of [0, 1].
     Choices(Vec<f64>),
 }
 
-/// A normal distribution, truncated to [0, 1].
+/// A normal distribution truncated to [0, 1].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kernel {
     mean: f64,
@@ -27,9 +27,9 @@ pub(super) struct Kernel {
 }
 
 impl Density {
-    /// Estimates the density of numbers. Each observation has a kernel as wide as the larger distance to a neighbour
-    /// or bound, but at least 1 / (n + 1) (with n + 1 limited to 100) and at most the whole range. The prior is one
-    /// more kernel in the middle with the width of the range, so that no place has a density near 0.
+    /// Estimates the density of numbers. Each observation has a kernel. The width is the larger distance to the two
+    /// neighbours (or bounds), but at least 1 / (n + 1) with n + 1 limited to 100, and at most 1. The prior is another
+    /// kernel in the middle with a width of 1, which keeps the density well above 0 everywhere.
     pub(super) fn of_numbers(coordinates: impl Iterator<Item = f64>) -> Self {
         let mut means: Vec<f64> = coordinates.collect();
         means.sort_by(f64::total_cmp);
@@ -44,7 +44,7 @@ impl Density {
         Self::Numbers((0..means.len()).map(kernel).chain([prior]).collect())
     }
 
-    /// Estimates the probability of each of `count` choices from observed choices; the prior counts every choice once.
+    /// Estimates the probabilities of `count` choices from observed choices. The prior adds one observation per choice.
     pub(super) fn of_choices(observed: impl Iterator<Item = usize>, count: usize) -> Self {
         let mut counts = vec![1.0; count];
         observed.for_each(|choice| counts[choice] += 1.0);
@@ -65,7 +65,7 @@ impl Density {
         }
     }
 
-    /// Draws a coordinate.
+    /// Draws a random coordinate from the density. For choices, this is the midpoint of the chosen part.
     pub(super) fn draw(&self, rng: &mut impl Rng) -> f64 {
         match self {
             Self::Numbers(kernels) => kernels[rng.random_range(0..kernels.len())].draw(rng),
@@ -75,7 +75,7 @@ impl Density {
                     left -= probability;
                     left < 0.0
                 });
-                // The probabilities may sum to a little less than 1.
+                // Rounding may leave the sum of the probabilities slightly below 1.
                 let choice = drawn.unwrap_or(probabilities.len() - 1);
                 (choice as f64 + 0.5) / probabilities.len() as f64
             }
@@ -90,7 +90,7 @@ impl Kernel {
         density / (self.below(1.0) - self.below(0.0))
     }
 
-    /// Returns the mass of the untruncated normal distribution below a coordinate.
+    /// Returns the cumulative probability of the untruncated normal distribution at a coordinate.
     fn below(self, coordinate: f64) -> f64 {
         0.5 * (1.0 + libm::erf((coordinate - self.mean) / (self.deviation * std::f64::consts::SQRT_2)))
     }
@@ -110,7 +110,7 @@ mod tests {
 
     const CELLS: usize = 10_000;
 
-    /// Returns the middles of equal cells of [0, 1].
+    /// Returns the midpoints of [`CELLS`] equal cells of [0, 1].
     fn middles() -> impl Iterator<Item = f64> {
         (0..CELLS).map(|cell| (cell as f64 + 0.5) / CELLS as f64)
     }
@@ -119,12 +119,12 @@ mod tests {
         middles().map(|coordinate| density.at(coordinate)).sum::<f64>() / CELLS as f64
     }
 
-    /// The density, directly by the formula of the paper: kernels by hand, and the mass in range by summation instead
-    /// of the error function.
+    /// Compares with the formula in the paper. The kernels are derived by hand, and a sum replaces the error function.
     #[test]
     fn the_density_is_the_mixture_of_normal_distributions_that_are_cut_off_at_the_ends() {
         let density = Density::of_numbers([0.6, 0.1, 0.2].into_iter());
-        // Widths: for 0.1 the distance 0.1 to 0.2, at least 1/4; for 0.2 the 0.4 to 0.6; for 0.6 the 0.4 to 1.
+        // Widths: 0.1 has the minimum 1/4, since both distances are 0.1; 0.2 has the distance 0.4 to the neighbour 0.6;
+        // 0.6 has the distance 0.4 to the bound 1.
         let kernels = [(0.1, 0.25), (0.2, 0.4), (0.6, 0.4), (0.5, 1.0)];
         let normal =
             |x: f64, (mean, deviation): (f64, f64)| (-(x - mean).powi(2) / (2.0 * deviation * deviation)).exp();
@@ -155,8 +155,8 @@ mod tests {
         assert_eq!(probabilities, [1.0 / 6.0, 3.0 / 6.0, 2.0 / 6.0]);
     }
 
-    /// 20,000 draws in ten cells: the standard error of a share is below 0.0036; 0.015 is more than four standard
-    /// errors.
+    /// With 20,000 draws in ten cells, the standard error of a share is below 0.0036. The tolerance of 0.015 is more
+    /// than four standard errors.
     #[test]
     fn draws_have_the_density() {
         let mut rng = ChaCha8Rng::seed_from_u64(7);

@@ -1,4 +1,5 @@
-//! Draws a study: the objective of each trial with the best so far, and the objective against each setting.
+//! Draws the pictures of a study: the objective of each trial with the best so far, and the objective against each
+//! tuned setting.
 
 use std::path::Path;
 
@@ -14,26 +15,26 @@ use super::range::{Range, Setting, rounded, short};
 use super::study::Study;
 use crate::picture::{Area, BLUE, GRID, INK, ORANGE, write};
 
-/// Width and height in pixels of the picture of trials.
+/// Width and height of `objective.svg` in pixels.
 const SIZE: (u32, u32) = (1000, 480);
-/// Width and height in pixels of the diagram of one setting.
+/// Width and height of each diagram in `settings.svg` in pixels.
 const PANEL: (u32, u32) = (480, 340);
-/// Maximum number of drawn settings, the first by name.
+/// Maximum number of settings in `settings.svg`; further settings, in order of name, are left out.
 const PANELS_MAX: usize = 24;
-/// Radius in pixels of a trial's point.
+/// Radius of the point of a trial in pixels.
 const POINT: i32 = 4;
 
-/// Significant digits of labels.
+/// Number of significant digits in axis labels.
 const LABEL_DIGITS: usize = 2;
 
-/// The result of a trial in a diagram.
+/// A trial with the objective to draw.
 struct Point<'a> {
     trial: &'a Trial,
     objective: f64,
     is_complete: bool,
 }
 
-/// Draws `objective.svg` and `settings.svg` in `folder`.
+/// Draws the trials to `objective.svg` and `settings.svg` in the directory `folder`.
 ///
 /// # Errors
 /// A picture cannot be written.
@@ -45,7 +46,7 @@ pub(super) fn draw(folder: &Path, study: &Study, history: &History) -> anyhow::R
     draw_settings(&file, study, &points).with_context(|| format!("draw {}", file.display()))
 }
 
-/// Returns the last objective of a trial; `None` without one.
+/// Returns the point for a trial: the final objective, or the objective at the last rung; `None` without an objective.
 fn point(trial: &Trial) -> Option<Point<'_>> {
     let is_complete = trial.state == State::Ended(End::Completed);
     let objective = trial.objective.filter(|_| is_complete).or(trial.rungs.last().copied())?;
@@ -70,7 +71,7 @@ fn draw_trials(file: &Path, study: &Study, points: &[Point<'_>]) -> anyhow::Resu
     Ok(root.present()?)
 }
 
-/// Returns the best objective of completed trials so far, as steps.
+/// Returns the best objective so far after each trial, from completed trials only, as the points of a step curve.
 fn best_so_far(study: &Study, points: &[Point<'_>]) -> Vec<(f64, f64)> {
     let mut steps = Vec::new();
     let mut best: Option<f64> = None;
@@ -90,7 +91,7 @@ fn draw_settings(file: &Path, study: &Study, points: &[Point<'_>]) -> anyhow::Re
     let settings = &study.settings[..study.settings.len().min(PANELS_MAX)];
     let columns = settings.len().clamp(1, 2);
     let rows = settings.len().div_ceil(columns).max(1);
-    // There are at most PANELS_MAX panels.
+    // The product cannot overflow: there are at most PANELS_MAX panels.
     let size = (PANEL.0 * columns as u32, PANEL.1 * rows as u32 + 40);
     let root = SVGBackend::new(file, size).into_drawing_area();
     root.fill(&WHITE)?;
@@ -102,18 +103,18 @@ fn draw_settings(file: &Path, study: &Study, points: &[Point<'_>]) -> anyhow::Re
     Ok(root.present()?)
 }
 
-/// Draws the objective against the coordinate of a setting, with the setting's values as labels.
+/// Draws the objective against a setting. The horizontal axis is the coordinate, with values of the setting as labels.
 fn draw_setting(area: &Area<'_>, setting: &Setting, points: &[Point<'_>]) -> anyhow::Result<()> {
     let bounds = Bounds { across: (-0.04, 1.04), up: objective_range(points) };
     let label = |x: f64| match setting.range.value(x) {
         _ if !(0.0..=1.0).contains(&x) => String::new(),
-        // The lines of a logarithmic scale have no round numbers.
+        // Grid lines of a logarithmic scale are not at round numbers.
         Value::Number(number) if number.is_f64() => {
             short(&Value::from(rounded(number.as_f64().unwrap_or_default(), LABEL_DIGITS)))
         }
         value => short(&value),
     };
-    // The labels of choices are in the middle of the coordinates.
+    // The label of a choice is in the middle of the coordinates for that choice.
     let is_choice = matches!(setting.range, Range::Choices(_));
     let mut chart = bounds.chart(area, &setting.key, &|x| if is_choice { String::new() } else { label(x) })?;
     if is_choice {
@@ -133,7 +134,7 @@ fn draw_setting(area: &Area<'_>, setting: &Setting, points: &[Point<'_>]) -> any
 
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
-/// Draws completed trials as discs and other trials as circles.
+/// Draws completed trials as filled discs and other trials as circles.
 fn draw_points<'p>(
     chart: &mut Chart<'_, '_>,
     points: impl Iterator<Item = (f64, &'p Point<'p>)>,
@@ -145,7 +146,7 @@ fn draw_points<'p>(
     Ok(())
 }
 
-/// Explains the points at the top right of a picture of this width.
+/// Draws the legend of the points at the top right. The picture is `width` pixels wide.
 fn legend(root: &Area<'_>, width: u32) -> anyhow::Result<()> {
     let right = width as i32;
     for (x, style, text) in
@@ -157,7 +158,7 @@ fn legend(root: &Area<'_>, width: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The bounds of both axes.
+/// The bounds of both axes of a diagram.
 struct Bounds {
     across: (f64, f64),
     up: (f64, f64),
@@ -194,7 +195,7 @@ impl Bounds {
     }
 }
 
-/// Returns a range that contains all objectives, with a margin.
+/// Returns the vertical range of a diagram: all objectives and a margin.
 fn objective_range(points: &[Point<'_>]) -> (f64, f64) {
     let objectives = points.iter().map(|point| point.objective);
     let (low, high) = objectives.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| (low.min(x), high.max(x)));

@@ -1,4 +1,4 @@
-//! The ranges of the tuned settings. Samplers and diagrams see a value as a coordinate from 0 to 1.
+//! The ranges of the tuned settings. Samplers and diagrams map each value to a coordinate from 0 to 1.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,51 +7,52 @@ use serde::Deserialize;
 use serde_json::Value;
 use service::ConfigError;
 
-/// Maximum number of integers or choices in a range.
+/// Maximum number of values in a range of integers.
 const VALUES_MAX: i64 = 1_000_000_000;
 
-/// Significant digits of proposed numbers. Few digits are easy to read, and survive the conversion to text.
+/// Number of significant digits in proposed numbers. With few digits, numbers are easy to read, and conversion to text
+/// is exact.
 const DIGITS: usize = 6;
 
-/// The values of the tuned settings in one trial, by key: `learner.learning_rate`.
+/// The values of the tuned settings in one trial, by key, such as `learner.learning_rate`.
 pub(crate) type Values = BTreeMap<String, Value>;
 
-/// A tuned setting.
+/// A setting that a study tunes, with the range of values.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Setting {
-    /// The key in the run file: `learner.learning_rate`.
+    /// Key in the run file, such as `learner.learning_rate`.
     pub key: String,
-    /// The values that trials may use.
+    /// Range of values that trials may use.
     pub range: Range,
 }
 
 #[cfg(test)]
 impl Setting {
-    /// Returns the setting of a key, with values as in a study file.
+    /// Returns the setting for a key, with a range written as in a study file.
     pub(super) fn written(key: &str, values: &serde_json::Value) -> Self {
         Self { key: key.to_owned(), range: Range::new(key, values).unwrap() }
     }
 }
 
-/// The values that trials may use.
+/// The range of a tuned setting: the values that trials may use.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Range {
-    /// Numbers from `min` to `max`, uniform in the scale.
+    /// Real numbers from `min` to `max`, uniform in the scale.
     Number { min: f64, max: f64, scale: Scale },
-    /// Integers `min`, `min + step`, … `max`, uniform in the scale.
+    /// Integers from `min` to `max` in steps of `step`, uniform in the scale.
     Whole { min: i64, max: i64, step: i64, scale: Scale },
-    /// At least two different values without an order.
+    /// At least two distinct values without an order.
     Choices(Vec<Value>),
 }
 
-/// The measure in which equal distances are equally probable.
+/// The scale on which numbers of a range are uniformly distributed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scale {
     Linear,
     Logarithmic,
 }
 
-/// A range as written in a study file.
+/// A range as written in a study file, before checking.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -64,10 +65,10 @@ struct Written {
 }
 
 impl Range {
-    /// Checks the range of `field`; errors name the field.
+    /// Checks and converts the range written in the study file for the key `field`.
     ///
     /// # Errors
-    /// A part is missing or out of range; [`ConfigError`] names it.
+    /// A part of the range is missing or invalid; [`ConfigError`] names the part.
     pub(super) fn new(field: &str, written: &Value) -> Result<Self, ConfigError> {
         let written: Written = Written::deserialize(written).map_err(|error| ConfigError::invalid(field, error))?;
         match written {
@@ -75,7 +76,7 @@ impl Range {
                 checked_choices(field, choices)
             }
             Written { choices: Some(_), .. } => {
-                Err(ConfigError::invalid(field, "has choices, so min, max, step and log are not allowed"))
+                Err(ConfigError::invalid(field, "has choices; remove min, max, step and log"))
             }
             Written { min: Some(min), max: Some(max), step, log, .. } => {
                 let scale = if log { Scale::Logarithmic } else { Scale::Linear };
@@ -92,7 +93,7 @@ impl Range {
         }
     }
 
-    /// Returns the value at a coordinate; coordinates are clamped to 0 to 1.
+    /// Returns the value at a coordinate, which is clamped to the interval from 0 to 1.
     pub(super) fn value(&self, coordinate: f64) -> Value {
         let coordinate = coordinate.clamp(0.0, 1.0);
         match self {
@@ -105,7 +106,7 @@ impl Range {
             }
             Self::Whole { min, max, step, scale: scale @ Scale::Logarithmic } => {
                 let between = scale.between(*min as f64, *max as f64, coordinate);
-                // The range holds fewer values than a float represents exactly.
+                // The conversion is exact: a range has fewer values than a float represents exactly.
                 let steps = ((between - *min as f64) / *step as f64).round() as i64;
                 Value::from((min + step * steps).clamp(*min, *max))
             }
@@ -113,8 +114,8 @@ impl Range {
         }
     }
 
-    /// Returns the coordinate of a value in this range; `None` for any other value. Integers and choices have the
-    /// middle of all coordinates with the same value.
+    /// Returns the coordinate of a value; `None` if the range does not contain the value. For integers and choices,
+    /// this is the midpoint of the coordinates that map to the value.
     pub(super) fn coordinate(&self, value: &Value) -> Option<f64> {
         let middle = |cell: i64, cells: i64| (cell as f64 + 0.5) / cells as f64;
         match self {
@@ -137,13 +138,13 @@ impl Range {
         }
     }
 
-    /// Returns the index of the choice at a coordinate, and the number of choices; `None` for numbers.
+    /// Returns the index of the choice at a coordinate and the number of choices; `None` for numeric ranges.
     pub(super) fn choice(&self, coordinate: f64) -> Option<(usize, usize)> {
         let Self::Choices(choices) = self else { return None };
         Some((cell(coordinate, choices.len() as i64) as usize, choices.len()))
     }
 
-    /// Returns both bounds of the range, or all choices.
+    /// Returns both bounds of a range of numbers, or all choices.
     pub(super) fn ends(&self) -> Vec<Value> {
         match self {
             Self::Number { .. } | Self::Whole { .. } => vec![self.value(0.0), self.value(1.0)],
@@ -206,7 +207,7 @@ fn checked_whole(field: &str, min: i64, max: i64, step: Option<Value>, scale: Sc
         None => 1,
         Some(step) => {
             let whole = step.as_i64().filter(|&step| step >= 1 && width % step == 0);
-            let reason = || format!("is {step}, must be a positive integer that divides max - min, {width}");
+            let reason = || format!("is {step}, must be a positive integer that divides max - min ({width})");
             whole.ok_or_else(|| ConfigError::invalid(format!("{field}.step"), reason()))?
         }
     };
@@ -215,19 +216,19 @@ fn checked_whole(field: &str, min: i64, max: i64, step: Option<Value>, scale: Sc
 
 fn check_order(field: &str, min: f64, max: f64, scale: Scale) -> Result<(), ConfigError> {
     if min >= max {
-        return Err(ConfigError::invalid(format!("{field}.max"), format!("is {max}, must be above min, {min}")));
+        return Err(ConfigError::invalid(format!("{field}.max"), format!("is {max}, must be above min ({min})")));
     }
     if scale == Scale::Logarithmic && min <= 0.0 {
-        return Err(ConfigError::invalid(format!("{field}.min"), format!("is {min}, must be above 0 for log")));
+        return Err(ConfigError::invalid(format!("{field}.min"), format!("is {min}, must be above 0 if log is true")));
     }
     Ok(())
 }
 
 impl Scale {
-    /// Returns the number at this share of the way from `min` to `max`.
+    /// Returns the number at a share (0 to 1) of the distance from `min` to `max` on this scale.
     fn between(self, min: f64, max: f64, share: f64) -> f64 {
         match self {
-            // Bounds are exact.
+            // Returns the bounds exactly, without rounding errors.
             _ if share <= 0.0 => min,
             _ if share >= 1.0 => max,
             Self::Linear => min + (max - min) * share,
@@ -235,7 +236,8 @@ impl Scale {
         }
     }
 
-    /// Returns `value` as a share of the way from `min` to `max`: the inverse of [`between`](Self::between).
+    /// Returns the share (0 to 1) of the distance from `min` to `max` at which `value` lies on this scale: the inverse
+    /// of [`between`](Self::between).
     fn share(self, min: f64, max: f64, value: f64) -> f64 {
         let share = match self {
             Self::Linear => (value - min) / (max - min),
@@ -245,22 +247,22 @@ impl Scale {
     }
 }
 
-/// Returns the index of the part with the coordinate, for `cells` equal parts of 0 to 1.
+/// Divides the interval from 0 to 1 into `cells` equal parts, and returns the index of the part with the coordinate.
 fn cell(coordinate: f64, cells: i64) -> i64 {
     ((coordinate * cells as f64) as i64).clamp(0, cells - 1)
 }
 
-/// Returns the nearest number with `digits` significant digits.
+/// Rounds a number to `digits` significant digits.
 pub(super) fn rounded(number: f64, digits: usize) -> f64 {
     format!("{number:.*e}", digits - 1).parse().unwrap_or(number)
 }
 
-/// Formats a value as text for `--set`: JSON scalars, and lists of scalars, are also TOML.
+/// Formats a value as text for `--set`. JSON scalars and lists of scalars are also valid TOML.
 pub(super) fn text(value: &Value) -> String {
     value.to_string()
 }
 
-/// Formats a value for a table: numbers with at most four digits.
+/// Formats a value for a table, with numbers rounded to at most four significant digits.
 pub(crate) fn short(value: &Value) -> String {
     match value {
         Value::Number(number) if number.is_f64() => {
@@ -343,9 +345,9 @@ mod tests {
         let cases = [
             (json!({"min": 1}), "settings.x: needs min and max, or choices"),
             (json!({"min": 1, "maximum": 2}), "settings.x: unknown field `maximum`, expected one of"),
-            (json!({"min": 2, "max": 2}), "settings.x.max: is 2, must be above min, 2"),
+            (json!({"min": 2, "max": 2}), "settings.x.max: is 2, must be above min (2)"),
             (json!({"min": "a", "max": 2.0}), "settings.x.min: is \"a\", must be a number"),
-            (json!({"min": 0.0, "max": 2.0, "log": true}), "settings.x.min: is 0, must be above 0 for log"),
+            (json!({"min": 0.0, "max": 2.0, "log": true}), "settings.x.min: is 0, must be above 0 if log is true"),
             (json!({"min": 0.5, "max": 2.0, "step": 1}), "settings.x.step: needs integers"),
             (json!({"min": 1, "max": 10, "step": 4}), "settings.x.step: is 4, must be a positive integer that divides"),
             (json!({"min": 1, "max": 10, "step": 0}), "settings.x.step: is 0, must be"),
@@ -354,7 +356,7 @@ mod tests {
             (json!({"choices": [1]}), "settings.x.choices: needs at least two values"),
             (json!({"choices": [1, 2, 1]}), "settings.x.choices: contains a value twice"),
             (json!({"choices": [1, {"a": 2}]}), "settings.x.choices: must be numbers, strings"),
-            (json!({"choices": [1, 2], "log": true}), "settings.x: has choices, so min, max, step"),
+            (json!({"choices": [1, 2], "log": true}), "settings.x: has choices; remove min, max, step"),
         ];
         for (written, expected) in cases {
             let refusal = refusal(written);

@@ -1,5 +1,5 @@
-//! Writes the results of a study into the study's directory: every trial as CSV, the best trial as a run file, and
-//! two pictures.
+//! Writes the results of a study to the study directory: all trials as CSV, the best trial as a run file, and two
+//! pictures.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ use super::study::Study;
 use crate::csv;
 use crate::printed_command::quoted;
 
-/// Writes the files with the results of a study, and returns sentences about them.
+/// Writes the result files of a study, and returns lines for the terminal about the best trial and the files.
 ///
 /// # Errors
 /// A file cannot be written, or the configuration of the best run cannot be read.
@@ -40,7 +40,7 @@ pub(super) fn write(study: &Study, history: &History, folder: &Path, trials: &Pa
     Ok(found)
 }
 
-/// Returns every trial as a line of CSV (RFC 4180), below a heading.
+/// Returns all trials as CSV (RFC 4180): a header, then one line per trial.
 fn csv(study: &Study, history: &History) -> String {
     let columns = ["trial", "state", "rungs", study.budget.unit(), "objective", "started", "seconds", "reason"];
     let keys = study.settings.iter().map(|setting| setting.key.clone());
@@ -65,7 +65,7 @@ fn csv(study: &Study, history: &History) -> String {
     lines.iter().map(csv::line).collect()
 }
 
-/// Returns the configuration of a trial as a run file for further runs.
+/// Returns the configuration of a trial as the text of a run file, for further runs with these settings.
 fn run_file(study: &Study, trial: &Trial, objective: f64, run: &RunDirectory) -> anyhow::Result<String> {
     let mut config: RunFile = load_run(run)?;
     config.run.directory = RunSection::default().directory;
@@ -78,7 +78,7 @@ fn run_file(study: &Study, trial: &Trial, objective: f64, run: &RunDirectory) ->
     Ok(heading + &service::config::print(&config)?)
 }
 
-/// Returns the options of `zerofleet train` that a run file does not contain.
+/// Returns the options of `zerofleet train` that a run file cannot contain, such as `--minutes` and `--actors`.
 fn options(study: &Study) -> String {
     let options = study.base.arguments(&Values::new());
     let mut line = format!(" --minutes {}", study.budget.run_minutes());
@@ -90,7 +90,7 @@ fn options(study: &Study) -> String {
     line
 }
 
-/// Reports of studies that are given as events.
+/// Tests of reports on studies that are reconstructed from given events.
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -103,7 +103,7 @@ mod tests {
 
     const TRIALS: usize = 12;
 
-    /// A study in a directory, with the parts of every run that a report needs.
+    /// A temporary study directory with the files of each run that a report reads.
     struct Folder {
         folder: tempfile::TempDir,
         study: Study,
@@ -164,7 +164,8 @@ mod tests {
         ])
     }
 
-    /// Returns the events of trials: the eighth is the best, every fourth is stopped, and the last fails.
+    /// Returns the events of a study: the eighth trial is the best, every fourth trial is stopped, and the last trial
+    /// fails.
     fn events() -> Vec<Event> {
         let mut events = Vec::new();
         for trial in 0..TRIALS {
@@ -238,7 +239,7 @@ mod tests {
         for name in ["learner.learning_rate", "learner.batch_size", "search.algorithm", "gumbel", "puct", "[50,200]"] {
             assert!(settings.contains(name), "{name}");
         }
-        // A point for each trial with a result, and two for the legend.
+        // The picture has a circle for each trial with a result and two in the legend.
         assert_eq!(folder.text("objective.svg").matches("<circle").count(), TRIALS - 1 + 2);
         assert_eq!(settings.matches("<circle").count(), 4 * (TRIALS - 1));
         let found = folder.write(&[]);

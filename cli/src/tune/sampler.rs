@@ -1,5 +1,5 @@
-//! Samplers propose the values of the next trial: at random, or by TPE, the tree-structured Parzen estimator
-//! (Bergstra et al. 2011), which treats each setting alone.
+//! Samplers propose the values of the next trial, either at random or with the tree-structured Parzen estimator (TPE,
+//! Bergstra et al. 2011), independently for each setting.
 
 use rand::{Rng, RngExt};
 use serde::{Deserialize, Serialize};
@@ -7,36 +7,37 @@ use serde::{Deserialize, Serialize};
 use super::parzen::Density;
 use super::range::{Range, Setting, Values};
 
-/// γ: the share of observations that count as good, as in the paper.
+/// Share γ of the observations that count as good, as in the TPE paper.
 const GOOD_SHARE: f64 = 0.15;
-/// Candidates per setting, as in the authors' implementation.
+/// Number of candidates per setting, as in the original implementation of TPE.
 const CANDIDATES: usize = 24;
 
-/// The sampler of a study.
+/// The method by which a study proposes the values of trials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Sampler {
-    /// Every value of a range is equally probable, in the scale of the range.
+    /// Draws values uniformly, on the scale of the range.
     Random,
-    /// Values that are more frequent among good observations than among other observations.
+    /// Prefers values that are more frequent among good observations than among other observations.
     #[default]
     Tpe,
 }
 
-/// The result of a trial, in the form for samplers.
+/// The result of a trial, as input to a sampler.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Observation {
-    /// Coordinate of each setting's value.
+    /// Coordinate (0 to 1) of the value of each setting.
     pub coordinates: Vec<f64>,
-    /// Score of the objective, where higher is better. `None` for a trial that failed or was stopped before the
-    /// measurement.
+    /// Score of the objective, where higher is better. `None` for a trial that failed or was stopped at an earlier
+    /// rung.
     pub score: Option<f64>,
 }
 
 impl Sampler {
-    /// Proposes the values of a trial from observations, the best first. Without observations the sampler is random.
+    /// Proposes the values of a trial from observations, sorted from best to worst. Without observations, draws values
+    /// at random.
     pub(super) fn propose(self, settings: &[Setting], observations: &[Observation], rng: &mut impl Rng) -> Values {
-        // The best ⌈γ n⌉ are good.
+        // The best ⌈γ n⌉ of n observations count as good.
         let good = (GOOD_SHARE * observations.len() as f64).ceil() as usize;
         let groups = (self == Self::Tpe && good > 0).then(|| observations.split_at(good));
         let mut value = |index: usize, setting: &Setting| {
@@ -50,8 +51,9 @@ impl Sampler {
     }
 }
 
-/// Draws candidates from the density ℓ of good observations and returns the candidate with the maximum ℓ / g, where g
-/// is the density of other observations: the maximum expected improvement (equation 3 of the paper).
+/// Draws candidates from the density ℓ of good observations, and returns the candidate with the highest ratio ℓ / g,
+/// where g is the density of the other observations. This maximises the expected improvement (equation 3 in the TPE
+/// paper).
 fn best_candidate(
     range: &Range,
     setting: usize,
@@ -95,14 +97,14 @@ mod tests {
         ]
     }
 
-    /// The planted objective is best, 0, at coordinate 0.7 of the first setting and at one choice. It ignores the
-    /// third.
+    /// Returns a synthetic score with the maximum 0, at coordinate 0.7 of the first setting and one choice of the
+    /// second. The third setting has no effect.
     fn score(coordinates: &[f64]) -> f64 {
         let missed = if coordinates[1] > 0.33 && coordinates[1] < 0.67 { 0.0 } else { 0.3 };
         -(coordinates[0] - 0.7).powi(2) - missed
     }
 
-    /// Returns the best score after `trials` trials.
+    /// Returns the best score after `trials` trials with a sampler.
     fn best_of(sampler: Sampler, trials: usize, seed: u64) -> f64 {
         let settings = settings();
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -119,8 +121,8 @@ mod tests {
         observations.iter().filter_map(|observation| observation.score).fold(f64::NEG_INFINITY, f64::max)
     }
 
-    /// The seeds are fixed, so that the comparison is exact. TPE must win on three quarters of 40 seeds; two equal
-    /// samplers do so with a probability of 0.001.
+    /// The test is deterministic, since the seeds are fixed. TPE must win for three quarters of 40 seeds, for which two
+    /// equal samplers have a probability of 0.001.
     #[test]
     fn tpe_comes_closer_to_a_planted_optimum_than_random_on_most_seeds() {
         let bests = (0..40).map(|seed| (best_of(Sampler::Tpe, 40, seed), best_of(Sampler::Random, 40, seed)));
@@ -133,7 +135,7 @@ mod tests {
     #[test]
     fn failed_trials_are_avoided() {
         let settings = settings();
-        // Every trial above 0.5 in the first coordinate fails.
+        // Every trial with a first coordinate above 0.5 fails.
         let observation = |i: u32| {
             let x = f64::from(i) / 30.0;
             Observation { coordinates: vec![x, 0.5, 0.5], score: (x < 0.5).then_some(-(x - 0.45).powi(2)) }

@@ -1,5 +1,6 @@
-//! Runs the trials of a study: starts trials, compares them at rungs, stops them, and first writes every event to the
-//! journal. The scheduler has no clock and no processes: a [`Runner`] runs the trials.
+//! Schedules the trials of a study: starts trials, compares results at rungs and stops trials. The journal records
+//! every event before the scheduler acts on it. The scheduler reads no clock and starts no process: a [`Runner`] runs
+//! the trials.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,46 +14,47 @@ use super::range::{Values, rounded, short};
 use super::study::Study;
 use crate::screen::number;
 
-/// Significant digits of an objective.
+/// Number of significant digits to which objectives are rounded.
 const OBJECTIVE_DIGITS: usize = 9;
 
-/// Runs trials. Each trial has a number, and a run that survives this program.
+/// Runs the numbered trials of a study. The run directory of a trial outlives this program, so that the trial can
+/// resume.
 pub(crate) trait Runner {
-    /// Starts the run of a trial, or resumes it.
+    /// Starts or resumes the run of a trial.
     ///
     /// # Errors
-    /// The run cannot start; the trial has failed.
+    /// The run cannot start, so that the trial has failed.
     fn start(&mut self, trial: usize, values: &Values) -> anyhow::Result<()>;
 
-    /// Returns the measurements of a started trial since the last call, starting with the very first, and the end of
-    /// the run.
+    /// Returns the new measurements of a started trial since the last call, and whether the run has ended. The first
+    /// call returns all measurements from the start of the run.
     ///
     /// # Errors
-    /// The measurements cannot be read; the study stops.
+    /// The measurements cannot be read, so that the study stops.
     fn poll(&mut self, trial: usize) -> anyhow::Result<Report>;
 
-    /// Requests that the run of a started trial drains, unless the run has stopped.
+    /// Requests that the run of a started trial drains; has no effect once the run has stopped.
     fn stop(&mut self, trial: usize);
 }
 
-/// The news of a trial.
+/// The new measurements of a trial and the end of the run, if any.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     pub measurements: Vec<Measurement>,
-    /// End of the run, with the reason if it failed.
+    /// Result of the run, with the reason for a failure; `None` while the run continues.
     pub end: Option<Result<(), String>>,
 }
 
-/// A reading of a run's metrics.
+/// One reading of the metrics of a trial's run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Measurement {
-    /// Budget used so far.
+    /// Budget used until the reading, in minutes or positions.
     pub budget: f64,
-    /// Metric of the objective, if it is measured.
+    /// Value of the objective's metric; `None` if the metric is not measured yet.
     pub metric: Option<f64>,
 }
 
-/// The trials of a study, running and stopped.
+/// The scheduler of a study, with all trials that are running or have ended.
 #[derive(Debug)]
 pub(super) struct Scheduler<'a, R> {
     study: &'a Study,
@@ -60,25 +62,25 @@ pub(super) struct Scheduler<'a, R> {
     history: History,
     runner: R,
     running: BTreeMap<usize, Running>,
-    /// True once no trial may start and all must drain.
+    /// True once no more trials may start and running trials must drain.
     is_draining: bool,
-    /// Failures of this session.
+    /// Number of failed trials in this session.
     failures: usize,
 }
 
-/// A running trial.
+/// The state of a running trial.
 #[derive(Debug, Default)]
 pub(super) struct Running {
-    /// Budget used so far.
+    /// Budget used so far, in minutes or positions.
     pub budget: f64,
-    /// Last values of the metric, for the mean.
+    /// Latest values of the objective's metric, from which the mean is computed.
     metrics: VecDeque<f64>,
-    /// True after the request to drain.
+    /// True once the run was requested to drain.
     pub is_draining: bool,
 }
 
 impl Running {
-    /// Adds a measurement.
+    /// Records a measurement, and keeps only the last `readings` values of the metric.
     fn measure(&mut self, measurement: Measurement, readings: usize) {
         self.budget = measurement.budget;
         self.metrics.extend(measurement.metric);
@@ -87,19 +89,19 @@ impl Running {
         }
     }
 
-    /// Returns the objective so far: the mean of the last values.
+    /// Returns the objective so far: the mean of the latest values; `None` without a value.
     pub(super) fn objective(&self) -> Option<f64> {
         let mean = || self.metrics.iter().sum::<f64>() / self.metrics.len() as f64;
-        // Rounding makes the journal reproduce the same value.
+        // Rounds, so that the value read from the journal is the same.
         (!self.metrics.is_empty()).then(|| rounded(mean(), OBJECTIVE_DIGITS))
     }
 }
 
 impl<'a, R: Runner> Scheduler<'a, R> {
-    /// Resumes from the events of a journal, which is empty for a new study.
+    /// Creates a scheduler from the events of a journal, or begins a new study if there are no events.
     ///
     /// # Errors
-    /// The journal belongs to another study, or cannot be written.
+    /// The journal belongs to a study with another definition, or cannot be written.
     pub(super) fn new(study: &'a Study, journal: Journal, events: &[Event], runner: R) -> anyhow::Result<Self> {
         let history = History::of(events)?;
         let (running, is_draining, failures) = (BTreeMap::new(), false, 0);
@@ -111,7 +113,7 @@ impl<'a, R: Runner> Scheduler<'a, R> {
         Ok(scheduler)
     }
 
-    /// Marks failed trials to run again.
+    /// Marks all failed trials to run again.
     ///
     /// # Errors
     /// The journal cannot be written.
@@ -123,27 +125,27 @@ impl<'a, R: Runner> Scheduler<'a, R> {
         Ok(())
     }
 
-    /// Returns the trials so far.
+    /// Returns all trials so far, with results.
     pub(super) fn history(&self) -> &History {
         &self.history
     }
 
-    /// Returns the running trials, by number.
+    /// Returns the running trials by trial number.
     pub(super) fn running(&self) -> &BTreeMap<usize, Running> {
         &self.running
     }
 
-    /// Returns true once no trial is running or due to start.
+    /// Returns true once no trial is running and no further trial will start.
     pub(super) fn is_over(&self) -> bool {
         self.running.is_empty() && (self.is_draining || self.next().is_none())
     }
 
-    /// Returns true once every trial has stopped.
+    /// Returns true once every trial of the study has ended.
     pub(super) fn is_complete(&self) -> bool {
         self.history.trials().len() >= self.study.trials && self.unfinished().next().is_none()
     }
 
-    /// Requests that all trials drain, so that they can resume later.
+    /// Requests that all running trials drain, so that the trials can resume later.
     pub(super) fn drain(&mut self) {
         self.is_draining = true;
         for (&trial, running) in &mut self.running {
@@ -153,10 +155,11 @@ impl<'a, R: Runner> Scheduler<'a, R> {
         }
     }
 
-    /// Starts trials in free places and handles the news of all running trials. Returns sentences for the screen.
+    /// Starts trials up to the maximum number in parallel, and handles new measurements and ends of all running trials.
+    /// Returns lines for the terminal.
     ///
     /// # Errors
-    /// The journal cannot be written, metrics cannot be read, or the study has only failures.
+    /// The journal cannot be written, metrics cannot be read, or too many trials failed before any result.
     pub(super) fn step(&mut self, unix_seconds: f64) -> anyhow::Result<Vec<String>> {
         let mut news = Vec::new();
         while !self.is_draining && self.running.len() < self.study.parallel {
@@ -183,7 +186,8 @@ impl<'a, R: Runner> Scheduler<'a, R> {
         trials.filter(|trial| trial.state == State::Unfinished && !self.running.contains_key(&trial.number))
     }
 
-    /// Returns the number of the next trial to start: an interrupted trial, or else a new one.
+    /// Returns the number of the next trial to start: an interrupted trial, or else a new trial. `None` if all have
+    /// ended.
     fn next(&self) -> Option<usize> {
         let new = Some(self.history.trials().len()).filter(|&number| number < self.study.trials);
         self.unfinished().next().map(|trial| trial.number).or(new)
@@ -197,8 +201,8 @@ impl<'a, R: Runner> Scheduler<'a, R> {
         }
         let begun = &self.history.trials()[trial];
         if begun.is_halted {
-            // This program was killed between the decision to stop the trial and the end; the run stopped with this
-            // program.
+            // An earlier session was killed after deciding to stop the trial, but before recording the end. The run of
+            // the trial stopped with that session.
             let (end, budget, objective, reason) = (End::Stopped, begun.budget, begun.rungs.last().copied(), None);
             return self.keep(&Event::Ended { trial, end, budget, objective, reason, unix_seconds });
         }
@@ -212,7 +216,7 @@ impl<'a, R: Runner> Scheduler<'a, R> {
         }
     }
 
-    /// Proposes the values of a new trial, from the study's seed, the trial number and the results so far.
+    /// Proposes the values of a new trial from the seed of the study, the trial number and the results so far.
     fn propose(&self, trial: usize) -> Values {
         let Study { settings, halving, objective, seed, startup_trials, sampler, .. } = self.study;
         let score = |value| objective.score(value);
@@ -230,7 +234,7 @@ impl<'a, R: Runner> Scheduler<'a, R> {
         }
         running.measure(measurement, study.objective.readings);
         let (budget, objective) = (running.budget, running.objective());
-        // If a rung's budget passed before the first measurement, the rung is decided with it.
+        // A rung whose budget was used up before the first measurement is decided by the first measurement.
         while let Some(objective) = objective {
             let rung = self.history.trials()[trial].rungs.len();
             if study.halving.budgets.get(rung).is_none_or(|&rung_budget| budget < rung_budget) {
@@ -276,7 +280,7 @@ impl<'a, R: Runner> Scheduler<'a, R> {
             (End::Stopped, begun.rungs.last().copied(), run.err())
         } else {
             match (run, running.objective()) {
-                // The result is complete, regardless of how the run drained.
+                // The result is complete even if the run failed while draining.
                 (run, Some(objective)) if budget >= full.full() => (End::Completed, Some(objective), run.err()),
                 (Err(reason), objective) => (End::Failed, objective, Some(reason)),
                 // An interrupted trial resumes later.
@@ -300,7 +304,7 @@ impl<'a, R: Runner> Scheduler<'a, R> {
         self.keep(&Event::Ended { trial, end, budget, objective, reason, unix_seconds })
     }
 
-    /// Fails a study that has only failures.
+    /// Checks that fewer than `study.failures_max` trials have failed, unless a trial has a result.
     fn check_failures(&self) -> anyhow::Result<()> {
         let trials = self.history.trials();
         let has_result =
@@ -323,12 +327,12 @@ impl<'a, R: Runner> Scheduler<'a, R> {
     }
 }
 
-/// Formats values as one line: `learner.batch_size 64, learner.learning_rate 0.003`.
+/// Formats values as one line, such as `learner.batch_size 64, learner.learning_rate 0.003`.
 pub(super) fn sentence(values: &Values) -> String {
     values.iter().map(|(key, value)| format!("{key} {}", short(value))).collect::<Vec<_>>().join(", ")
 }
 
-/// Formats an objective with four digits.
+/// Formats an objective with four significant digits.
 pub(super) fn number4(value: f64) -> String {
     short(&serde_json::Value::from(value))
 }

@@ -1,5 +1,5 @@
-//! The study file: tuned settings, objective and budget. [`Study::read`] checks everything, including the bounds of
-//! every range against the configuration of the run.
+//! The study file of `zerofleet tune`: tuned settings, objective and budget. [`Study::read`] checks the whole file, and
+//! checks that the bounds of every range are valid in a run.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,14 +16,14 @@ use super::range::{Range, Setting, Values, text};
 use super::sampler::Sampler;
 use crate::screen::number;
 
-/// Keys that a study cannot tune, with the reason.
+/// Keys of the run file that a study cannot tune, each with the reason.
 const FIXED_KEYS: [(&str, &str); 3] = [
     ("run.game", "results of different games cannot be compared"),
     ("run.directory", "each trial has a separate directory"),
     ("learner.schedule_minutes", "it is set by [budget]"),
 ];
 
-/// A study file.
+/// The content of a study file, before checking.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StudyFile {
@@ -38,7 +38,7 @@ struct StudyFile {
     settings: Map<String, Value>,
 }
 
-/// The section `[study]`.
+/// The section `[study]` of a study file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct StudySection {
@@ -56,18 +56,18 @@ impl Default for StudySection {
         Self {
             name: None,
             trials: 32,
-            // Trials that share the cores measure each other's load, unless the budget is in positions.
+            // Parallel trials slow each other down, which affects results unless the budget is in positions.
             parallel: 1,
             seed: 1,
             sampler: Sampler::Tpe,
-            // As in Optuna: with fewer observations a density is mostly the prior.
+            // As in Optuna: from fewer observations, the estimated density is mostly the prior.
             startup_trials: 10,
             failures_max: 3,
         }
     }
 }
 
-/// The section `[objective]`.
+/// The section `[objective]` of a study file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ObjectiveSection {
@@ -81,7 +81,7 @@ fn one() -> usize {
     1
 }
 
-/// The section `[halving]`.
+/// The section `[halving]` of a study file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct HalvingSection {
@@ -91,47 +91,47 @@ struct HalvingSection {
 
 impl Default for HalvingSection {
     fn default() -> Self {
-        // The published value is 4; with 3, more trials of a small study continue.
+        // The ASHA paper uses a reduction factor of 4. With 3, more trials continue, which suits small studies.
         Self { rungs: 2, reduction_factor: 3.0 }
     }
 }
 
-/// A checked study file.
+/// A study to run, from a checked study file.
 #[derive(Debug, Clone)]
 pub(super) struct Study {
-    /// Name of the study and of the directory below `--runs`.
+    /// Name of the study, which is also the directory name below `--runs`.
     pub name: String,
-    /// Number of trials, including stopped trials.
+    /// Number of trials to run, including trials that are stopped early.
     pub trials: usize,
-    /// Number of simultaneous trials.
+    /// Maximum number of parallel trials.
     pub parallel: usize,
     pub seed: u64,
     pub sampler: Sampler,
-    /// Number of results before which the sampler is random.
+    /// Number of results until which the sampler draws at random.
     pub startup_trials: usize,
-    /// Number of failed trials after which a study without any result stops.
+    /// Number of failed trials after which a study without results stops.
     pub failures_max: usize,
     pub objective: Objective,
     pub budget: Budget,
     pub halving: Halving,
-    /// The tuned settings, by key.
+    /// Tuned settings in order of key.
     pub settings: Vec<Setting>,
     pub base: Base,
-    /// The part of the study that later sessions must not change.
+    /// The part of the study file that must not change before a study resumes.
     pub definition: Value,
 }
 
 impl Study {
-    /// Reads the study file at `path`.
+    /// Reads and checks the study file at `path`.
     ///
     /// # Errors
-    /// The file cannot be read, or a field is missing, unknown or out of range; the error names it.
+    /// The file cannot be read, or a key is missing, unknown or out of range; the error names the key.
     pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
         let StudyText { file, stem, folder } = base::read(path)?;
         Self::new(file, &stem, &folder)
     }
 
-    /// Checks a study file with this name in this directory.
+    /// Checks the content of a study file in the directory `folder`, with the file name `stem`.
     fn new(file: StudyFile, stem: &str, folder: &Path) -> anyhow::Result<Self> {
         let StudyFile { study, base, objective, budget, halving, settings } = file;
         ConfigError::within("study.trials", study.trials, 1..=100_000)?;
@@ -176,7 +176,7 @@ impl Study {
         Ok(study)
     }
 
-    /// Checks that the run accepts both bounds of every range and every choice, with the other settings as in the base.
+    /// Checks that a run accepts both bounds of every range and every choice, each with otherwise unchanged settings.
     fn check_ends(&self) -> anyhow::Result<()> {
         for setting in &self.settings {
             for end in setting.range.ends() {
@@ -192,7 +192,7 @@ impl Study {
         Ok(())
     }
 
-    /// Describes the study in lines for a person.
+    /// Describes the study in readable lines, as printed by `--check`.
     pub(super) fn describe(&self) -> String {
         let Self { name, trials, parallel, budget, objective, halving, sampler, .. } = self;
         let sampler = if *sampler == Sampler::Tpe { "by TPE" } else { "at random" };
@@ -210,10 +210,10 @@ impl Study {
         text
     }
 
-    /// Checks that a resumed study has the original definition.
+    /// Checks that a resumed study has the same definition as at the start.
     ///
     /// # Errors
-    /// A field differs; the error names it.
+    /// A key differs; the error names the key and both values.
     pub(super) fn check_definition(&self, begun: &Value) -> Result<(), ConfigError> {
         let [before, now] = [begun, &self.definition].map(|definition| {
             let mut fields = BTreeMap::new();
@@ -235,17 +235,17 @@ impl Study {
     }
 }
 
-/// Returns the budget at which trials are first compared.
+/// Returns the budget at which trials are first compared: the first rung, or else the full budget.
 fn compared(budget: Budget, halving: &Halving) -> f64 {
     halving.budgets.first().copied().unwrap_or(budget.full())
 }
 
-/// Returns the name of a setting's range for errors.
+/// Returns the name of a tuned setting in error messages.
 fn field(key: &str) -> String {
     format!("settings.{key}")
 }
 
-/// Collects the fields of a definition, with values as text; the base configuration has a field for each line.
+/// Collects the keys of a definition with values as text. The base configuration, a TOML text, has an entry per line.
 fn flatten(value: &Value, path: &str, fields: &mut BTreeMap<String, String>) {
     let below = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
     match value {
@@ -286,7 +286,7 @@ fn checked_settings(written: &Map<String, Value>, base: &BaseSection) -> Result<
     settings.collect()
 }
 
-/// Collects the ranges below a table. A key with dots is either quoted or written as nested tables.
+/// Collects all ranges in a table by key. A key with dots may be quoted or written as nested tables.
 fn collect_ranges(
     path: &str,
     table: &Map<String, Value>,

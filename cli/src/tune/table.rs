@@ -1,4 +1,4 @@
-//! Formats the trials of a study as a table for the terminal.
+//! Formats the state of a study for the terminal: a status line and a table of trials.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,14 +10,14 @@ use super::study::Study;
 use crate::screen::{MISSING, number};
 use crate::table::aligned;
 
-/// Maximum trials in the live table: all running trials, and the latest other trials.
+/// Maximum number of trials in the live table. Running trials come before the latest other trials.
 const ROWS_MAX: usize = 16;
-/// The column of states, which are words.
+/// Index of the column with the trial state, which is aligned as text.
 const STATE_COLUMN: usize = 1;
-/// Maximum width of a setting's column.
+/// Maximum width of the column of a setting, in characters.
 const WIDTH_MAX: usize = 18;
 
-/// Formats the state of the study: counts, the best trial, and the latest trials, one per line.
+/// Formats the state of the study: a line with counts and the best trial, and a table of the latest trials.
 pub(super) fn live(study: &Study, history: &History, running: &BTreeMap<usize, Running>) -> String {
     let mut text = format!("{}\n\n", status(study, history, running));
     let trials = history.trials();
@@ -31,7 +31,7 @@ pub(super) fn live(study: &Study, history: &History, running: &BTreeMap<usize, R
     text
 }
 
-/// Formats the state of the study as one line.
+/// Formats the state of the study as one line, with counts and the best trial.
 pub(super) fn status(study: &Study, history: &History, running: &BTreeMap<usize, Running>) -> String {
     let with = |state: &str| history.trials().iter().filter(|trial| trial.state.name() == state).count();
     let counts = ["completed", "stopped", "failed"].map(|state| format!("{} {state}", with(state)));
@@ -44,7 +44,7 @@ pub(super) fn status(study: &Study, history: &History, running: &BTreeMap<usize,
     line
 }
 
-/// Formats trials as a table.
+/// Formats trials as a table, with one line per trial.
 pub(super) fn table(study: &Study, trials: &[&Trial], running: &BTreeMap<usize, Running>) -> String {
     let keys = study.settings.iter().map(|setting| setting.key.as_str());
     let heading = ["trial", "state", "rung", study.budget.unit(), study.objective.metric.as_str()];

@@ -1,7 +1,7 @@
-//! The runs of the trials: a process `zerofleet train` each, with a directory below the study's.
+//! Runs each trial as a process `zerofleet train`, with a run directory below the study directory.
 //!
-//! The trial number names the run, which also resumes by this name. The process drains the fleet and exits when this
-//! program is gone.
+//! The name of the run is the trial number, by which the run also resumes. If this program exits, the process drains
+//! the fleet and exits too.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -23,73 +23,73 @@ use super::range::Values;
 use super::scheduler::{Measurement, Report, Runner};
 use crate::run_metrics::RunMetrics;
 
-/// Time for a run of an earlier session to stop: it drains within ten seconds and then draws the picture.
+/// Time limit for a run of an earlier session to stop. The run drains within ten seconds and then draws a picture.
 const EARLIER_RUN_TIMEOUT: Duration = Duration::from_secs(60);
-/// Time after which a draining run is killed.
+/// Time limit for draining a run, after which the process is killed.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(100);
-/// Maximum bytes of metrics per read.
+/// Maximum number of bytes read from a metrics file at a time.
 const READ_BYTES_MAX: u64 = 16 << 20;
 
-/// Settings that the runs of a study share.
+/// Settings that all runs of a study share.
 #[derive(Debug, Clone)]
 pub(crate) struct TrialSettings {
     pub base: Base,
     pub budget: Budget,
-    /// Number of simultaneous runs.
+    /// Maximum number of parallel runs.
     pub parallel: usize,
-    /// Metric to measure during a run, if any.
+    /// Objective to measure during a run; `None` if results are measured after the run.
     pub objective: Option<Objective>,
 }
 
-/// Starts and watches the runs of a study.
+/// Starts and monitors the processes for the runs of a study.
 #[derive(Debug)]
 pub(crate) struct TrialRuns {
     settings: TrialSettings,
-    /// Directory of the runs.
+    /// Directory that contains all run directories of the study.
     folder: PathBuf,
-    /// Path of this program.
+    /// Path of this program, which also runs the trials.
     program: PathBuf,
-    /// CPUs of this machine, shared equally by the trials; empty if they cannot be assigned.
+    /// CPUs to divide equally among parallel trials; empty if trials are not pinned to CPUs.
     cpus: Vec<Cpu>,
     runs: BTreeMap<usize, TrialRun>,
 }
 
 #[derive(Debug)]
 struct TrialRun {
-    /// The process; `None` for a run that had finished before this session.
+    /// Process of the run; `None` if the run had finished before this session.
     process: Option<Child>,
     metrics: MetricsReader,
-    /// Index among the simultaneous runs, which determines the CPUs.
+    /// Index among the parallel runs, which determines the CPUs of the process.
     place: usize,
     drained_since: Option<Instant>,
     log: PathBuf,
 }
 
 impl TrialRuns {
-    /// Creates a runner for the trials of a study in the directory `folder`.
+    /// Creates a runner that keeps the run directories of trials in the directory `folder`.
     ///
     /// # Errors
-    /// The path of this program is unknown.
+    /// The system does not report the path of this program.
     pub(crate) fn new(settings: TrialSettings, folder: PathBuf) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("find this program")?;
-        // Trials share all cores if cores cannot be assigned.
+        // If the CPUs are unknown, all trials share all CPUs.
         let cpus = if settings.parallel > 1 { cpus::allowed().unwrap_or_default() } else { Vec::new() };
         Ok(Self { settings, folder, program, cpus, runs: BTreeMap::new() })
     }
 
-    /// Returns the directory of a trial's run.
+    /// Returns the run directory of a trial.
     ///
     /// # Errors
-    /// The working directory is unknown.
+    /// The system does not report the working directory.
     pub(crate) fn run(&self, trial: usize) -> anyhow::Result<RunDirectory> {
         RunDirectory::new(&self.folder, &trial.to_string())
     }
 
-    /// Removes the files of an earlier session for a trial, once the process has exited.
+    /// Removes the run directory of a trial from an earlier session, after waiting for the process to exit.
     ///
     /// # Errors
-    /// The process does not exit, or the directory cannot be removed.
+    /// The process does not exit in time, or the directory cannot be removed.
     pub(crate) fn clear(&self, trial: usize) -> anyhow::Result<()> {
         let run = self.run(trial)?;
         if !run.path().exists() {
@@ -99,7 +99,8 @@ impl TrialRuns {
         fs::remove_dir_all(run.path()).with_context(|| format!("remove {}", run.path().display()))
     }
 
-    /// Returns the CPUs of a place: an equal share, or one CPU if there are fewer CPUs than places.
+    /// Returns the CPUs for a place among the parallel runs: an equal share, or a single CPU if there are fewer CPUs
+    /// than places.
     fn share(&self, place: usize) -> Vec<Cpu> {
         let (count, parallel) = (self.cpus.len(), self.settings.parallel);
         if count < parallel {
@@ -139,7 +140,7 @@ impl Runner for TrialRuns {
             log,
         };
         let share = self.share(place);
-        // A process inherits the CPUs of the thread that starts it.
+        // A process inherits the CPU affinity of the thread that starts the process.
         let started = std::thread::scope(|scope| {
             let start = || {
                 if !share.is_empty() {
@@ -156,7 +157,7 @@ impl Runner for TrialRuns {
 
     fn poll(&mut self, trial: usize) -> anyhow::Result<Report> {
         let run = self.runs.get_mut(&trial).context("find the run of the trial")?;
-        // The end is read first, so that no earlier measurement is missed.
+        // Checks for the end before reading the metrics, so that no measurement is missed.
         let end = run.end()?;
         let readings = run.metrics.read()?;
         let TrialSettings { budget, objective, .. } = &self.settings;
@@ -180,7 +181,7 @@ impl Runner for TrialRuns {
 }
 
 impl TrialRun {
-    /// Returns the result of the run, once it has stopped.
+    /// Returns the result of the run, with the reason for a failure; `None` while the run continues.
     fn end(&mut self) -> anyhow::Result<Option<Result<(), String>>> {
         let Some(process) = &mut self.process else { return Ok(Some(Ok(()))) };
         if self.drained_since.is_some_and(|since| since.elapsed() > DRAIN_TIMEOUT) {
@@ -196,12 +197,12 @@ impl TrialRun {
     }
 }
 
-/// Returns true for a run that has trained for the whole time.
+/// Returns true if the run has trained for the full time of `minutes` minutes.
 fn has_finished(run: &RunDirectory, minutes: f64) -> anyhow::Result<bool> {
     Ok(run.progress()?.is_some_and(|progress| progress.elapsed_seconds >= minutes * 60.0))
 }
 
-/// Waits until the process of an earlier session has released the run.
+/// Waits until the process of an earlier session has released the lock on the run directory.
 fn wait_for_earlier(run: &RunDirectory) -> anyhow::Result<()> {
     let begin = Instant::now();
     loop {
@@ -213,7 +214,7 @@ fn wait_for_earlier(run: &RunDirectory) -> anyhow::Result<()> {
     }
 }
 
-/// Returns the command line of a run. A resumed run has the settings in the run directory.
+/// Returns the arguments of `zerofleet` for a run. A resumed run reads its settings from the run directory.
 fn command_line(options: &Args, runs: &Path, name: &str, is_new: bool) -> Vec<OsString> {
     let mut line: Vec<OsString> = vec!["train".into(), "--exit-with-parent".into()];
     let mut option = |option: &str, value: OsString| line.extend([option.into(), value]);
@@ -234,11 +235,11 @@ fn command_line(options: &Args, runs: &Path, name: &str, is_new: bool) -> Vec<Os
     line
 }
 
-/// Reads the metrics of a run as they are written.
+/// Reads new metrics of a run while the run writes the file.
 #[derive(Debug)]
 struct MetricsReader {
     path: PathBuf,
-    /// Bytes of whole lines that have been read.
+    /// Number of bytes read so far, up to the end of the last complete line.
     read: u64,
 }
 
@@ -247,7 +248,8 @@ impl MetricsReader {
         Self { path, read: 0 }
     }
 
-    /// Returns the readings since the last call; none without a file. A line that is still being written is read later.
+    /// Returns the readings since the last call; none if the file does not exist yet. A later call returns a line that
+    /// is still incomplete.
     fn read(&mut self) -> anyhow::Result<Vec<RunMetrics>> {
         let named = || format!("read {}", self.path.display());
         let Some(mut file) = service::directory::if_exists(File::open(&self.path)).with_context(named)? else {
@@ -263,7 +265,7 @@ impl MetricsReader {
         };
         self.read += end as u64 + 1;
         let lines = bytes[..end].split(|&byte| byte == b'\n');
-        // Lines that a crash cut short are skipped.
+        // Skips lines that a crash truncated.
         Ok(lines.filter_map(|line| serde_json::from_slice(line).ok()).collect())
     }
 }

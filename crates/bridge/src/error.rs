@@ -121,7 +121,7 @@ pub(crate) enum Fault {
     /// The process exited or was killed.
     #[error("the process {how}; last line: {last_line}")]
     Died { how: String, last_line: String },
-    /// The process did not answer in time.
+    /// The process did not respond in time.
     #[error("no response for {} s ({limit})", after.as_secs_f64())]
     Hung { after: Duration, limit: &'static str },
     /// The process sent bytes that violate the protocol.
@@ -138,22 +138,22 @@ pub(crate) enum Fault {
 /// A message that violates the protocol.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Violation {
-    #[error("a frame of {bytes} bytes, the limit is {bytes_max}")]
+    #[error("the frame has {bytes} bytes, the limit is {bytes_max}")]
     Length { bytes: usize, bytes_max: usize },
-    #[error("more bytes than the response to a request")]
+    #[error("bytes follow the response to a request")]
     Surplus,
-    #[error("unknown kind {0}")]
+    #[error("unknown message kind {0}")]
     Kind(u8),
     #[error("truncated in the {0}")]
     Cut(&'static str),
-    #[error("{0} bytes after the end of a message")]
+    #[error("{0} bytes follow the end of the message")]
     Trailing(usize),
-    #[error("the greeting of another program")]
+    #[error("the greeting is from another program")]
     Magic,
     #[error("protocol version {theirs}, expected {ours}")]
     Version { ours: u16, theirs: u16 },
-    #[error("{what} of {value}, expected {expected}")]
+    #[error("{what} is {value}, expected {expected}")]
     Value { what: &'static str, value: u64, expected: &'static str },
-    #[error("a response for {answered} environments to a request for {requested}")]
+    #[error("the response covers {answered} environments, the request {requested}")]
     Count { requested: usize, answered: usize },
 }

@@ -126,19 +126,19 @@ pub(crate) fn parse_greeting(message: &[u8]) -> Result<Greeting, Violation> {
         return Err(Violation::Version { ours: VERSION, theirs });
     }
     let count = reader.u32("number of environments")?;
-    let actions = within("a number of actions", reader.u32("number of actions")?, ACTIONS_MAX, "1 to 65,535")?;
+    let actions = within("the number of actions", reader.u32("number of actions")?, ACTIONS_MAX, "1 to 65,535")?;
     let steps_max = reader.u32("limit of steps")?;
     let values = match reader.u8("type of values")? {
         0 => ValueKind::Floats,
         1 => ValueKind::Bytes,
-        other => return Err(Violation::Value { what: "a type", value: other.into(), expected: "0 or 1" }),
+        other => return Err(Violation::Value { what: "the type of values", value: other.into(), expected: "0 or 1" }),
     };
     let mut side = || within("a dimension", reader.u32("shape")?, OBSERVATION_VALUES_MAX, "1 to 16,777,216");
     let frame = ObservationShape { planes: side()?, height: side()?, width: side()? };
     let values_in_frame = frame.planes.saturating_mul(frame.height).saturating_mul(frame.width);
     if values_in_frame > OBSERVATION_VALUES_MAX {
         let value = values_in_frame as u64;
-        return Err(Violation::Value { what: "an observation", value, expected: "at most 16,777,216" });
+        return Err(Violation::Value { what: "the observation size", value, expected: "at most 16,777,216" });
     }
     reader.end()?;
     Ok(Greeting::Hello(Description {

@@ -359,12 +359,12 @@ fn impostor(bytes: &str) -> Result<Bridge, Error> {
 #[test]
 fn a_program_that_does_not_speak_the_protocol_is_refused_before_memory_is_allocated() {
     let cases = [
-        (r"\377\377\377\177", "a frame of 2147483647 bytes, the limit is 8188"),
-        ("Hello, world", "a frame of 1819043144 bytes"),
+        (r"\377\377\377\177", "the frame has 2147483647 bytes, the limit is 8188"),
+        ("Hello, world", "the frame has 1819043144 bytes"),
         (r"\005\000\000\000\001ABCD", "another program"),
         (r"\007\000\000\000\001ZFGY\002\000", "protocol version 2, expected 1"),
-        (r"\001\000\000\000\005", "unknown kind 5"),
-        (r"\001\000\000\000\005\005", "more bytes than the response"),
+        (r"\001\000\000\000\005", "unknown message kind 5"),
+        (r"\001\000\000\000\005\005", "bytes follow the response"),
     ];
     for (bytes, expected) in cases {
         let message = impostor(bytes).unwrap_err().to_string();

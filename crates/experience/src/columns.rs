@@ -348,7 +348,7 @@ impl Columns {
             out.len()
         });
         if u32::try_from(out.len()).is_err() {
-            let reason = format!("has {} bytes, more than any trajectory", out.len());
+            let reason = format!("have {} bytes, more than any trajectory", out.len());
             return Err(Invalid { field: "columns".to_owned(), reason });
         }
         // All offsets are at most the length, which was checked to fit in 32 bits.

@@ -165,7 +165,7 @@ impl Trajectory {
     pub fn with_positions(&self, positions: &[u64], surprises: &[f32]) -> Result<Self, Invalid> {
         for (field, length) in [("positions", positions.len()), ("surprises", surprises.len())] {
             if length > 0 && length != self.full_steps() {
-                let reason = format!("are {length} for {} full steps", self.full_steps());
+                let reason = format!("have length {length}, expected {} (one per full step)", self.full_steps());
                 return Err(Invalid { field: field.to_owned(), reason });
             }
         }
@@ -339,13 +339,13 @@ mod tests {
 
     #[test]
     fn a_policy_must_sum_to_one() {
-        check(full(&[(0, 0.25), (1, 0.25)]), "steps[0].policy: sums to 0.5");
+        check(full(&[(0, 0.25), (1, 0.25)]), "steps[0].policy: sums to 0.5, expected 1");
         check(full(&[]), "steps[0].policy: is empty");
     }
 
     #[test]
     fn a_policy_lists_each_action_once_and_below_the_number_of_actions() {
-        check(full(&[(1, 0.5), (1, 0.5)]), "steps[0].policy: is not ascending by action");
+        check(full(&[(1, 0.5), (1, 0.5)]), "steps[0].policy: is not in ascending order of action");
         check(full(&[(9, 1.0)]), "steps[0].policy: 9 is not below 9");
     }
 

@@ -1,9 +1,9 @@
 use std::fmt;
 
-/// Heads of networks with a learned model; a game's preset may have other heads.
+/// Setting for the heads of networks with a learned model. It overrides a preset with other heads.
 const FLATTENED: &str = "network.heads=flattened";
 
-/// A training algorithm: a search with the kind of network that it needs.
+/// A training algorithm: a search algorithm with the matching kind of network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Algorithm {
     /// pUCT with the rules of the game (Silver et al. 2018).
@@ -19,7 +19,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// Returns assignments to keys of the run file that select the algorithm.
+    /// Returns the settings (`KEY=VALUE`) of a run file that select the algorithm.
     pub(crate) fn sets(self) -> impl Iterator<Item = String> {
         let keys: &[&str] = match self {
             Self::Alphazero => &["search.algorithm=puct", "network.model=alphazero"],

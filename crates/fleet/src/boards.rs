@@ -3,14 +3,14 @@
 use std::iter;
 use std::net::SocketAddr;
 
-/// A further board in the plan of a session.
+/// A further board, not the board of `run.game`, in the plan of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedBoard {
     /// Name of the game on this board: `go-7`.
     pub game: String,
     /// Number of self-play processes on the board; at least one.
     pub actors: usize,
-    /// Address of each replay server in the previous session; at least one server.
+    /// Address of each replay server in the previous session; `None` for a new server. Has at least one entry.
     pub replay: Vec<Option<SocketAddr>>,
 }
 

@@ -1,12 +1,12 @@
 //! Finds the part of a run that limits throughput.
 //!
-//! [`Load`] holds shares of time; [`bottleneck`] applies the rules to a load.
+//! [`Load`] holds the shares of time that threads work and wait; [`bottleneck`] applies the rules to a load.
 
 use serde::{Deserialize, Serialize};
 
-/// Share of working time from which a thread counts as busy.
+/// Minimum share of working time for a thread to count as busy.
 const BUSY: f64 = 0.85;
-/// Share of waiting time from which a thread counts as blocked.
+/// Minimum share of waiting time for a thread to count as blocked.
 const BLOCKED: f64 = 0.15;
 
 /// The bottleneck of a run, with a symptom and a remedy.
@@ -26,7 +26,7 @@ pub struct Bottleneck {
 pub enum Part {
     /// The training thread.
     Learner,
-    /// The threads that play.
+    /// The self-play threads.
     SelfPlay,
     /// The thread that assembles batches.
     Preparing,
@@ -38,7 +38,7 @@ pub enum Part {
     Nothing,
 }
 
-/// Shares of time, from 0 to 1, that the rules read.
+/// Shares of time from 0 to 1, from which the rules find the bottleneck.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Load {
     /// Training thread: waiting for a batch.
@@ -57,7 +57,7 @@ pub struct Load {
     pub evaluating: f64,
     /// Self-play threads: trees, rules and observations.
     pub searching: f64,
-    /// Share of all cores in use; `None` if the system does not report it.
+    /// Share of all cores in use; `None` if the system does not report core use.
     pub cores_used: Option<f64>,
 }
 
@@ -91,7 +91,7 @@ pub fn bottleneck(load: &Load) -> Bottleneck {
                 "Batch preparation is the bottleneck: the preparing threads are busy {preparing} of the time, and the \
                  training thread waits {sampling} of the time for them."
             ),
-            "Free a core for it (fewer actor.threads) and raise learner.prepare_threads, or lower \
+            "Free a core for preparation (fewer actor.threads) and raise learner.prepare_threads, or lower \
              replay.samples_per_insert.",
         ),
         Part::Publication => (
@@ -166,7 +166,7 @@ fn percent(share: f64) -> String {
 mod tests {
     use super::*;
 
-    /// Returns the load of a run in which every thread works and none waits.
+    /// Returns the load of a balanced run: every thread works, and no thread waits for long.
     fn balanced() -> Load {
         Load {
             training: 0.9,

@@ -17,25 +17,25 @@ mod tests;
 const BACKOFF_MIN: Duration = Duration::from_millis(500);
 /// Maximum delay before a restart.
 const BACKOFF_MAX: Duration = Duration::from_secs(15);
-/// Uptime from which a process counts as healthy: the next exit is the first of a new series.
+/// Minimum uptime for a process to count as healthy. The next exit then starts a new series of consecutive exits.
 const HEALTHY_AFTER: Duration = Duration::from_secs(30);
-/// Consecutive failures, never healthy in between, after which a process is given up.
+/// Number of consecutive failures without a healthy uptime after which a process is no longer restarted.
 const DEATHS_IN_A_ROW_MAX: u32 = 5;
 /// Exit status for a rejected configuration: a restart cannot help.
 const EXIT_USAGE: i32 = 2;
-/// Bytes of the tail of a log, in which the last line is searched.
+/// Bytes read from the end of a log to find the last line.
 const LOG_TAIL_BYTES: u64 = 4096;
 
 /// Command line and environment of a process, and the file for the output.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Name on the screen and of the log file: `actor-0`.
+    /// Name of the process on the screen, and of the log file without extension: `actor-0`.
     pub name: String,
     /// Path of the binary.
     pub program: PathBuf,
     /// Arguments, without the name of the program.
     pub arguments: Vec<OsString>,
-    /// Variables for the process, in addition to the variables of this process.
+    /// Environment variables of the process, in addition to the variables of this process.
     pub environment: Vec<(String, String)>,
     /// File to which standard output and standard error are appended.
     pub log: PathBuf,
@@ -46,7 +46,7 @@ pub struct Settings {
 pub enum Event {
     /// The process stopped without a request to drain, and is restarted after `pause`.
     Died {
-        /// Exit status or signal, as text.
+        /// Exit status or signal, as text that follows the name of the process.
         how: String,
         /// Last line of the log.
         last_log_line: String,
@@ -86,7 +86,7 @@ pub struct Child {
     started: Instant,
     restart_at: Option<Instant>,
     deaths_in_a_row: u32,
-    /// Number of latest consecutive exits without a signal from outside.
+    /// Number of consecutive exits so far that were not caused by a signal from outside.
     failures_in_a_row: u32,
     restarts: u32,
     /// True after a request to drain.
@@ -127,7 +127,7 @@ impl Child {
         self.process.as_ref().map(std::process::Child::id)
     }
 
-    /// Checks the process, and restarts it once the delay is over.
+    /// Checks the process, and restarts an exited process once the delay is over.
     pub fn watch(&mut self, now: Instant) -> io::Result<Option<Event>> {
         if let Some(status) = self.reap()? {
             if !self.restarting {
@@ -152,14 +152,14 @@ impl Child {
         self.signal(libc::SIGTERM);
     }
 
-    /// Requests a drain (SIGTERM), after which the process starts again with further arguments.
+    /// Requests a drain (SIGTERM), and then restarts the process with additional arguments.
     pub fn restart_with(&mut self, arguments: impl IntoIterator<Item = OsString>) {
         self.settings.arguments.extend(arguments);
         self.restarting = self.running();
         self.signal(libc::SIGTERM);
     }
 
-    /// Starts a process that has ended again, with further arguments.
+    /// Restarts an exited process with additional arguments.
     pub fn start_again(&mut self, arguments: impl IntoIterator<Item = OsString>) -> io::Result<()> {
         self.settings.arguments.extend(arguments);
         (self.process, self.draining) = (Some(spawn(&self.settings)?), false);
@@ -179,7 +179,7 @@ impl Child {
         Ok(failed.map(|status| format!("{}; last log line: {}", in_words(status), last_line(&self.settings))))
     }
 
-    /// Checks for the exit of a process with a result, and does not restart it. Returns the exit once.
+    /// Checks for the exit of a process without restarting the process. Returns the exit once.
     pub fn exit(&mut self) -> io::Result<Option<Exit>> {
         let Some(status) = self.reap()? else { return Ok(None) };
         let (how, last_log_line) = (in_words(status), last_line(&self.settings));
@@ -187,8 +187,8 @@ impl Child {
         Ok(Some(Exit { succeeded, how, last_log_line }))
     }
 
-    /// Returns true if a requested drain failed. A process that is still loading libraries has no signal handler:
-    /// SIGTERM stops it, and it holds no data yet, so that this is no failure.
+    /// Returns true if a requested drain failed. An exit by SIGTERM is no failure: the process was still loading
+    /// libraries, had no signal handler yet, and held no data.
     fn failed_to_drain(&self, status: ExitStatus) -> bool {
         self.draining && !status.success() && status.signal() != Some(libc::SIGTERM)
     }
@@ -267,7 +267,7 @@ fn spawn(settings: &Settings) -> io::Result<std::process::Child> {
         .spawn()
 }
 
-/// Builds the command without the environment `variables` that override the run file. The run file already has the
+/// Builds the command without the environment `variables` that override the run file. The run file already contains the
 /// overrides, and settings of the supervisor must take precedence.
 fn command(settings: &Settings, variables: impl Iterator<Item = OsString>) -> Command {
     let mut command = Command::new(&settings.program);

@@ -1,4 +1,4 @@
-//! The description of an environment in Python, made once per run before any process starts.
+//! Describes a Python environment, once per run and before any process starts.
 
 use std::path::{Path, PathBuf};
 
@@ -8,11 +8,12 @@ use run_file::RunFile;
 use run_file::learner::NetworkSection;
 use service::config::Sources;
 
-/// Channels and blocks of residual networks for observations in planes.
+/// Channels and blocks of the residual network for observations that are planes, not vectors.
 const PLANES_NETWORK: (usize, usize) = (64, 2);
 
-/// Describes the environment of a configuration, if it is not described yet, and chooses the network shape for the
-/// observations, unless that is configured. Returns the tried episode, or `None` if nothing was described.
+/// Describes the Python environment of a configuration in the section `[environment]`, by a trial episode, and chooses
+/// the network shape for the observations unless a shape is configured. Returns the trial episode; `None` if the game
+/// needs no description or already has one.
 ///
 /// # Errors
 /// The environment cannot be run or fails in the first episode, or a key is out of range.
@@ -29,7 +30,7 @@ pub fn describe(config: &mut RunFile) -> anyhow::Result<Option<Trial>> {
     // The run directory does not exist before the configuration is accepted.
     let folder = std::env::temp_dir().join(format!("zerofleet-{}", std::process::id()));
     let described = bridge::config::describe(&config.run, environment, &folder);
-    // A leftover in a temporary directory is a few kilobytes.
+    // If this fails, a few kilobytes are left in a temporary directory.
     let _ = std::fs::remove_dir_all(&folder);
     let (described, trial) = described.with_context(|| format!("describe {}", config.run.game))?;
     config.environment = described;
@@ -48,7 +49,7 @@ fn is_vector(environment: &EnvironmentSection) -> bool {
     (environment.height, environment.width) == (1, 1)
 }
 
-/// Returns true if the network has the shape of the preset.
+/// Returns true if the network has the channels and blocks of the game's preset.
 fn is_of_preset(config: &RunFile) -> anyhow::Result<bool> {
     let sets = vec![format!("run.game={}", config.run.game)];
     let preset: RunFile = Sources { file: None, env: std::iter::empty(), sets }.read(games::preset)?.load()?;

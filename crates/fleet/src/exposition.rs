@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Maximum accepted response in bytes.
 const BYTES_MAX: u64 = 4 << 20;
 
-/// One line of the exposition.
+/// One line of an exposition: a metric with labels and a value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
     /// Name of the metric.
@@ -66,8 +66,8 @@ pub fn get(agent: &ureq::Agent, admin: SocketAddr, page: &str) -> Option<(u16, S
     Some((response.status().as_u16(), body))
 }
 
-/// Returns an HTTP client for admin ports, with bounds on time and size. It never uses a proxy, whatever the
-/// environment sets.
+/// Returns an HTTP client for admin ports, with a timeout for the whole request. The client follows no redirects and
+/// ignores proxy variables of the environment.
 pub fn agent(timeout: Duration) -> ureq::Agent {
     let config = ureq::config::Config::builder()
         .timeout_global(Some(timeout))

@@ -1,8 +1,8 @@
-//! The reasons why a run could never train, found before anything starts.
+//! Finds the reasons why a run could never train, before any process starts.
 //!
-//! [`obstacles`] is one function of network, game, replay and the [`Programs`] of this machine. Each rule comes from
-//! the crate that would fail. `zerofleet train`, `tune` and `doctor` call it, as do the compose file and the decision
-//! about libtorch.
+//! [`obstacles`] depends only on the configuration of the run and the [`Programs`] of this machine. Each rule comes
+//! from the crate that would fail. `zerofleet train`, `tune` and `doctor` call it, as do the compose file and the
+//! decision about libtorch.
 
 use std::fmt;
 use std::fs::File;
@@ -21,15 +21,15 @@ use crate::Role;
 use crate::programs::beside_this_binary;
 use crate::run_directory::Inference;
 
-/// The command that builds programs with libtorch.
+/// Remedy for a program without libtorch.
 const TORCH_BUILD: &str = "build it with libtorch (cargo xtask train)";
 
 /// A reason why a run could never train.
 #[derive(Debug)]
 pub enum Obstacle {
-    /// The keys of the run contradict each other, on any machine.
+    /// Keys of the run file contradict each other on any machine.
     Settings(ConfigError),
-    /// The program of a role cannot compute the run; with libtorch it might.
+    /// The program of a role cannot compute the run; a program built with libtorch might.
     Engine(Role, ConfigError),
 }
 
@@ -54,7 +54,7 @@ impl fmt::Display for Infeasible {
     }
 }
 
-/// The programs of a run, described by what they can compute.
+/// The capabilities of the programs of a run.
 #[derive(Debug, Clone)]
 pub struct Programs {
     /// Roles with a program that links libtorch.
@@ -64,7 +64,7 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Inspects the programs in this program's directory. A missing program counts as one without libtorch.
+    /// Inspects the programs in this program's directory. A missing program counts as a program without libtorch.
     #[must_use]
     pub fn here() -> Self {
         let is_linked =
@@ -72,22 +72,22 @@ impl Programs {
         Self { with_libtorch: Role::ALL.into_iter().filter(is_linked).collect(), cpu: Cpu::this() }
     }
 
-    /// Returns programs that compute every run, for checks that do not depend on programs.
+    /// Returns the capabilities of programs with libtorch for every role, for checks of settings alone.
     #[must_use]
     pub fn of_every_kind() -> Self {
         Self { with_libtorch: Role::ALL.to_vec(), cpu: Cpu::this() }
     }
 }
 
-/// Libraries that show, by name in the file, that a program links libtorch.
+/// Library names that occur in the file of a program that links libtorch.
 const LIBTORCH: [&[u8]; 2] = [b"libtorch_cpu.so", b"libtorch_cpu.dylib"];
-/// Bytes at the start of a program's file that contain the library names.
+/// Bytes at the start of a program file in which library names are searched.
 const LISTED_BYTES: u64 = 4 << 20;
 
-/// Returns true if the start of a program's file, which lists the libraries, names libtorch.
+/// Returns true if the start of a program file contains the name of a libtorch library.
 fn links_libtorch(program: &Path) -> bool {
     let mut bytes = Vec::new();
-    // Bytes read before an error count.
+    // After a read error, the bytes read before are searched.
     let _ = File::open(program).map(|file| file.take(LISTED_BYTES).read_to_end(&mut bytes));
     LIBTORCH.iter().any(|name| bytes.windows(name.len()).any(|window| window == *name))
 }
@@ -104,7 +104,7 @@ pub fn check(config: &RunFile, inference: Inference, programs: &Programs) -> any
 /// Returns every reason why a run could never train with these programs.
 ///
 /// # Errors
-/// A key is out of range by itself; the error names it.
+/// A single key is out of range; the error names the key.
 pub fn obstacles(config: &RunFile, inference: Inference, programs: &Programs) -> Result<Vec<Obstacle>, ConfigError> {
     let settings = of_settings(config, inference)?.into_iter().map(Obstacle::Settings);
     Ok(settings.chain(of_engines(config, inference, programs)?).collect())
@@ -165,7 +165,7 @@ fn of_settings(config: &RunFile, inference: Inference) -> Result<Vec<ConfigError
     Ok(found)
 }
 
-/// Returns an obstacle for each engine that the programs lack.
+/// Returns an obstacle for each engine that the run needs and the programs lack.
 fn of_engines(config: &RunFile, inference: Inference, programs: &Programs) -> Result<Vec<Obstacle>, ConfigError> {
     let learner = config.learner_settings()?;
     let architecture = learner.architecture();

@@ -1,15 +1,14 @@
 //! Starts, watches, scrapes and drains the processes of a run.
 //!
 //! [`Fleet`] holds the processes of one run on this machine. A [`Member`] is one process with a [`Role`] and a
-//! [`Child`](child::Child), which is restarted when it exits. [`Plan`](plan::Plan) resolves the settings of a session
-//! from command line (including [`Algorithm`]), run file and preset. [`placement`] assigns a device to each process
-//! after a [`trial`] of the devices, and [`feasibility`] lists the reasons why a run could never train.
-//! [`RunDirectory`] is the directory of a run and
-//! [`Progress`](run_directory::Progress) the elapsed time; a refused [`SessionStart`] leaves both unchanged.
-//! [`Wiring`](wiring::Wiring) holds the endpoints that connect the processes. A [`PlannedBoard`] has separate replay
-//! servers and actors. [`Exposition`](exposition::Exposition) parses the metrics of an admin port, and
-//! [`bottleneck`](bottleneck::bottleneck) finds the part that limits a run. Commands, benchmarks and system tests
-//! share this crate; screen, summary and picture are in `cli`.
+//! [`Child`](child::Child), which restarts the process after an exit. [`Plan`](plan::Plan) resolves the settings of a
+//! session from the command line (including [`Algorithm`]), the run file and the preset. [`placement`] assigns a device
+//! to each process after a [`trial`] of the devices, and [`feasibility`] lists the reasons why a run could never train.
+//! [`RunDirectory`] is the directory of a run and [`Progress`](run_directory::Progress) holds the elapsed time; a
+//! refused [`SessionStart`] leaves both unchanged. [`Wiring`](wiring::Wiring) holds the endpoints that connect the
+//! processes. A [`PlannedBoard`] has separate replay servers and actors. [`Exposition`](exposition::Exposition) parses
+//! the metrics of an admin port, and [`bottleneck`](bottleneck::bottleneck) finds the part that limits a run. Commands,
+//! benchmarks and system tests share this crate; screen, summary and picture are in `cli`.
 
 mod algorithm;
 mod boards;
@@ -38,8 +37,8 @@ pub use run_directory::RunDirectory;
 pub use session_start::SessionStart;
 pub use wiring::Role;
 
-/// Returns the exit status of a program. Prints an error on standard error: one line, plus any code that the error
-/// holds.
+/// Returns the exit status of a program. Prints an error to standard error: one line, followed by the code in the
+/// error, if any.
 pub fn report(result: anyhow::Result<ExitCode>) -> ExitCode {
     match result {
         Ok(code) => code,

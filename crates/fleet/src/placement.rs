@@ -1,9 +1,9 @@
 //! Places the processes of a run on the GPUs of this machine, with suitable thread and game counts.
 //!
-//! Contexts of several processes take turns on a GPU, so that each GPU gets as few processes as possible: one
-//! evaluating process, and the learner has a separate GPU if there are two or more. [`place`] is a pure function of a
-//! [`Machine`] and the configuration; explicit devices, process counts and thread counts stay unchanged.
-//! [`Machine::here`] describes this machine.
+//! Processes on the same GPU take turns, so that each GPU gets a minimum of processes: one evaluating process per GPU,
+//! and a separate GPU for the learner if there are two or more GPUs. [`place`] is a pure function of a [`Machine`] and
+//! the configuration; explicit devices, process counts and thread counts stay unchanged. [`Machine::here`] describes
+//! this machine.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ mod tests;
 
 /// Cores per actor process without an accelerator. The threads of one process share an evaluation cache.
 const CORES_PER_ACTOR: usize = 8;
-/// Minimum threads of an actor on an accelerator: one searches while another waits for a batch.
+/// Minimum threads of an actor on an accelerator: one thread searches while another thread waits for a batch.
 const ACCELERATOR_THREADS_MIN: usize = 2;
 /// Maximum cores that actors on accelerators leave to the learner, the preparing threads, the replay server and the
 /// threads that submit batches.
@@ -47,11 +47,11 @@ pub struct Machine {
 pub enum Accelerators {
     /// No accelerator, for this reason.
     None(String),
-    /// An accelerator without need for placement: MPS, or a partition of a GPU.
+    /// A single accelerator that needs no placement: MPS, or a partition of a GPU.
     One {
         /// Name of the accelerator.
         name: String,
-        /// The reason why no process can use it.
+        /// The reason why no process can use the accelerator; `None` for a usable accelerator.
         refused: Option<String>,
     },
     /// NVIDIA GPUs, numbered as in CUDA.
@@ -63,7 +63,7 @@ pub enum Accelerators {
 pub struct Candidate {
     /// The GPU, as listed by the driver.
     pub gpu: Gpu,
-    /// The reason why no process can use it.
+    /// The reason why no process can use the GPU; `None` for a usable GPU.
     pub refused: Option<String>,
 }
 
@@ -76,12 +76,12 @@ impl fmt::Display for Candidate {
 /// The device of one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// The device of the process's settings.
+    /// The device that is configured for the process.
     Configured,
-    /// The CPU, in place of `auto`.
+    /// The CPU, for a process with the device setting `auto`.
     Cpu,
-    /// The GPU with this index in [`Accelerators::Cuda`] is the only one that the process sees. The process compares
-    /// that GPU with the CPU, as `auto` does.
+    /// The process sees only the GPU with this index in [`Accelerators::Cuda`], and uses this GPU or the CPU, whichever
+    /// is faster.
     Gpu(usize),
 }
 
@@ -100,27 +100,28 @@ pub struct Placement {
     pub learner_threads: usize,
     /// Self-play threads of each actor.
     pub actor_threads: usize,
-    /// Cores to divide between the learner and the actors once both have been measured; `None` if neither is on a CPU
-    /// with threads left to the placement, or a core each is all there is.
+    /// Cores to divide between learner and actors once both have been measured. `None` unless a single learner and the
+    /// actors all run on CPUs with automatic thread counts, and there are more than two cores.
     pub divided_cores: Option<usize>,
     /// Games per thread of an actor on an accelerator; 0 if no accelerator is expected.
     pub accelerator_games: usize,
     /// Threads of the inference server; 0 lets the server choose.
     pub inference_threads: usize,
-    /// Environment of processes on each GPU, by index.
+    /// Environment variables of processes on each GPU, by GPU index.
     environments: Vec<Vec<(String, String)>>,
-    /// Environment of all other processes.
+    /// Environment variables of all processes without an assigned GPU.
     environment: Vec<(String, String)>,
     lines: Vec<String>,
 }
 
 impl Placement {
-    /// Returns the setting that gives a process of this role the place: `learner.device=cpu`.
+    /// Returns the setting that places a process of this role on the CPU: `learner.device=cpu`; `None` for other
+    /// places.
     pub(crate) fn sets(&self, role: Role, place: Place) -> Option<String> {
         (place == Place::Cpu).then(|| format!("{}.device=cpu", role.name()))
     }
 
-    /// Returns the variables of a process with this place, in addition to the variables of this process.
+    /// Returns the environment variables of a process with this place, in addition to the variables of this process.
     pub(crate) fn environment(&self, place: Place) -> &[(String, String)] {
         match place {
             Place::Gpu(number) => &self.environments[number],
@@ -128,7 +129,7 @@ impl Placement {
         }
     }
 
-    /// Returns lines that describe for a person the place of each process, and the unused GPUs with reasons.
+    /// Returns human-readable lines with the place of each process, and with the reason for each unused GPU.
     #[must_use]
     pub fn lines(&self) -> &[String] {
         &self.lines
@@ -137,14 +138,14 @@ impl Placement {
 
 /// Places the processes of a run with `learners` learners and, if given, `actors` self-play processes.
 ///
-/// Each learner has a separate GPU, starting with the first; with fewer GPUs, learners take turns. Each remaining GPU
-/// has one actor; if none remains, each GPU has an actor next to a learner. An inference server has the first GPU for
-/// evaluation. The actors then use no GPU, since their evaluators only work while the server is away. The arena is on
-/// the CPU by default, where it may use a tenth of one core: on a GPU it would take turns with self-play. With
-/// `arena.device=auto` it compares the last GPU with the CPU.
+/// Each learner has a separate GPU, starting with the first GPU; with fewer GPUs than learners, learners take turns.
+/// Each remaining GPU has one actor; if no GPU remains, each GPU has an actor next to a learner. An inference server
+/// has the first GPU for evaluation. With an inference server, actors use no GPU, since actors only evaluate while the
+/// server is away. The arena is on the CPU by default and may use a tenth of one core: on a GPU, arena and self-play
+/// would take turns. With `arena.device=auto`, the arena uses the last GPU or the CPU, whichever is faster.
 ///
-/// Next to a learner on a CPU, actors have the cores that its threads leave. `learner.threads = 0` gives one learner
-/// the threads of an earlier division, `divided`, or 1 before it (0).
+/// Actors on the CPU use the cores that the learner threads leave free. With `learner.threads = 0`, a single learner
+/// gets `divided` threads from an earlier division of the cores, or one thread if `divided` is 0.
 ///
 /// # Errors
 /// [`ConfigError`] names a key of the actors that is out of range.
@@ -178,7 +179,7 @@ pub fn place(
     // Each actor plays one board.
     let count = actors.unwrap_or(default.max(1 + config.run.boards.len()));
     let of_actor = |actor: usize| match (is_served, is_accelerated) {
-        // Otherwise each actor would hold GPU memory for the time when the server is away.
+        // On a GPU, each actor would hold GPU memory that is needed only while the server is away.
         (true, _) if machine.has_accelerator() => auto(config.actor.device, Some(Place::Cpu)),
         (false, true) => auto(config.actor.device, cycled(&evaluating, actor).map(Place::Gpu)),
         _ => auto(config.actor.device, None),
@@ -194,7 +195,7 @@ pub fn place(
         0 if is_divided => divided.clamp(1, machine.cores - 1),
         threads => threads.max(1),
     };
-    // The cores lack one for each further learner already.
+    // The cores already exclude one core for each further learner.
     let reserved = learner_threads + learners.len().saturating_sub(1) * (learner_threads - 1);
     let actor_threads = match (config.actor.threads, is_accelerated) {
         (0, true) => machine.accelerator_threads(count),
@@ -242,8 +243,8 @@ impl Machine {
         !matches!(self.accelerators, Accelerators::None(_))
     }
 
-    /// Returns the place of a process with `auto` that gets no GPU. If it saw only refused GPUs, it would try to use
-    /// them.
+    /// Returns the place of a process with the device `auto` that gets no GPU. With refused GPUs this is the CPU, since
+    /// the process would otherwise try these GPUs.
     fn without_gpu(&self) -> Place {
         match &self.accelerators {
             Accelerators::Cuda(_) | Accelerators::One { refused: Some(_), .. } => Place::Cpu,
@@ -251,7 +252,7 @@ impl Machine {
         }
     }
 
-    /// Returns true if the only accelerator needs no placement and can be used.
+    /// Returns true if the machine has a single, usable accelerator that needs no placement.
     fn has_one(&self) -> bool {
         matches!(self.accelerators, Accelerators::One { refused: None, .. })
     }
@@ -278,8 +279,8 @@ impl Machine {
         is_cuda.then(|| ("CUDA_DEVICE_ORDER".to_owned(), "PCI_BUS_ID".to_owned())).into_iter().collect()
     }
 
-    /// Returns the variables of a process on each GPU. The process sees no other GPU, so that libtorch takes memory
-    /// on this GPU only. The only GPU of a machine needs no restriction.
+    /// Returns, for each GPU, the environment variables of a process on this GPU. The process sees no other GPU, so
+    /// that libtorch allocates memory only on this GPU. The only GPU of a machine needs no restriction.
     fn environments(&self) -> Vec<Vec<(String, String)>> {
         let Accelerators::Cuda(candidates) = &self.accelerators else { return Vec::new() };
         let only = |candidate: &Candidate| {
@@ -290,7 +291,7 @@ impl Machine {
         candidates.iter().map(|candidate| self.order().into_iter().chain(only(candidate)).collect()).collect()
     }
 
-    /// Describes the device of a process.
+    /// Describes the device of a process for the screen.
     fn describe(&self, device: DevicePreference, place: Place) -> String {
         match (place, &self.accelerators) {
             (Place::Gpu(number), Accelerators::Cuda(candidates)) => {
@@ -306,7 +307,7 @@ impl Machine {
     }
 }
 
-/// Describes the placement, with one line per device or process.
+/// Describes the placement for the screen, with one line per device or process.
 fn describe(machine: &Machine, config: &RunFile, placement: &Placement) -> Vec<String> {
     let mut lines = Vec::new();
     match &machine.accelerators {
@@ -338,7 +339,7 @@ fn describe(machine: &Machine, config: &RunFile, placement: &Placement) -> Vec<S
     lines
 }
 
-/// Describes GPUs that several actors share, and GPUs that no process uses.
+/// Describes GPUs that several actors or several learners share, and GPUs that no process uses.
 fn shared(machine: &Machine, config: &RunFile, placement: &Placement) -> Vec<String> {
     let Accelerators::Cuda(candidates) = &machine.accelerators else { return Vec::new() };
     let Placement { learners, arena, inference, actors, .. } = placement;
@@ -365,7 +366,7 @@ fn shared(machine: &Machine, config: &RunFile, placement: &Placement) -> Vec<Str
     machine.usable().into_iter().flat_map(|number| [by_learners(number), line(number)]).flatten().collect()
 }
 
-/// Returns the item at `index`, cyclically; `None` without items.
+/// Returns the item at `index` modulo the number of items; `None` without items.
 fn cycled(items: &[usize], index: usize) -> Option<usize> {
     items.get(index % items.len().max(1)).copied()
 }
@@ -378,7 +379,7 @@ fn number_of(device: DevicePreference, place: Place) -> Option<usize> {
     }
 }
 
-/// Returns the threads of each actor without an accelerator, next to a learner on the same cores; at least one.
+/// Returns the number of threads per actor on the CPU, with a learner on the same cores; at least one.
 #[must_use]
 pub fn threads_per_actor(cores: usize, learner_threads: usize, actors: usize) -> usize {
     (cores.saturating_sub(learner_threads) / actors.max(1)).max(1)

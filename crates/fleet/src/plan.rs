@@ -24,12 +24,12 @@ const MINUTES_DEFAULT: f64 = 15.0;
 
 /// Trains a network: starts all processes of a run and shows metrics.
 ///
-/// The processes drain in order when the time is over or a signal requests a stop.
+/// On Ctrl-C, or when the time is over, all processes drain in order: they finish or store the work in progress.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     /// Length of the run in minutes [default: 15, or the run's].
     ///
-    /// Includes earlier sessions.
+    /// The length includes the time of earlier sessions.
     #[arg(long)]
     pub minutes: Option<f64>,
 
@@ -40,42 +40,42 @@ pub struct Args {
 
     /// Further boards to learn in the same run [default: the run's].
     ///
-    /// Each has separate replay servers and actors; `network.heads` must be `pooled`. A new run takes the default
+    /// Each board has separate replay servers and actors; `network.heads` must be `pooled`. A new run takes the default
     /// from the run file.
     #[arg(long, value_name = "GAME", value_delimiter = ',', value_parser = games::check_name)]
     pub boards: Vec<String>,
 
     /// Training algorithm [default: from the game's preset, or the run's].
     ///
-    /// Sets `search.algorithm` and `network.model`, with a learned model also `network.heads`, and for gumbel-muzero
+    /// Sets `search.algorithm` and `network.model`; with a learned model, also `network.heads`; with gumbel-muzero,
     /// also `search.gumbel_c_scale`.
     #[arg(long, value_enum)]
     pub algorithm: Option<Algorithm>,
 
-    /// Number of self-play processes [default: from the number of GPUs or cores].
+    /// Number of self-play processes [default: by GPUs or CPU cores].
     ///
-    /// The processes are divided over the boards of the run. The default is one per GPU that evaluates, or else as
-    /// many as fit the cores.
+    /// The processes are divided over the boards of the run. The default is one process per evaluating GPU; without
+    /// GPUs, one process per 8 cores.
     #[arg(long)]
     pub actors: Option<usize>,
 
     /// Number of replay servers per board [default: 1, or the run's].
     ///
-    /// Each has a separate log; actors and learner use all of them, and `[replay]` applies to each.
+    /// Each server has a separate log. Actors and learner use all servers, and `[replay]` applies to each server.
     #[arg(long, value_name = "N")]
     pub replay_servers: Option<usize>,
 
-    /// Number of learners that train one network together; needs libtorch.
+    /// Number of learners that train one network; several need libtorch.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub learners: usize,
 
     /// Where positions are evaluated [default: local, or the run's].
     ///
-    /// In the actors (local) or on an inference server (remote).
+    /// Positions are evaluated in the actors (local) or on an inference server (remote).
     #[arg(long, value_enum)]
     pub inference: Option<Inference>,
 
-    /// Name of the run; resumes if it exists [default: first free GAME-N].
+    /// Name of the run; an existing run resumes [default: a new GAME-N].
     #[arg(long, value_name = "NAME")]
     pub run: Option<String>,
 
@@ -99,22 +99,22 @@ pub struct Plan {
     pub run: RunDirectory,
     /// Configuration that the processes use.
     pub config: RunFile,
-    /// Configuration for the run directory. It omits values derived from this machine, so that every session derives
-    /// them again.
+    /// Configuration for the run directory, without values derived from this machine: every session derives such values
+    /// again.
     pub(crate) written: RunFile,
     /// Number of self-play processes on all boards.
     pub actors: usize,
     /// Further boards. The board of `run.game` has the servers in `replay` and the remaining actors.
     pub boards: Vec<PlannedBoard>,
-    /// Number of learners, which train together if there are several.
+    /// Number of learners; several learners train one network together.
     pub learners: usize,
     /// Devices of the processes.
     pub placement: Placement,
-    /// Address of each replay server in the previous session; at least one server.
+    /// Address of each replay server in the previous session; `None` for a new server. Has at least one entry.
     pub replay: Vec<Option<SocketAddr>>,
     /// Progress of earlier sessions.
     pub progress: Progress,
-    /// A given run file that differs from the existing run's file, and is ignored.
+    /// The run file given by `--config`, if it is ignored because it differs from the file of an existing run.
     pub unread: Option<PathBuf>,
 }
 
@@ -122,12 +122,12 @@ impl Plan {
     /// Reads the configuration and the run directory, and places the processes on this machine.
     ///
     /// # Errors
-    /// An invalid configuration or option, a finished run, or a change of the run's game or network.
+    /// The configuration or an option is invalid, the run is finished, or the game or network of the run would change.
     pub fn new(args: &Args, env: impl Iterator<Item = (OsString, OsString)>) -> anyhow::Result<Self> {
         Self::on(args, env, Machine::here)
     }
 
-    /// Plans as [`new`](Self::new) does, for another machine.
+    /// Like [`new`](Self::new), for the given machine.
     fn on(
         args: &Args,
         env: impl Iterator<Item = (OsString, OsString)>,
@@ -170,11 +170,11 @@ impl Plan {
         let of_boards = replay_servers_of_boards(&config, &run, &progress, replay.len())?;
         progress.inference = args.inference.unwrap_or(progress.inference);
         check_boards(&config, args.actors)?;
-        // Before the trial of the devices, which takes some seconds.
+        // This check comes before the trial of the devices, which takes some seconds.
         config.check()?;
         let written = config.clone();
         let mut machine = machine();
-        // The placement leaves a core to one learner.
+        // The placement reserves a core for the first learner only.
         machine.cores = machine.cores.saturating_sub(learners - 1).max(1);
         let placement = place(&machine, &config, learners, args.actors, progress.inference, progress.learner_threads)?;
         (config.actor.threads, config.inference.threads) = (placement.actor_threads, placement.inference_threads);
@@ -205,10 +205,10 @@ impl Plan {
     }
 }
 
-/// Returns the configuration of a new run with these options, before the run gets a directory and a place on a machine.
+/// Returns the checked configuration of a new run with these options. Neither creates a directory nor places processes.
 ///
 /// # Errors
-/// An invalid configuration or option; the error names it.
+/// The configuration or an option is invalid; the error names the key or option.
 pub fn check_new(args: &Args, env: impl Iterator<Item = (OsString, OsString)>) -> anyhow::Result<RunFile> {
     let config = new_config(args, env)?;
     config.check()?;
@@ -216,10 +216,10 @@ pub fn check_new(args: &Args, env: impl Iterator<Item = (OsString, OsString)>) -
     Ok(config)
 }
 
-/// Checks a new run with these options as far as possible without machine and programs.
+/// Checks the settings of a new run, but not this machine or the installed programs.
 ///
 /// # Errors
-/// An invalid configuration or option; the error names it.
+/// The configuration or an option is invalid; the error names the key or option.
 pub fn check_settings(args: &Args, env: impl Iterator<Item = (OsString, OsString)>) -> anyhow::Result<()> {
     let config = new_config(args, env)?;
     config.check_settings()?;
@@ -236,7 +236,7 @@ fn new_config(args: &Args, env: impl Iterator<Item = (OsString, OsString)>) -> a
 const OPTIONS_OF_KEYS: [(&str, &str); 2] =
     [("learner.schedule_minutes", "--minutes"), ("run.directory", "--runs and --run")];
 
-/// Refuses to set a key that an option determines: the value would be replaced.
+/// Rejects a `--set` of a key that an option determines, since the option would replace the value.
 fn check_sets(sets: &[String]) -> Result<(), ConfigError> {
     for key in sets.iter().filter_map(|set| set.split_once('=')).map(|(key, _)| key.trim()) {
         if let Some((key, option)) = OPTIONS_OF_KEYS.iter().find(|(set, _)| *set == key) {
@@ -246,10 +246,10 @@ fn check_sets(sets: &[String]) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Adds the range of the key to an error that rejects a negative number.
+/// Adds the valid range of the key to an error about a negative number.
 fn with_range(error: ConfigError) -> ConfigError {
     let ConfigError::Negative { key, value, .. } = &error else { return error };
-    // The check of a number that is also too small states the range.
+    // Checking 0, which is also too small, yields an error with the range.
     let sets = vec![format!("{key}=0")];
     let layers = Sources { file: None, env: iter::empty(), sets }.layers();
     let checked = layers.and_then(|layers| layers.load::<RunFile>()).map(|config| config.check());
@@ -292,7 +292,7 @@ fn folder_name(game: &str) -> String {
 /// Returns the previous address, if any, of each requested replay server.
 ///
 /// # Errors
-/// A count of zero, or below the run's: trajectories of the omitted servers would not be sampled.
+/// The count is zero or below the count of the run: trajectories of the omitted servers would not be sampled.
 fn replay_servers(
     requested: Option<usize>,
     run: &RunDirectory,
@@ -311,10 +311,10 @@ fn replay_servers(
     Ok(before.iter().copied().map(Some).chain(iter::repeat(None)).take(count).collect())
 }
 
-/// Returns the previous address, if any, of each of the `count` replay servers, for each further board.
+/// Returns the previous addresses, if any, of `count` replay servers for each further board.
 ///
 /// # Errors
-/// As [`replay_servers`].
+/// The same errors as [`replay_servers`].
 fn replay_servers_of_boards(
     config: &RunFile,
     run: &RunDirectory,
@@ -328,7 +328,7 @@ fn replay_servers_of_boards(
     config.run.boards.iter().map(of_board).collect()
 }
 
-/// Checks that every board has an actor.
+/// Checks that `actors` is enough for one actor per board.
 fn check_boards(config: &RunFile, actors: Option<usize>) -> Result<(), ConfigError> {
     let count = 1 + config.run.boards.len();
     if let Some(actors) = actors.filter(|&actors| actors < count) {
@@ -339,7 +339,7 @@ fn check_boards(config: &RunFile, actors: Option<usize>) -> Result<(), ConfigErr
 }
 
 /// Checks that game and network of an existing run do not change, and that the run keeps all boards. Returns the run
-/// file `given` if it differs from the run's file in other keys, which are ignored.
+/// file `given` if other keys differ from the file of the run; the differences are ignored.
 fn check_resumed(run: &RunDirectory, wanted: &RunFile, given: Option<&Path>) -> anyhow::Result<Option<PathBuf>> {
     let before = load_run(run)?;
     same_game_and_network(run, &before, wanted)?;
@@ -361,7 +361,7 @@ fn same_game_and_network(run: &RunDirectory, before: &RunFile, after: &RunFile) 
         return Err(ConfigError::invalid("run.game", reason).into());
     }
     if after.learner.grow {
-        // The learner checks that the network in the checkpoint can become this one.
+        // The learner checks that the network in the checkpoint can grow into the new network.
         return Ok(());
     }
     let changed = service::config::differences(&before.network, &after.network)?;

@@ -24,7 +24,8 @@ use crate::wiring::{self, Role, WiredBoard, Wiring};
 
 /// Timeout of one scrape; the metrics of a slower process are missing from this round.
 const SCRAPE_TIMEOUT: Duration = Duration::from_millis(500);
-/// Time for the actors to upload trajectories. The learner drains when the actors have exited, or after this time.
+/// Maximum time for the actors to upload trajectories. The learner drains when the actors have exited, or after this
+/// time.
 const ACTORS_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time since the start of the drain after which the replay server drains, even if the learner is still writing the
 /// checkpoint.
@@ -42,7 +43,7 @@ pub struct Member {
     /// The process itself.
     pub child: Child,
     admin: SocketAddr,
-    /// True if metrics were read since the last start.
+    /// True if metrics of the process were read since the last start.
     has_answered: bool,
 }
 
@@ -89,8 +90,8 @@ pub enum Rating {
 /// Returns the directory of this program, which also holds the programs of a run.
 ///
 /// # Errors
-/// The program of a planned process is missing; the error names the command to build it. Or the programs could never
-/// train the run.
+/// The program of a planned process is missing, and the error names the command to build the program; or the programs
+/// could never train the run.
 pub fn binaries(plan: &Plan, rating: Rating) -> anyhow::Result<PathBuf> {
     let served = (plan.progress.inference == Inference::Remote).then_some(Role::Inference);
     let rated = (rating == Rating::On).then_some(Role::Arena);
@@ -102,12 +103,12 @@ pub fn binaries(plan: &Plan, rating: Rating) -> anyhow::Result<PathBuf> {
     Ok(learner.parent().context("find the directory of this program")?.to_owned())
 }
 
-/// Returns the endpoints of the replay servers of a board.
+/// Returns a board with the endpoints of its replay servers.
 fn wired(board: &PlannedBoard, replay: &[SocketAddr], endpoint: impl Fn(&SocketAddr) -> String) -> WiredBoard {
     WiredBoard { game: board.game.clone(), replay: replay.iter().map(endpoint).collect() }
 }
 
-/// Returns the settings of a process of the board `game` with the run directory `folder`.
+/// Returns the settings for a process on the board `game` with the run directory `folder`.
 fn on_board(game: &str, folder: &Path) -> Vec<String> {
     vec![format!("run.game={game}"), format!("run.directory={}", folder.display())]
 }
@@ -138,13 +139,13 @@ impl Fleet {
             boards: plan.boards.iter().zip(&boards).map(|(board, replay)| wired(board, replay, endpoint)).collect(),
         };
         let is_gated = rating == Rating::On && config.arena.gate != GateKind::None;
-        // Processes that play fetch the weights that the arena has accepted.
+        // With a gate, actors and inference server fetch only accepted weights, from the arena.
         let of_players = if is_gated { Wiring { learner: endpoint(&arena), ..wiring.clone() } } else { wiring.clone() };
         let mut members = Vec::new();
         let mut start = |role: Role, place: Place, name: String, listen: Option<SocketAddr>, sets: Vec<String>| {
             let (admin, listen) = (next(), listen.map(|address| address.to_string()));
             let wiring = if matches!(role, Role::Actor | Role::Inference) { &of_players } else { &wiring };
-            // Settings for one process take precedence.
+            // Settings for a single process are last and take precedence.
             let sets = placement.sets(role, place).into_iter().chain(wiring.sets(role)).chain(sets);
             let mut arguments = wiring::arguments(&run.config(), listen.as_deref(), sets);
             arguments.extend(["--admin".into(), admin.to_string().into(), "--exit-with-parent".into()]);
@@ -253,7 +254,7 @@ impl Fleet {
         &self.members
     }
 
-    /// Checks every process, and restarts a process once the delay is over.
+    /// Checks every process, and restarts an exited process once the delay is over.
     pub fn watch(&mut self, now: Instant) -> anyhow::Result<Vec<(usize, Event)>> {
         let mut events = Vec::new();
         for (index, member) in self.members.iter_mut().enumerate() {
@@ -323,8 +324,8 @@ impl Fleet {
         Ok(undrained)
     }
 
-    /// Starts the drained arena again, which measures the version with this manifest with a whole core. Waits until all
-    /// games are played, or `goes_on` returns false. Does nothing without an arena.
+    /// Restarts the drained arena on a whole core to rate the weights version with this manifest. Waits until all games
+    /// are played, or `goes_on` returns false. Does nothing without an arena.
     pub fn measure_last(&mut self, manifest: &Path, goes_on: impl Fn() -> bool) -> anyhow::Result<()> {
         let Some(Member { child, .. }) = self.of(&[Role::Arena]).next() else { return Ok(()) };
         let sets = [format!("arena.weights={}", manifest.display()), "arena.cpu_share=1.0".to_owned()];

@@ -1,10 +1,11 @@
-//! The programs of a run, which are in the directory of this program.
+//! Finds the programs of a run in the directory of this program.
 
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 
-/// Returns the path of the program `name` from `package`, in the directory of this program.
+/// Returns the path of the program `name` in the directory of this program. The cargo package `package` builds the
+/// program.
 ///
 /// # Errors
 /// The file is missing; the error names the command to build it.

@@ -1,4 +1,4 @@
-//! The directory of a run: paths, the lock, and the progress of the run.
+//! The directory of a run: paths, lock and progress.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
@@ -20,21 +20,21 @@ pub struct RunDirectory {
     path: PathBuf,
 }
 
-/// Returns the archive of the replay server `number` for a further board, as [`archive_of_replay_server`].
+/// Returns the archive URL of the replay server `number` for a further board, as in [`archive_of_replay_server`].
 #[must_use]
 pub fn archive_of_board(archive: &str, game: &str, number: usize) -> String {
     archive_of_replay_server(&format!("{}/replay-{game}", archive.trim_end_matches('/')), number)
 }
 
-/// Returns the archive of the replay server `number` in a run with the setting `replay.archive`. In a common
-/// directory, each server would read logs of other servers.
+/// Returns the archive URL of the replay server `number` in a run with the setting `replay.archive`. Archives are
+/// separate, since in a shared archive a server would read the logs of other servers.
 #[must_use]
 pub fn archive_of_replay_server(archive: &str, number: usize) -> String {
     if number == 1 { archive.to_owned() } else { format!("{}/replay-server-{number}", archive.trim_end_matches('/')) }
 }
 
 impl RunDirectory {
-    /// Returns the run `name` below `runs`, without touching the file system.
+    /// Returns the run `name` in the directory `runs`, without reading or writing files.
     pub fn new(runs: &Path, name: &str) -> anyhow::Result<Self> {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if name.is_empty() || name.starts_with('.') || !name.chars().all(plain) {
@@ -44,10 +44,10 @@ impl RunDirectory {
         Ok(Self { name: name.to_owned(), path })
     }
 
-    /// Returns the run `name` below `runs`, which must exist.
+    /// Returns the existing run `name` in the directory `runs`.
     ///
     /// # Errors
-    /// There is no such run; the error lists the existing runs.
+    /// The run does not exist; the error lists the existing runs.
     pub fn existing(runs: &Path, name: &str) -> anyhow::Result<Self> {
         let run = Self::new(runs, name)?;
         if run.config().is_file() {
@@ -60,7 +60,7 @@ impl RunDirectory {
         bail!("no run {name} in {}; {existing}", runs.display())
     }
 
-    /// Returns the first of `game-1`, `game-2`, … that does not exist yet.
+    /// Returns the first run among `game-1`, `game-2`, … that does not exist yet.
     pub fn fresh(runs: &Path, game: &str) -> anyhow::Result<Self> {
         for number in 1.. {
             let run = Self::new(runs, &format!("{game}-{number}"))?;
@@ -79,8 +79,8 @@ impl RunDirectory {
         Ok(())
     }
 
-    /// Returns the run directory for the replay server `number`, with the log below. Numbers start at one, and the
-    /// first server uses the directory of the run itself.
+    /// Returns the run directory for the replay server `number`, which contains the replay log. Numbers start at one,
+    /// and the first server uses the directory of the run itself.
     pub fn of_replay_server(&self, number: usize) -> PathBuf {
         replay_server_in(self.path.clone(), number)
     }
@@ -124,7 +124,8 @@ impl RunDirectory {
                 return Err(error).with_context(|| format!("lock {}", path.display()));
             }
         }
-        // The system releases the lock when the holder exits, so that the content of the file is never evidence.
+        // The operating system releases the lock when the holder exits, so the content of the file does not show
+        // whether the run is in use.
         file.set_len(0)?;
         write!(file, "process {}", std::process::id())?;
         Ok(file)
@@ -249,14 +250,14 @@ pub struct Progress {
     /// Training steps of the learner at the last reading.
     #[serde(default)]
     pub training_steps: u64,
-    /// Learner threads by the latest division of the cores; 0 before it.
+    /// Learner threads by the latest division of the cores; 0 before any division.
     #[serde(default)]
     pub learner_threads: usize,
     /// Counters of stopped processes, by series; added to the counters of running processes.
     pub totals: BTreeMap<String, f64>,
 }
 
-/// Loads the configuration of an existing run: all of it, or the part for one process.
+/// Loads the configuration of an existing run: the whole run file, or the part for one process.
 pub fn load_run<C>(run: &RunDirectory) -> Result<C, ConfigError>
 where
     C: Serialize + DeserializeOwned + Default,

@@ -1,4 +1,4 @@
-//! The start of a session in the run directory, which a refusal leaves unchanged.
+//! Starts a session in a run directory, and restores the directory if the session is refused.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -13,8 +13,8 @@ use crate::run_directory::RunDirectory;
 
 /// A session that has locked the run directory and may still be refused.
 ///
-/// A drop before [`succeeded`](Self::succeeded) restores the run directory: a new run has no directory, and an
-/// earlier run has the old configuration and progress.
+/// Dropping this value before a call of [`succeeded`](Self::succeeded) restores the run directory: the directory of a
+/// new run is removed, and an existing run gets the old configuration and progress.
 #[derive(Debug)]
 pub struct SessionStart {
     run: RunDirectory,
@@ -25,7 +25,7 @@ pub struct SessionStart {
 /// The state of a run directory before a session.
 #[derive(Debug)]
 struct Before {
-    /// Directories that did not exist, the run directory before the directory of all runs.
+    /// Directories that did not exist before the session: the run directory, then the directory of all runs.
     missing: Vec<PathBuf>,
     entries: BTreeSet<OsString>,
     /// Files that every session replaces, if they existed.
@@ -36,7 +36,7 @@ impl SessionStart {
     /// Creates and locks the directory of a run, and writes the run file.
     ///
     /// # Errors
-    /// Another process trains the run, or a file or directory cannot be written.
+    /// Another process is training the run, or a file or directory cannot be written.
     pub fn new(plan: &Plan) -> anyhow::Result<Self> {
         let run = &plan.run;
         let missing = run.path().ancestors().take(2).filter(|folder| !folder.exists()).map(Path::to_owned).collect();
@@ -48,7 +48,7 @@ impl SessionStart {
         Ok(start)
     }
 
-    /// Keeps all earlier and later output of the session.
+    /// Marks the start as successful: a later drop keeps all files of the session.
     pub fn succeeded(&mut self) {
         self.before = None;
     }
@@ -62,7 +62,7 @@ impl SessionStart {
 
 impl Drop for SessionStart {
     fn drop(&mut self) {
-        // The refusal is the error to report.
+        // An error here is ignored, since the refusal is the error to report.
         let _ = self.before.take().map(|before| before.restore(&self.run));
     }
 }
@@ -93,7 +93,7 @@ impl Before {
         for (path, contents) in &self.files {
             replace(path, contents)?;
         }
-        // Another run may have been started in the directory of all runs.
+        // This fails if another run was started in the directory of all runs.
         for folder in &self.missing {
             fs::remove_dir(folder)?;
         }
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
     use crate::run_directory::Progress;
 
-    /// Returns every file below a directory with the contents, and directories without, by path.
+    /// Returns every path below a directory, sorted: files with the contents, and directories with `None`.
     fn contents(folder: &Path) -> Vec<(PathBuf, Option<Vec<u8>>)> {
         let mut found = Vec::new();
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Stands in for a process of the fleet, under whose name it is started: writes its arguments and its GPUs, and later that
-# it was terminated.
+# Takes the place of a fleet process in tests, under the name of the process. Appends name, arguments and visible GPUs
+# to the file `started`, and after SIGTERM the name to the file `ended`.
 name=$(basename "$0")
 folder=$(dirname "$0")
 trap 'echo "$name" >> "$folder/ended"; exit 0' TERM

@@ -1,4 +1,4 @@
-//! Lets the program `learner` try the devices in a separate process: a driver may crash or hang.
+//! Tests the devices with the program `learner` in a separate process, since a driver may crash or hang.
 
 use std::io::Read;
 use std::path::Path;
@@ -10,7 +10,7 @@ use service::device_trial::{DeviceTrial, OPTION};
 
 use crate::child::{LIBTORCH_REMEDY, lacks_libtorch};
 
-/// Time for all devices. The first use of a GPU takes some seconds, on slow disks up to a minute.
+/// Maximum time for the test of all devices. The first use of a GPU takes some seconds, on slow disks up to a minute.
 pub const TIME_LIMIT: Duration = Duration::from_secs(120);
 /// Interval between checks for the exit of the process.
 const POLL: Duration = Duration::from_millis(20);
@@ -18,7 +18,7 @@ const POLL: Duration = Duration::from_millis(20);
 /// Runs `learner --devices` with `environment` in addition to the variables of this process.
 ///
 /// # Errors
-/// The reason why there is no result, for a person to read.
+/// The error is a human-readable reason why there is no result.
 pub fn try_devices(
     learner: &Path,
     environment: &[(String, String)],
@@ -61,19 +61,19 @@ fn wait(child: &mut Child, time_limit: Duration) -> Option<std::process::ExitSta
             _ => break,
         }
     }
-    // It may have exited by itself. A process that hangs in a driver exits when the driver returns; nothing waits for
-    // it.
+    // The process may have exited already. A process that hangs in a driver exits only when the driver returns, so no
+    // code waits for the exit.
     let _ = child.kill();
     let _ = child.try_wait();
     None
 }
 
-/// Reads an output on another thread, so that the process never waits for a full pipe.
+/// Reads an output of the process on another thread, so that the process never blocks on a full pipe.
 fn read_all(output: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
     let (done, result) = mpsc::channel();
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        // Bytes read before an error count.
+        // After a read error, the bytes read before are kept.
         let _ = output.map(|mut output| output.read_to_end(&mut bytes));
         // The receiver is gone if the process was killed.
         let _ = done.send(bytes);

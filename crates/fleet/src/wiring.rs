@@ -1,4 +1,4 @@
-//! Roles and command lines of the processes of a run, and the settings that connect them.
+//! Roles and command lines of the processes of a run, and the settings that connect the processes.
 
 use std::ffi::OsString;
 use std::path::Path;

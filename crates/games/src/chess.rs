@@ -277,7 +277,7 @@ impl Game for Chess {
     fn parse_action(&self, position: &Position, text: &str) -> Result<Action, Error> {
         notation::parse(&position.board, text.trim()).ok_or_else(|| Error::Notation {
             text: text.into(),
-            expected: "a move from cell to cell, such as e2e4, e1g1 and e7e8q, or a legal one such as Nf3 and O-O"
+            expected: "a move between cells, such as e2e4, e1g1 or e7e8q, or algebraic notation, such as Nf3 or O-O"
                 .into(),
         })
     }

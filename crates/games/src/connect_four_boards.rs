@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn the_usual_board_is_refused_with_its_name_and_others_with_the_condition() {
         let refusal = |name: &str| name.parse::<crate::GameKind>().unwrap_err().to_string();
-        assert_eq!(refusal("connect_four-7x6"), "`connect_four-7x6` is named `connect_four`");
+        assert_eq!(refusal("connect_four-7x6"), "`connect_four-7x6` is the usual board: write `connect_four`");
         for name in ["connect_four-3x4", "connect_four-06x5", "connect_four-6", "connect_four-x", "connect_four-9x7"] {
             assert_eq!(
                 refusal(name),

@@ -125,7 +125,7 @@ pub enum Error {
         entry: &'static Entry,
     },
     /// The board is the usual board, which has the name of the game alone.
-    #[error("`{name}` is named `{}`", entry.name)]
+    #[error("`{name}` is the usual board: write `{}`", entry.name)]
     UsualBoard {
         /// The given name.
         name: String,

@@ -125,14 +125,14 @@ macro_rules! kinds {
                         }
                     )+
                     (AnyGame::Recorded($d game), AnyPosition::Recorded($d at)) => AnyPosition::Recorded($d body),
-                    _ => unreachable!("the position is one of another game"),
+                    _ => unreachable!("the position belongs to another game"),
                 }
             };
             ($d any:expr, $d position:expr, |$d game:ident, $d at:ident| $d body:expr) => {
                 match ($d any, $d position) {
                     $((AnyGame::$Rules($d game), AnyPosition::$Rules($d at)) => $d body,)+
                     (AnyGame::Recorded($d game), AnyPosition::Recorded($d at)) => $d body,
-                    _ => unreachable!("the position is one of another game"),
+                    _ => unreachable!("the position belongs to another game"),
                 }
             };
         }

@@ -35,7 +35,7 @@ pub struct Attributes {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The batch does not fit the network: another game, or another observation shape.
-    #[error("the batch has {got}, the network takes {expected}")]
+    #[error("the batch has {got}, the network accepts {expected}")]
     Shape {
         /// Shape that the network expects.
         expected: String,

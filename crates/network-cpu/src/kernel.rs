@@ -268,7 +268,7 @@ impl Kernel {
             return Ok((float, ChosenVariant { reason: INTEGERS_TAKE.to_owned(), ..chosen }));
         }
         let Some(sample) = sample else {
-            let reason = format!("until {path} has positions to be calibrated on");
+            let reason = format!("until {path} has positions for calibration");
             return Ok((float, ChosenVariant { reason, ..chosen }));
         };
         match drift::quantise(folded, path, &float, sample)? {
@@ -277,7 +277,7 @@ impl Kernel {
                 Ok((tower, ChosenVariant { path, reason }))
             }
             Err(drift) => {
-                let reason = format!("{path} drifts from it: {drift}");
+                let reason = format!("{path} predictions differ: {drift}");
                 Ok((float, ChosenVariant { reason, ..chosen }))
             }
         }
@@ -331,7 +331,7 @@ impl Kernel {
         if drift.is_small() {
             return Ok((coarse, chosen));
         }
-        let reason = format!("{} drifts from it: {drift}", chosen.path);
+        let reason = format!("{} predictions differ: {drift}", chosen.path);
         Ok((fine, ChosenVariant { path, reason }))
     }
 }
@@ -420,14 +420,14 @@ fn first_correct(
     let mut passed_over = Vec::new();
     let mut last = None;
     for &path in paths {
-        let checked = if path.is_available() { check(path)? } else { Err("not there".to_owned()) };
+        let checked = if path.is_available() { check(path)? } else { Err("not available on this machine".to_owned()) };
         match checked {
             Ok(()) => {
                 let wider = KernelVariant::ALL.into_iter().find(|other| paths.contains(other) && other.is_available());
                 let reason = match wider {
                     _ if !passed_over.is_empty() => passed_over.join(", "),
                     Some(wider) if wider != path => format!("faster than {wider}"),
-                    _ => "the widest".to_owned(),
+                    _ => "the widest available".to_owned(),
                 };
                 return Ok(ChosenVariant { path, reason });
             }

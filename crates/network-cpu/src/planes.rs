@@ -315,7 +315,7 @@ impl Line {
                     *values = [from_bf16(*word as u16), from_bf16((*word >> 16) as u16)];
                 }
             }
-            Format::I8 => unreachable!("integers are multiplied and nothing else"),
+            Format::I8 => unreachable!("int8 values are only multiplied"),
         }
         values
     }
@@ -330,7 +330,7 @@ impl Line {
                     *word = u32::from(to_bf16(*even)) | u32::from(to_bf16(*odd)) << 16;
                 }
             }
-            Format::I8 => unreachable!("integers are multiplied and nothing else"),
+            Format::I8 => unreachable!("int8 values are only multiplied"),
         }
     }
 }

@@ -36,7 +36,7 @@ pub(crate) fn normalise(norm: &PositionNorm, y: &mut Planes, position: usize) {
     match y.format {
         Format::F32 => normalise_of(Format::F32, norm, y, position),
         Format::Bf16 => normalise_of(Format::Bf16, norm, y, position),
-        Format::I8 => unreachable!("integers are multiplied and nothing else"),
+        Format::I8 => unreachable!("int8 values are only multiplied"),
     }
 }
 

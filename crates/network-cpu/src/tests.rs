@@ -364,7 +364,7 @@ fn the_first_path_that_works_is_chosen() {
     let available: Vec<KernelVariant> = available().collect();
     assert_eq!(choose_variant(&architecture, &available).unwrap().path, available[0]);
     let portable = choose_variant(&architecture, &[KernelVariant::PortableF32]).unwrap();
-    assert_eq!((portable.path, portable.reason.as_str()), (KernelVariant::PortableF32, "the widest"));
+    assert_eq!((portable.path, portable.reason.as_str()), (KernelVariant::PortableF32, "the widest available"));
     if available[0] != KernelVariant::PortableF32 {
         let slow_first = choose_variant(&architecture, &[KernelVariant::PortableF32, available[0]]).unwrap();
         assert_eq!(slow_first.reason, format!("faster than {}", available[0]));

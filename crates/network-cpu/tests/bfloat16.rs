@@ -47,7 +47,7 @@ fn a_version_that_drifts_in_bfloat16_is_answered_in_float32() {
     let kernel = Kernel::new(vec![coarse, fine], PrecisionPreference::Bf16).adaptive();
     assert_eq!(path_of_second(&kernel, &drifting()), fine);
     let chosen = kernel.chosen().expect("a choice").to_string();
-    assert!(chosen.contains(&format!("{coarse} drifts from it: priors by ")), "{chosen}");
+    assert!(chosen.contains(&format!("{coarse} predictions differ: priors by ")), "{chosen}");
 }
 
 #[test]

@@ -27,7 +27,7 @@ fn warm() -> Kernel {
     let mut evaluator = kernel.evaluator(&manifest(1, &bytes), &bytes).expect("an evaluator");
     assert!(!evaluator.tower().path().is_int8(), "nothing has been seen to calibrate on");
     let chosen = kernel.chosen().expect("a choice").to_string();
-    assert!(chosen.ends_with("(until portable-i8 has positions to be calibrated on)"), "{chosen}");
+    assert!(chosen.ends_with("(until portable-i8 has positions for calibration)"), "{chosen}");
     evaluator.evaluate(&positions(), &mut Predictions::new()).expect("answers");
     kernel
 }
@@ -70,7 +70,7 @@ fn a_version_that_drifts_is_answered_in_floating_point() {
     let evaluator = kernel.evaluator(&manifest(2, &bytes), &bytes).expect("an evaluator");
     assert!(!evaluator.tower().path().is_int8());
     let chosen = kernel.chosen().expect("a choice").to_string();
-    assert!(chosen.contains("portable-i8 drifts from it: priors by "), "{chosen}");
+    assert!(chosen.contains("portable-i8 predictions differ: priors by "), "{chosen}");
     // The version after it may use integers again.
     let bytes = file(&later(later(tensors())));
     let evaluator = kernel.evaluator(&manifest(3, &bytes), &bytes).expect("an evaluator");
@@ -166,5 +166,5 @@ fn integers_that_are_fast_and_drift_are_not_taken_unasked() {
     let evaluator = kernel.evaluator(&manifest(2, &bytes), &bytes).expect("an evaluator");
     assert_eq!(evaluator.tower().path(), KernelVariant::PortableF32);
     let chosen = kernel.chosen().expect("a choice").to_string();
-    assert!(chosen.contains("portable-i8 drifts from it: priors by "), "{chosen}");
+    assert!(chosen.contains("portable-i8 predictions differ: priors by "), "{chosen}");
 }

@@ -35,17 +35,17 @@ fn handle(tensor: &Tensor) -> Result<u64, Error> {
     let mut handle = std::ptr::null_mut();
     // SAFETY: a tensor of tch is a pointer to an `at::Tensor`, which is what the interface calls a handle; the call
     // makes another one.
-    checked(unsafe { aoti_torch_new_tensor_handle(tensor.as_ptr().cast(), &raw mut handle) }, "a tensor's handle")?;
+    checked(unsafe { aoti_torch_new_tensor_handle(tensor.as_ptr().cast(), &raw mut handle) }, "creating a handle")?;
     Ok(handle as u64)
 }
 
 fn list(tensors: &[&Tensor]) -> Result<u64, Error> {
     let mut list = std::ptr::null_mut();
     // SAFETY: the call writes a new list to `list`.
-    checked(unsafe { torch_new_list_reserve_size(tensors.len(), &raw mut list) }, "a list of tensors")?;
+    checked(unsafe { torch_new_list_reserve_size(tensors.len(), &raw mut list) }, "creating a tensor list")?;
     for tensor in tensors {
         // SAFETY: the list is the one made above, and takes over the handle.
-        checked(unsafe { torch_list_push_back(list, handle(tensor)?) }, "a list of tensors")?;
+        checked(unsafe { torch_list_push_back(list, handle(tensor)?) }, "creating a tensor list")?;
     }
     Ok(list as u64)
 }

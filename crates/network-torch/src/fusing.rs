@@ -205,7 +205,7 @@ fn decide(operators: &'static dyn FusedOperators, samples: &[Sample<'_>], tolera
         }),
         Err(reason) => Ok(Decision {
             fusing: Fusing::Separate,
-            description: format!("convolutions not fused: {whole}; with an addition only: {reason}"),
+            description: format!("convolutions not fused: {whole}; fusing with an addition only: {reason}"),
         }),
     }
 }

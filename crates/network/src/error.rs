@@ -35,7 +35,7 @@ pub enum Error {
         /// Number of channels.
         channels: usize,
     },
-    /// The channels of a convolution are no multiple of the norm's group size.
+    /// The channels of a convolution are not a multiple of the norm's group size.
     #[error("group norm needs a multiple of {group} channels, got {channels}")]
     GroupChannels {
         /// Channels per group.
@@ -52,7 +52,7 @@ pub enum Error {
         cells: usize,
     },
     /// The architecture belongs to another model.
-    #[error("the network is not of the model {expected}")]
+    #[error("the network is not an instance of the model {expected}")]
     Model {
         /// Name of the expected model.
         expected: &'static str,
@@ -82,8 +82,8 @@ pub enum Error {
         /// Element type and shape in the file.
         got: String,
     },
-    /// A tensor holds NaN, an infinity, or a variance below zero.
-    #[error("tensor `{name}` holds {value}")]
+    /// A tensor contains NaN, an infinity, or a variance below zero.
+    #[error("tensor `{name}` contains the invalid value {value}")]
     BadNumber {
         /// Name of the tensor.
         name: String,

@@ -15,7 +15,7 @@ struct Behind<O: Oracle> {
 
 impl<O: Oracle> Behind<O> {
     fn position<'a>(&self, position: &'a AnyPosition) -> &'a O::Position {
-        (self.of_game)(position).expect("the position is one of the game of this oracle")
+        (self.of_game)(position).expect("the position belongs to the game of this oracle")
     }
 }
 

@@ -1,14 +1,14 @@
-//! A replay table: selects the trajectories to hold and the positions to draw, and limits the rate of both.
+//! A replay table: stores trajectories, samples positions for training, and limits the ratio of samples to inserts.
 //!
-//! A [`Table`] with [`TableSettings`] takes each trajectory as one [`Insertion`] and draws *items*, positions with a
-//! search policy as training target. A [`Selector`] chooses items from a growing [`Window`], and each [`Drawn`] item
-//! has an [`ItemKey`]. [`Retention`] bounds the trajectories held. A [`PriorityUpdate`] is the outcome of new
-//! priorities, a [`QuarantineChange`] the outcome of excluding trajectories from sampling. The [`RateLimiter`] keeps
-//! the ratio of samples to inserts. [`SeenIds`] stores the ids of all trajectories that were ever inserted, so that
-//! each counts once.
+//! A [`Table`] with [`TableSettings`] stores trajectories and draws *items*: positions with a search policy as training
+//! target. Each insert returns an [`Insertion`]. A [`Selector`] chooses items from a growing [`Window`], and an
+//! [`ItemKey`] identifies each [`Drawn`] item. [`Retention`] bounds the trajectories held. Priority updates return a
+//! [`PriorityUpdate`], and quarantines (exclusions from sampling) return a [`QuarantineChange`]. The [`RateLimiter`]
+//! controls the ratio of samples to inserts. [`SeenIds`] stores the ids of all trajectories ever inserted, to reject
+//! duplicates.
 //!
-//! The crate uses no clock, thread, file, network or game: randomness and time are arguments, trajectories are opaque,
-//! and the caller makes inserts and samples wait for the limiter. Start with [`Table`].
+//! The crate uses no clock, thread, file, network or game rules: randomness and time are arguments, and trajectories
+//! are opaque. The caller delays inserts and samples as the limiter requires. Start with [`Table`].
 
 mod rate_limiter;
 mod seen;

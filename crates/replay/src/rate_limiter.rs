@@ -2,55 +2,55 @@ use experience::Invalid;
 
 use crate::settings::invalid;
 
-/// Keeps the ratio of samples to inserts within a band: Reverb's `SampleToInsertRatio` (Cassirer et al. 2021), counted
-/// in items.
+/// Keeps the ratio of samples to inserts within a band, like `SampleToInsertRatio` of Reverb (Cassirer et al. 2021),
+/// but counted in items.
 ///
-/// Until `min_items` are held, every insert passes and every sample waits. From then on the cursor
-/// `inserted · samples_per_insert − sampled` stays within `error` of `min_items · samples_per_insert`: above, inserts
-/// wait for the learner; below, samples wait for the actors. Checking is separate from counting, so that the caller can
-/// include items on the way to disk. The caller may also check only the first of several items that are inserted
-/// together: the rest may then exceed the band.
+/// Until the table holds `min_items` items, every insert passes and every sample waits. After that, the cursor
+/// `inserted · samples_per_insert − sampled` stays within `error_items` of `min_items · samples_per_insert`. Above the
+/// band, inserts wait for the learner; below the band, samples wait for the actors. Checking is separate from counting,
+/// so that the caller can include items not yet written to disk. When inserting several items together, the caller may
+/// check only the first item; the other items may then exceed the band.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RateLimiter {
     settings: RateLimiterSettings,
     counts: RateLimiterCounts,
 }
 
-/// Settings of the limiter.
+/// Settings of a [`RateLimiter`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RateLimiterSettings {
-    /// Average number of draws of an item until it is removed; above zero.
+    /// Target ratio of drawn to inserted items: the average number of draws for each item; above 0.
     pub samples_per_insert: f64,
-    /// Number of items that must be held before any may be drawn; at least one.
+    /// Number of items that the table must hold before sampling starts; at least 1.
     pub min_items: u64,
-    /// Tolerated deviation from the ratio in either direction before one side waits, in samples; at least
+    /// Tolerated deviation from the target ratio in either direction, in samples, before one side waits; at least
     /// `max(1, samples_per_insert)`.
     pub error_items: f64,
 }
 
-/// Counters of the limiter, in items.
+/// Counters of a [`RateLimiter`], in items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RateLimiterCounts {
     /// Items ever inserted.
     pub inserted: u64,
-    /// Inserted items that may not be drawn: removed, exhausted or in quarantine. At most `inserted`.
+    /// Inserted items that cannot be drawn: removed, exhausted or in quarantine. At most `inserted`.
     pub deleted: u64,
     /// Items ever drawn.
     pub sampled: u64,
 }
 
-/// The reason why one side has to wait.
+/// The reason why an insert or a sample must wait.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum Wait {
-    /// The table does not yet hold the minimum.
+    /// The table holds fewer items than the minimum for sampling.
     #[error("the table holds {held} of {min_items} items required for sampling")]
     MinItems {
-        /// Number of items held.
+        /// Number of drawable items in the table.
         held: u64,
-        /// Minimum number of items.
+        /// Minimum number of items for sampling.
         min_items: u64,
     },
-    /// The learner is ahead: more inserts must come first.
+    /// A sample must wait for more inserts, because the learner is ahead of the actors.
     #[error(
         "waiting for the actors: {sampled} samples of {inserted} inserted items exceed {samples_per_insert} samples \
          per insert by more than {error}"
@@ -65,7 +65,7 @@ pub enum Wait {
         /// The tolerated deviation, in samples.
         error: f64,
     },
-    /// The actors are ahead: more samples must be drawn first.
+    /// An insert must wait for more samples, because the actors are ahead of the learner.
     #[error(
         "waiting for the learner: {inserted} inserted items exceed {samples_per_insert} samples per insert by more \
          than {error} after {sampled} samples"
@@ -83,11 +83,11 @@ pub enum Wait {
 }
 
 impl RateLimiterSettings {
-    /// Checks the range of each setting.
+    /// Checks the ranges of all settings.
     ///
     /// # Errors
-    /// [`Invalid`] names the first setting that is out of range. If `error_items` is too small, both sides could wait
-    /// for each other forever.
+    /// [`Invalid`] names the first setting that is out of range. If `error_items` is too small, inserts and samples
+    /// could wait for each other forever.
     pub fn check(self) -> Result<Self, Invalid> {
         let Self { samples_per_insert, min_items, error_items: error } = self;
         if !(samples_per_insert > 0.0 && samples_per_insert.is_finite()) {
@@ -105,8 +105,8 @@ impl RateLimiterSettings {
         Ok(self)
     }
 
-    /// Returns the maximum number of items of one draw without a deadlock: with more, the draw may wait for an insert
-    /// that waits for this draw.
+    /// Returns the maximum number of items for one call of [`RateLimiter::can_sample`] without a deadlock. With more
+    /// items, the draw could wait for an insert that waits for the draw.
     #[must_use]
     pub fn batch_items_max(self) -> u64 {
         // The conversion saturates; valid settings make the result at least one.
@@ -121,24 +121,24 @@ impl RateLimiter {
         Self { settings, counts: RateLimiterCounts::default() }
     }
 
-    /// Changes the settings, which must have passed [`RateLimiterSettings::check`], and keeps the counts: the limiter
-    /// decides as if the settings had been in force from the start.
+    /// Changes the settings, which must have passed [`RateLimiterSettings::check`], and keeps the counters. The limiter
+    /// then behaves as if the settings had applied from the start.
     ///
-    /// Late in a run, another ratio moves the cursor far outside the band, since it applies to all items ever inserted:
-    /// a lower ratio makes samples wait until inserts have caught up, a higher one makes inserts wait.
+    /// The ratio applies to all items ever inserted. A new ratio late in a run therefore moves the cursor far outside
+    /// the band: with a lower ratio samples wait until the inserts catch up, and with a higher ratio inserts wait.
     pub fn change(&mut self, settings: RateLimiterSettings) {
         self.settings = settings;
     }
 
-    /// Continues from the counts of an earlier start.
+    /// Restores the counters from before a restart.
     pub fn resume(&mut self, counts: RateLimiterCounts) {
         self.counts = counts;
     }
 
-    /// Checks that another `items` items may be inserted now.
+    /// Checks that `items` more items may be inserted now.
     ///
     /// # Errors
-    /// [`Wait`] gives the reason.
+    /// [`Wait`] if the insert must wait.
     pub fn can_insert(&self, items: u64) -> Result<(), Wait> {
         let RateLimiterSettings { samples_per_insert, min_items, error_items: error } = self.settings;
         let RateLimiterCounts { inserted, sampled, .. } = self.counts;
@@ -152,10 +152,10 @@ impl RateLimiter {
         Err(Wait::Samples { sampled, inserted, samples_per_insert, error })
     }
 
-    /// Checks that `items` may be drawn now.
+    /// Checks that `items` items may be drawn now.
     ///
     /// # Errors
-    /// [`Wait`] gives the reason.
+    /// [`Wait`] if the draw must wait.
     pub fn can_sample(&self, items: u64) -> Result<(), Wait> {
         let RateLimiterSettings { samples_per_insert, min_items, error_items: error } = self.settings;
         let RateLimiterCounts { inserted, sampled, .. } = self.counts;
@@ -168,50 +168,50 @@ impl RateLimiter {
         Err(Wait::Inserts { sampled, inserted, samples_per_insert, error })
     }
 
-    /// Counts `items` inserted items.
+    /// Adds `items` to the number of inserted items.
     pub fn insert(&mut self, items: u64) {
         self.counts.inserted += items;
     }
 
-    /// Counts `items` items that can no longer be drawn: they were removed, quarantined or exhausted.
+    /// Adds `items` to the number of deleted items, which can no longer be drawn: removed, quarantined or exhausted.
     ///
     /// # Panics
-    /// If more are deleted than were inserted.
+    /// If more items would be deleted than were inserted.
     pub fn delete(&mut self, items: u64) {
         self.counts.deleted += items;
         assert!(self.counts.deleted <= self.counts.inserted, "more items were deleted than inserted");
     }
 
-    /// Reverts the deletion of `items` items that may be drawn again, such as after a release from quarantine.
+    /// Reverts the deletion of `items` items that can be drawn again, for example after a release from quarantine.
     ///
-    /// Only the number of items held grows. The cursor does not change, because the deletion did not change it either:
-    /// the items still count as inserted, and other items were sampled instead.
+    /// Only the number of held items grows. As with a deletion, the cursor does not change, because the items still
+    /// count as inserted.
     ///
     /// # Panics
-    /// If more are restored than were deleted.
+    /// If more items would be restored than were deleted.
     pub fn restore(&mut self, items: u64) {
-        assert!(items <= self.counts.deleted, "more items came back than were deleted");
+        assert!(items <= self.counts.deleted, "more items were restored than deleted");
         self.counts.deleted -= items;
     }
 
-    /// Counts `items` drawn items.
+    /// Adds `items` to the number of drawn items.
     pub fn sample(&mut self, items: u64) {
         self.counts.sampled += items;
     }
 
-    /// Returns the counters so far.
+    /// Returns the current counters.
     #[must_use]
     pub fn counts(&self) -> RateLimiterCounts {
         self.counts
     }
 
-    /// Returns the settings in force.
+    /// Returns the current settings.
     #[must_use]
     pub fn settings(&self) -> RateLimiterSettings {
         self.settings
     }
 
-    /// Returns the cursor `inserted · samples_per_insert − sampled`, which grows with inserts and falls with samples.
+    /// Returns the cursor `inserted · samples_per_insert − sampled`, in samples.
     fn cursor(&self) -> f64 {
         self.counts.inserted as f64 * self.settings.samples_per_insert - self.counts.sampled as f64
     }

@@ -3,46 +3,47 @@ use std::ops::RangeInclusive;
 
 use experience::TrajectoryId;
 
-/// The interval of a whole epoch: no sequence in it is new.
+/// The interval of all sequence numbers: marks a retired epoch, with all ids counting as inserted.
 const WHOLE: (u64, u64) = (0, u64::MAX);
 
-/// Maximum number of epochs per actor: bounds the work of an insert. Each actor start is a new epoch.
+/// Maximum number of epochs stored for each actor, to bound the cost of an insert. Each actor start is a new epoch.
 const EPOCHS_MAX: usize = 1024;
 
-/// One in this many actors is forgotten at once, so that the search for them costs little for each new actor.
+/// The divisor for forgetting actors: 1/16 of all actors are forgotten at once, so that the cost of sorting the actors
+/// is amortised over many new actors.
 const FORGOTTEN_PART: usize = 16;
 
-/// Bounds of [`SeenIds`].
+/// Memory bounds of [`SeenIds`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SeenLimits {
-    /// Maximum number of actors; beyond it, the actors with the fewest ids are forgotten. At least 1.
+    /// Maximum number of actors, at least 1. Beyond this number, the actors with the fewest ids are forgotten.
     pub actors_max: usize,
-    /// Number of intervals that all actors share evenly.
+    /// Total number of intervals, divided equally among the actors.
     pub intervals: usize,
-    /// Minimum number of intervals for each actor, however many actors there are. At least 1.
+    /// Minimum number of intervals for each actor, even with many actors. At least 1.
     pub actor_intervals_min: usize,
 }
 
 impl SeenLimits {
-    /// No bounds.
+    /// Limits without any bound.
     pub const UNBOUNDED: Self = Self { actors_max: usize::MAX, intervals: usize::MAX, actor_intervals_min: usize::MAX };
 }
 
 impl Default for SeenLimits {
-    /// Four times as many actors as a server has streams. The intervals take a third of the largest record in the log
-    /// and some ten megabytes of memory.
+    /// Returns limits for a replay server: four times as many actors as a server has streams. The intervals take a
+    /// third of the maximum size of a log record, and about 10 MB of memory.
     fn default() -> Self {
         Self { actors_max: 1 << 14, intervals: 1 << 17, actor_intervals_min: 8 }
     }
 }
 
-/// The ids of all trajectories ever inserted, kept after the trajectories are removed, so that each insert counts once.
+/// The ids of all trajectories ever inserted, for rejecting duplicates even after trajectories are removed.
 ///
-/// Actors number trajectories consecutively, so the sequences of one epoch merge into a single interval, and memory
-/// grows with the number of gaps, not of trajectories. [`SeenLimits`] bounds memory whatever clients send: beyond an
-/// actor's share of all intervals, the lowest gaps of the actor are closed and the lowest epochs are retired. Ids in
-/// closed gaps and retired epochs count as inserted. An actor that follows the protocol has few gaps. To send an id of
-/// a retired epoch, it would have to be away for as many restarts as the share has intervals.
+/// Actors number trajectories consecutively, so the sequence numbers of one epoch merge into a single interval. Memory
+/// therefore grows with the number of gaps, not with the number of trajectories. [`SeenLimits`] bounds the memory for
+/// any client behaviour: if an actor exceeds the share of intervals for one actor, the lowest gaps are closed and the
+/// lowest epochs retired. Ids in closed gaps and retired epochs count as inserted. An actor that follows the protocol
+/// has few gaps, and loses an id in a retired epoch only after as many restarts as the share has intervals.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SeenIds {
     limits: SeenLimits,
@@ -52,28 +53,30 @@ pub struct SeenIds {
 /// The ids of one actor.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Epochs {
-    /// The intervals of sequences of each epoch, from first to last; disjoint and not adjacent. A [`WHOLE`] epoch is
-    /// the lowest, and is retired with all epochs below it.
+    /// The intervals of sequence numbers for each epoch, as a map from first to last; disjoint and not adjacent. Only
+    /// the lowest epoch can be [`WHOLE`]: this epoch and all lower epochs are retired.
     epochs: BTreeMap<u64, BTreeMap<u64, u64>>,
-    /// Total number of intervals.
+    /// Total number of intervals in all epochs.
     intervals: usize,
 }
 
 impl SeenIds {
-    /// Creates an empty set with these bounds.
+    /// Creates an empty set with the bounds `limits`.
     #[must_use]
     pub fn new(limits: SeenLimits) -> Self {
         Self { limits, actors: BTreeMap::new() }
     }
 
-    /// Returns true if `id` was inserted before, or counts as inserted.
+    /// Returns true if `id` was inserted or counts as inserted.
     #[must_use]
     pub fn contains(&self, id: TrajectoryId) -> bool {
         self.actors.get(&id.actor).is_some_and(|epochs| epochs.contains(id.epoch, id.sequence))
     }
 
-    /// Adds `id`; returns false if it was inserted before. If the actor then exceeds the share of intervals, the lowest
-    /// gap of the epoch with the most gaps is closed, or, without any gap, the actor's lowest epoch is retired.
+    /// Adds `id`. Returns false if `id` was already inserted or counts as inserted.
+    ///
+    /// If the actor then exceeds the share of intervals, the lowest gap in the epoch with the most intervals is closed.
+    /// If there is no gap, the lowest epoch of the actor is retired.
     pub fn insert(&mut self, id: TrajectoryId) -> bool {
         if self.contains(id) {
             return false;
@@ -90,7 +93,8 @@ impl SeenIds {
         true
     }
 
-    /// Makes room for a new actor if there are too many, and shrinks the other actors if the share of each falls.
+    /// Applies the bounds after a new actor: forgets other actors if there are too many, and reduces the intervals of
+    /// all actors if the share for one actor has fallen.
     fn welcome(&mut self, actor: u64, share: usize) {
         if self.actors.len() > self.limits.actors_max {
             self.forget(self.actors.len().div_ceil(FORGOTTEN_PART), Some(actor));
@@ -100,15 +104,15 @@ impl SeenIds {
         }
     }
 
-    /// Adds a whole interval of sequences, as returned by [`SeenIds::intervals`]. It may touch or overlap existing
-    /// intervals. The bounds apply at the next [`SeenIds::bound`].
+    /// Adds an interval of sequence numbers, as returned by [`SeenIds::intervals`]. The interval may overlap existing
+    /// intervals. The bounds are not applied until the next [`SeenIds::bound`].
     pub fn insert_interval(&mut self, actor: u64, epoch: u64, sequences: RangeInclusive<u64>) {
         if !sequences.is_empty() {
             self.actors.entry(actor).or_default().insert(epoch, sequences.into_inner());
         }
     }
 
-    /// Sets the bounds, and applies them to every actor.
+    /// Sets the bounds and applies the new bounds to all actors.
     pub fn bound(&mut self, limits: SeenLimits) {
         self.limits = limits;
         self.forget(self.actors.len().saturating_sub(limits.actors_max), None);
@@ -116,8 +120,8 @@ impl SeenIds {
         self.actors.values_mut().for_each(|epochs| epochs.shrink_to(share));
     }
 
-    /// Forgets the actors with the fewest ids, which a client can invent at the lowest cost. Ids of these actors count
-    /// as new.
+    /// Forgets the `count` actors with the fewest ids, because a faulty client can invent such actors most cheaply. Ids
+    /// of forgotten actors count as new.
     fn forget(&mut self, count: usize, except: Option<u64>) {
         if count == 0 {
             return;
@@ -130,19 +134,19 @@ impl SeenIds {
         }
     }
 
-    /// Returns the number of intervals that each actor may have. It changes only when the number of actors doubles.
+    /// Returns the maximum number of intervals for one actor. It changes only when the number of actors doubles.
     fn share(&self) -> usize {
         let SeenLimits { intervals, actor_intervals_min, .. } = self.limits;
         (intervals / self.actors.len().next_power_of_two()).max(actor_intervals_min)
     }
 
-    /// Returns the highest epoch among the ids of `actor`; `None` if there are none.
+    /// Returns the highest epoch among the ids of `actor`. `None` for an unknown actor.
     #[must_use]
     pub fn highest_epoch(&self, actor: u64) -> Option<u64> {
         self.actors.get(&actor)?.epochs.last_key_value().map(|(&epoch, _)| epoch)
     }
 
-    /// Returns all ids in ascending order, as actor, epoch and interval of sequences.
+    /// Returns all ids in ascending order, as tuples of actor, epoch and interval of sequence numbers.
     pub fn intervals(&self) -> impl Iterator<Item = (u64, u64, RangeInclusive<u64>)> + '_ {
         self.actors.iter().flat_map(|(&actor, epochs)| {
             epochs.epochs.iter().flat_map(move |(&epoch, intervals)| {
@@ -166,7 +170,7 @@ impl Epochs {
         self.epochs.first_key_value().is_some_and(|(&lowest, first)| epoch <= lowest && is_whole(first))
     }
 
-    /// Returns the number of ids, including ids that only count as inserted.
+    /// Returns the number of ids, including ids in closed gaps and retired epochs.
     fn ids(&self) -> u64 {
         let intervals = self.epochs.values().flatten();
         intervals.fold(0, |ids: u64, (&first, &last)| ids.saturating_add(last - first).saturating_add(1))
@@ -177,7 +181,7 @@ impl Epochs {
             return;
         }
         let intervals = self.epochs.entry(epoch).or_default();
-        // All intervals that overlap or touch the new one are merged into it.
+        // Merges all overlapping and adjacent intervals into the new interval.
         while let Some((&other_first, &other_last)) = intervals.range(..=last.saturating_add(1)).next_back() {
             if other_last.saturating_add(1) < first {
                 break;
@@ -194,14 +198,14 @@ impl Epochs {
         }
     }
 
-    /// Removes intervals until at most `share` are left; the highest epoch is never retired.
+    /// Closes gaps and retires epochs until at most `share` intervals are left. The highest epoch is never retired.
     fn shrink_to(&mut self, share: usize) {
         let epochs_max = if share == usize::MAX { share } else { EPOCHS_MAX.min(share) };
         while self.epochs.len() > epochs_max && self.retire_lowest() {}
         while self.intervals > share && (self.close_lowest_gap() || self.retire_lowest()) {}
     }
 
-    /// Closes the lowest gap of the epoch with the most intervals; returns false if no epoch has a gap.
+    /// Closes the lowest gap of the epoch with the most intervals. Returns false if no epoch has a gap.
     fn close_lowest_gap(&mut self) -> bool {
         let most = self.epochs.iter_mut().max_by_key(|(_, intervals)| intervals.len());
         let Some((&epoch, intervals)) = most.filter(|(_, intervals)| intervals.len() > 1) else { return false };
@@ -216,7 +220,7 @@ impl Epochs {
         true
     }
 
-    /// Retires the lowest epoch that is not retired, unless it is the only one; returns false if nothing was retired.
+    /// Retires the lowest active epoch, unless only one active epoch is left. Returns true if an epoch was retired.
     fn retire_lowest(&mut self) -> bool {
         let mut open = self.epochs.iter().filter(|(_, intervals)| !is_whole(intervals)).map(|(&epoch, _)| epoch);
         let (Some(lowest), Some(_)) = (open.next(), open.next()) else { return false };
@@ -224,7 +228,7 @@ impl Epochs {
         true
     }
 
-    /// Makes all ids of `epoch` and of the epochs below count as inserted.
+    /// Makes all ids of `epoch` and all lower epochs count as inserted.
     fn retire(&mut self, epoch: u64) {
         self.epochs = self.epochs.split_off(&epoch);
         self.epochs.insert(epoch, BTreeMap::from([WHOLE]));

@@ -1,33 +1,33 @@
-//! Settings of a table: the items to draw, and the time for which to keep them.
+//! Settings of a table: item selection for sampling, and trajectory retention.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use experience::Invalid;
 
-/// Settings of a [`Table`](crate::Table); all of them may change while it holds trajectories.
+/// Settings of a [`Table`](crate::Table). All settings may change while the table holds trajectories.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TableSettings {
-    /// Rule that chooses the next item of the window.
+    /// Rule for choosing the next item from the window.
     pub selector: Selector,
-    /// Window of the draws, and the capacity in items.
+    /// Sampling window and table capacity, both in items.
     pub window: Window,
-    /// Rules by which trajectories are removed before the capacity is reached.
+    /// Further bounds for the removal of trajectories, in addition to the capacity.
     pub retention: Retention,
-    /// Maximum number of draws of an item, after which it is deleted from sampling. `None`: unlimited, and draws are
-    /// not counted.
+    /// Maximum number of draws of an item. After the last draw the item is excluded from sampling. `None`: unlimited,
+    /// without counting draws.
     pub max_times_sampled: Option<NonZeroU32>,
-    /// True if equal positions count once: n items with the same position have weight `log2 n + 1` together. Uniform
-    /// draws only.
+    /// True to merge items with equal positions: n such items have the total weight `log2 n + 1`. Requires
+    /// [`Selector::Uniform`].
     pub merge_positions: bool,
-    /// s, from 0 to 1: the share of an item's weight that is in proportion to the surprise of the search (KataGo, Wu
-    /// 2020). The weight is `(1 - s) + s · surprise / mean`, at most 8, with the mean over the trajectory; the
-    /// trajectory as a whole keeps the same weight. Uniform draws only.
+    /// The share s of the item weight in proportion to the surprise of the search, from 0 to 1 (KataGo, Wu 2020). The
+    /// weight is `(1 - s) + s · surprise / mean`, at most 8, with the mean surprise of the trajectory. The total weight
+    /// of a trajectory does not change. Requires [`Selector::Uniform`].
     pub surprise_share: f64,
 }
 
 impl TableSettings {
-    /// Returns settings for uniform and unlimited draws from a window, with no bound except the window's capacity.
+    /// Returns settings for uniform and unlimited draws from a window, without bounds other than the capacity.
     #[cfg(test)]
     pub(crate) fn uniform(window: Window) -> Self {
         let (selector, retention) = (Selector::Uniform, Retention::default());
@@ -35,7 +35,7 @@ impl TableSettings {
         Self { selector, window, retention, max_times_sampled: None, merge_positions, surprise_share }
     }
 
-    /// Validates selector, window and weights; any retention is valid.
+    /// Checks the ranges of the selector, the window and the weights. Any retention is valid.
     ///
     /// # Errors
     /// [`Invalid`] names the first parameter that is out of range.
@@ -57,53 +57,53 @@ impl TableSettings {
         self.merge_positions || self.surprise_share > 0.0
     }
 
-    /// Returns true if the table keeps state for each item, which only uniform and unlimited draws do not need.
+    /// Returns true if the table needs state for each item. Only uniform, unlimited draws need none.
     pub(crate) fn has_item_state(&self) -> bool {
         self.selector != Selector::Uniform || self.max_times_sampled.is_some()
     }
 }
 
-/// Returns the error for a parameter that is out of range, with the key in a table's settings.
+/// Returns the error for a parameter out of range, with the key in the settings of a table.
 pub(crate) fn invalid(key: &str, reason: impl Into<String>) -> Invalid {
     Invalid { field: key.to_owned(), reason: reason.into() }
 }
 
-/// The rule that chooses the next item of the window.
+/// The rule for choosing the next item from the window.
 ///
-/// Of items with equal priority, the oldest is drawn first. An item with a weight of zero is never drawn, and if all
-/// weights of the window are zero, no item is drawn.
+/// Among items with equal priority, the heap selectors draw the oldest first. The selectors by weight never draw an
+/// item with weight zero, and draw nothing if all weights in the window are zero.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Selector {
-    /// Draws every item with the same probability. Needs no memory per item unless draws are counted.
+    /// Draws every item with equal probability. Needs no memory per item unless draws are counted.
     Uniform,
     /// Draws items with a probability proportional to `priority^exponent`: proportional prioritisation (Schaul et al.
     /// 2016).
     Prioritised {
-        /// α, the exponent of priorities: finite, at least 0. At 0 all items have the same probability, even with
+        /// The exponent α of priorities: finite, at least 0. With 0, all items have equal probability, even items with
         /// priority 0.
         exponent: f64,
     },
-    /// Chooses the oldest item. With one draw for each item the table is a queue.
+    /// Chooses the oldest item. With one draw per item, the table is a queue.
     Fifo,
-    /// Chooses the newest item. With one draw for each item the table is a stack.
+    /// Chooses the latest item. With one draw per item, the table is a stack.
     Lifo,
     /// Chooses the item with the lowest priority.
     MinHeap,
     /// Chooses the item with the highest priority.
     MaxHeap,
     /// Draws items with a probability proportional to `2^(-(newest - version) / half_life_versions)`, where `version`
-    /// searched the last step of the item's trajectory: the policy of actors ages with every publication.
+    /// is the weights version in the last step of the trajectory, and `newest` the latest such version in the window.
     StalenessAware {
-        /// The age difference at which an item is drawn half as often, in weights versions: finite, above 0.
+        /// The age difference, in weights versions, that halves the probability of an item: finite, above 0.
         half_life_versions: f64,
     },
 }
 
 impl Selector {
-    /// Checks the range of the selector's parameter.
+    /// Checks the range of the selector parameter, if any.
     ///
     /// # Errors
-    /// [`Invalid`] names the parameter if it is out of range.
+    /// [`Invalid`] if the parameter is out of range.
     pub fn check(self) -> Result<Self, Invalid> {
         match self {
             Self::Prioritised { exponent } if !(exponent >= 0.0 && exponent.is_finite()) => {
@@ -125,21 +125,21 @@ impl Selector {
     }
 }
 
-/// The number of newest items that the table may draw: a power law in the number of items ever inserted, under a hard
-/// capacity.
+/// The sampling window: the number of latest items that may be drawn. The window grows by a power law in the number of
+/// items ever inserted, up to a fixed capacity.
 ///
-/// `N_w = c · (1 + β · ((N / c)^α − 1) / α)`, KataGo (Wu 2020), appendix C. Up to `c` items the window holds all items;
-/// there the slope is β, and it decreases later. The earliest data are the worst, so the window drops them while it
-/// grows.
+/// `N_w = c · (1 + β · ((N / c)^α − 1) / α)`, KataGo (Wu 2020), appendix C. Up to `c` items, the window holds all
+/// items. Beyond `c` items, the window grows more slowly than the inserts (slope β at `c`), so it drops the earliest
+/// items, which have the worst quality.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Window {
-    /// c, the number of items up to which the window holds all items; at least one.
+    /// The number of items `c` up to which the window holds all items; at least 1.
     pub items_min: u64,
-    /// α, the exponent of the growth, in `(0, 1]`; one makes the growth linear.
+    /// The growth exponent α, in `(0, 1]`; 1 gives linear growth.
     pub exponent: f64,
-    /// β, in `(0, 1]`: the growth of the window per new item, at `c`.
+    /// The growth β of the window for each new item at `c` items, in `(0, 1]`.
     pub slope: f64,
-    /// Capacity in items, beyond which older items are removed; at least `items_min`.
+    /// Capacity of the table in items, at least `items_min`. Beyond the capacity the oldest trajectories are removed.
     pub capacity_items: u64,
 }
 
@@ -167,35 +167,36 @@ impl Window {
         Ok(self)
     }
 
-    /// Returns the number of newest items that may be drawn after `inserted_items` inserts.
+    /// Returns the number of latest items that may be drawn after `inserted_items` inserted items.
     ///
-    /// At most the number of inserted items, because α and β are at most one; at least one item once one was inserted.
+    /// The result is at most `inserted_items`, because α and β are at most 1, and at least 1 after the first insert.
     #[must_use]
     pub fn items(&self, inserted_items: u64) -> u64 {
         if inserted_items <= self.items_min {
             return inserted_items.min(self.capacity_items);
         }
-        // Exact to 2^53 items, far above any capacity that fits in memory.
+        // Exact up to 2^53 items, far above any capacity that fits in memory.
         let c = self.items_min as f64;
         let growth = (libm::pow(inserted_items as f64 / c, self.exponent) - 1.0) / self.exponent;
         let items = c * (1.0 + self.slope * growth);
-        // Float to integer casts saturate; the bounds below hold for any rounding.
+        // Float to integer casts saturate. The clamp ensures the bounds despite rounding.
         (items as u64).clamp(self.items_min, self.capacity_items.min(inserted_items))
     }
 }
 
-/// Bounds on the trajectories that a table keeps, in addition to the capacity of the [`Window`]; all of them apply.
+/// Bounds on the trajectories held by a table, in addition to the capacity of the [`Window`]. All bounds apply
+/// together.
 ///
-/// Trajectories are removed as a whole and oldest first, so a trajectory beyond a bound stays while an older one is
-/// within all bounds. The newest trajectory always stays.
+/// Whole trajectories are removed, oldest first. A trajectory beyond a bound stays as long as an older trajectory is
+/// within all bounds. The latest trajectory always stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Retention {
-    /// Maximum time since the insert of a trajectory. `None`: unlimited.
+    /// Maximum age of a trajectory since the insert. `None`: unlimited.
     pub age_max: Option<Duration>,
-    /// Maximum total size of the trajectories held in bytes, as counted by
-    /// [`Table::trajectory_bytes`](crate::Table::trajectory_bytes). `None`: limited by the capacity only.
+    /// Maximum total size of all trajectories in bytes, as returned by
+    /// [`Table::trajectory_bytes`](crate::Table::trajectory_bytes). `None`: limited only by the capacity.
     pub trajectory_bytes_max: Option<u64>,
-    /// Maximum number of weights versions by which the last step of a trajectory may be behind the newest, as set by
+    /// Maximum lag of a trajectory in weights versions: from the version in the last step to the latest version set by
     /// [`Table::hold_to_newest`](crate::Table::hold_to_newest). `None`: unlimited.
     pub lag_versions_max: Option<u64>,
 }
@@ -237,7 +238,7 @@ mod tests {
         }
     }
 
-    /// KataGo's paper, appendix C: 250 k at the start, and about 22 M of 241 M samples at the end of the main run.
+    /// KataGo (Wu 2020), appendix C: 250 k at the start, and about 22 M of 241 M samples at the end of the main run.
     #[test]
     fn the_window_of_katagos_main_run_ends_near_22_million_of_241_million() {
         let items = katago().items(241_000_000);

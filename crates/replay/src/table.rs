@@ -23,59 +23,58 @@ pub use memory::Expected;
 use positions::PositionCounts;
 pub use priorities::{InvalidPriority, ItemKey, PriorityUpdate};
 
-/// Entry number by trajectory id. The map is never iterated, so the unseeded hashes cannot affect any order.
+/// Permanent entry number by trajectory id. The map is never iterated, so the unseeded hashes cannot affect any order.
 type Index = HashMap<TrajectoryId, u64, BuildHasherDefault<DefaultHasher>>;
 
-/// A replay table: holds trajectories, oldest first, and samples from the items in the window.
+/// A replay table: holds trajectories, oldest first, and samples items from the window.
 ///
-/// Each trajectory stores the number of the first item in it, so the items form one sequence with the window as a
-/// suffix. Removal from the front and insertion at the back do not change the numbers. Items that are in quarantine or
-/// exhausted are not part of the window, which extends further back instead.
+/// Each entry stores the number of the first item in the trajectory. The items form one numbered sequence with the
+/// window as a suffix. Removal at the front and insertion at the back do not change the numbers. Quarantined and
+/// exhausted items are not part of the window, which extends to older items in place of them.
 ///
-/// Uniform and unlimited draws need no other state: only items that may be drawn have numbers, a draw is a random
-/// number in the window's range and a binary search, and a quarantine, which an operator makes rarely, renumbers all
-/// items. All other settings keep a tree with a place for each item, quarantined or not, and draw in O(log items).
-/// Draws do not read the content of trajectories, and are looked up in groups, since the cost of draws in a large table
-/// is memory latency.
+/// Uniform and unlimited draws need no other state. Only drawable items have numbers, and a draw is a random number and
+/// a binary search. Quarantines are rare, so each quarantine renumbers all items. All other settings need a tree with a
+/// place for each item, drawable or not, and draw in O(log items). The cost of draws in a large table is memory
+/// latency. Draws therefore do not read the content of trajectories, and lookups run in groups.
 ///
-/// The caller must insert each trajectory only once, which it can check with [`SeenIds`](crate::SeenIds). If several
+/// The caller must insert each trajectory only once; [`SeenIds`](crate::SeenIds) can detect duplicates. If several
 /// tables share a trajectory, each table counts the bytes.
 ///
-/// A restart repeats all earlier inserts, quarantines and priority updates in order, and then calls
-/// [`Table::remember`]. The number of draws of each item is not saved: after a restart, every item may be drawn the
-/// maximum number of times again.
+/// After a restart, the caller repeats all earlier inserts, quarantines and priority updates in order, and then calls
+/// [`Table::remember`]. The draws of each item are not saved: after a restart, every item may again be drawn the
+/// maximum number of times.
 #[derive(Debug)]
 pub struct Table {
     settings: TableSettings,
     entries: VecDeque<Entry>,
-    /// The number that the next item gets.
+    /// The number of the next item to insert.
     end: u64,
-    /// The number of items that may be drawn, in the window or not.
+    /// The number of drawable items, inside or outside the window.
     items: u64,
-    /// The total number of items in trajectories held, including items that may not be drawn.
+    /// The total number of items in all trajectories, drawable or not.
     held_items: u64,
-    /// The weights of items; `None` if draws are uniform and not counted.
+    /// The item weights; `None` if draws are uniform and not counted.
     tree: Option<Tree>,
-    /// The index of trajectories, kept once priorities are used or a trajectory is revised: without it, each use would
-    /// search all trajectories.
+    /// The index of trajectories by id, built for selectors with priorities and by the first [`Table::lookup`] or
+    /// [`Table::revise`]. Without an index, each access by id would search all trajectories.
     index: Option<Index>,
-    /// The number of items of each position; `None` unless equal positions are merged.
+    /// The number of items at each position; `None` unless equal positions are merged.
     positions: Option<PositionCounts>,
-    /// The number of entries ever removed, which converts an index in the deque into a permanent number.
+    /// The number of entries ever removed: the permanent number of an entry minus the index in `entries`.
     entries_removed: u64,
     quarantined_actors: BTreeSet<u64>,
-    /// The weights versions of the trajectories that are not in quarantine.
+    /// The weights versions of all trajectories outside quarantine.
     versions: Versions,
-    /// The newest version that the learner announced; zero before that, when no trajectory is behind it. The versions
-    /// of trajectories do not count: one faulty actor would make the trajectories of all other actors stale.
+    /// The latest version announced by the learner; zero before the first announcement. Versions of trajectories are
+    /// not used, because one faulty actor could then make the trajectories of all other actors stale.
     newest_published: WeightsVersion,
-    /// The weights version that gives items weight one in the tree.
+    /// The weights version of items with weight 1 in the tree.
     base: WeightsVersion,
-    /// The highest priority ever set; zero if none was.
+    /// The highest priority ever set; zero if no priority was set.
     priority_max: f64,
     totals: TableTotals,
     quarantined: usize,
-    /// The total size of trajectories held, in bytes.
+    /// The total size of all trajectories, in bytes.
     trajectory_bytes: u64,
     /// The total size of per-item state, in bytes.
     mark_bytes: u64,
@@ -109,30 +108,31 @@ impl Table {
         table
     }
 
-    /// Sets the newest weights version, by which the next insert or [`Table::expire`] finds trajectories that are too
-    /// far behind. It may be lower than before, if a learner resumed from an older checkpoint.
+    /// Sets the latest weights version, from which inserts and [`Table::expire`] measure the lag of trajectories. The
+    /// version may decrease if a learner resumes from an earlier checkpoint.
     pub fn hold_to_newest(&mut self, version: WeightsVersion) {
         self.newest_published = version;
     }
 
-    /// Returns true if the bound on lag rejects a trajectory with a last step searched by this version.
+    /// Returns true if a trajectory with weights version `version` in the last step exceeds the maximum lag
+    /// ([`Retention::lag_versions_max`]).
     #[must_use]
     pub fn is_stale(&self, version: WeightsVersion) -> bool {
         let lag = self.newest_published.0.saturating_sub(version.0);
         self.settings.retention.lag_versions_max.is_some_and(|lag_max| lag > lag_max)
     }
 
-    /// Restores the totals from before a restart, which include trajectories that were not read back.
+    /// Restores the totals from before a restart, including trajectories that were not reinserted.
     pub fn remember(&mut self, totals: TableTotals) {
         self.totals.trajectories = self.totals.trajectories.max(totals.trajectories);
         self.totals.items = self.totals.items.max(totals.items);
     }
 
-    /// Inserts a trajectory that was never inserted before, and removes the trajectories beyond a bound. The new items
-    /// get the highest priority ever set, so that each is drawn soon (Schaul et al. 2016, algorithm 1), or 1 if that is
-    /// 0.
+    /// Inserts a new trajectory, and removes the trajectories beyond a bound. The new items get the highest priority
+    /// ever set, so that each item is drawn soon (Schaul et al. 2016, algorithm 1), or 1 if no priority above 0 was
+    /// set. The trajectory must never have been inserted before.
     ///
-    /// `now` is the time since any fixed moment. A trajectory without items is held until it is the oldest.
+    /// `now` is the time since a fixed moment chosen by the caller. A trajectory without items is also held.
     pub fn insert(&mut self, trajectory: Trajectory, now: Duration) -> Insertion {
         let mut entry = Entry::new(trajectory, self.end, now);
         let id = entry.trajectory.id();
@@ -157,7 +157,7 @@ impl Table {
         Insertion { items, quarantined_items, removed: self.expire(now) }
     }
 
-    /// Adds the per-item state that the settings need to an entry.
+    /// Adds the per-item state required by the settings to an entry.
     fn equip(&self, entry: &mut Entry) {
         if self.settings.selector.uses_priorities() {
             entry.assume_priority(self.initial_priority());
@@ -196,11 +196,11 @@ impl Table {
     }
 
     /// Changes the settings, which must have passed [`TableSettings::check`]. Priorities, quarantines and counted draws
-    /// are kept even under settings that do not use them. Items beyond a new bound are removed at the next insert or
+    /// are kept, even if unused under the new settings. Items beyond a new bound are removed at the next insert or
     /// [`Table::expire`].
     ///
-    /// While the number of draws is unlimited, draws are not counted, and counts so far are ignored. O(items) if the
-    /// selector, the number of draws or the merging of positions changes, otherwise O(1).
+    /// While draws are unlimited, they are not counted, and earlier counts are ignored. O(items) if the selector, the
+    /// maximum number of draws or the merging of positions changes, otherwise O(1).
     pub fn change(&mut self, settings: TableSettings) -> Changed {
         let TableSettings { selector, max_times_sampled, .. } = self.settings;
         let same = (selector, max_times_sampled) == (settings.selector, settings.max_times_sampled);
@@ -216,7 +216,7 @@ impl Table {
         Changed { deleted_items: before.saturating_sub(self.items), restored_items: self.items.saturating_sub(before) }
     }
 
-    /// Recomputes all state that depends on the settings from the entries. O(items).
+    /// Recomputes all settings-dependent state from the entries. O(items).
     fn rebuild(&mut self) {
         let (weigh, mut entries) = (self.weigh(), std::mem::take(&mut self.entries));
         (self.items, self.mark_bytes) = (0, 0);
@@ -233,7 +233,7 @@ impl Table {
         self.plant();
     }
 
-    /// Builds the index of trajectories, unless there is one. O(trajectories).
+    /// Builds the index of trajectories, unless already built. O(trajectories).
     fn keep_index(&mut self) {
         if self.index.is_none() {
             let numbered = (self.entries_removed..).zip(&self.entries);
@@ -241,7 +241,7 @@ impl Table {
         }
     }
 
-    /// Numbers the items, and builds the tree if the settings need one. O(items).
+    /// Numbers the items, and builds the tree if the settings need per-item state. O(items).
     fn plant(&mut self) {
         let weigh = self.weigh();
         self.tree = None;
@@ -264,7 +264,7 @@ impl Table {
         self.tree = Some(tree);
     }
 
-    /// Numbers the items that may be drawn, for tables without a tree. O(trajectories).
+    /// Numbers the drawable items of a table without a tree. O(trajectories).
     fn renumber(&mut self) {
         let Some(front) = self.entries.front() else { return };
         let mut number = front.first;
@@ -275,14 +275,14 @@ impl Table {
         self.end = number;
     }
 
-    /// Removes the trajectories that are beyond a bound at `now`, oldest first: trajectories without an item among the
-    /// newest `capacity_items`, beyond [`Retention`], or with exhausted items only. Every insert does this too.
+    /// Removes the trajectories beyond a bound at `now`, oldest first: trajectories beyond the latest `capacity_items`
+    /// items, beyond [`Retention`], or with only exhausted items. Every insert does this too.
     ///
-    /// Items that may not be drawn count towards the capacity, which bounds memory and log even while a quarantined
-    /// actor continues to send.
+    /// Items that cannot be drawn count towards the capacity. The capacity thus bounds memory and log size even while a
+    /// quarantined actor continues to send.
     pub fn expire(&mut self, now: Duration) -> Vec<Removed> {
         let mut removed = Vec::new();
-        // The newest trajectory always stays, even if it alone exceeds a bound.
+        // The latest trajectory always stays, even if it alone exceeds a bound.
         while self.entries.len() > 1 && self.is_beyond_bounds(&self.entries[0], now) {
             let Some(entry) = self.entries.pop_front() else { break };
             removed.push(self.forget(&entry));
@@ -299,7 +299,7 @@ impl Table {
             || (front.drawable == 0 && front.is_exhausted(self.weigh()))
     }
 
-    /// Updates all other state after removal of an entry from the front.
+    /// Updates all other state after the removal of an entry from the front.
     fn forget(&mut self, entry: &Entry) -> Removed {
         let id = entry.trajectory.id();
         self.entries_removed += 1;
@@ -317,32 +317,31 @@ impl Table {
         ItemWeights::new(&self.settings, self.base)
     }
 
-    /// Returns the totals of all inserts, including removed trajectories.
+    /// Returns the total numbers of trajectories and items ever inserted, including removed trajectories.
     #[must_use]
     pub fn totals(&self) -> TableTotals {
         self.totals
     }
 
-    /// Returns the number of trajectories held, including quarantined trajectories.
+    /// Returns the number of held trajectories, including quarantined trajectories.
     #[must_use]
     pub fn trajectories(&self) -> usize {
         self.entries.len()
     }
 
-    /// Returns the number of trajectories held that are in quarantine.
+    /// Returns the number of held trajectories in quarantine, by id or by actor.
     #[must_use]
     pub fn quarantined(&self) -> usize {
         self.quarantined
     }
 
-    /// Returns the number of items that may be drawn if the window reaches them.
+    /// Returns the number of drawable items, inside or outside the window.
     #[must_use]
     pub fn items(&self) -> u64 {
         self.items
     }
 
-    /// Returns the total number of items in trajectories held, including items that may not be drawn; the capacity
-    /// bounds it.
+    /// Returns the total number of items in held trajectories, drawable or not. The capacity bounds this number.
     #[must_use]
     pub fn held_items(&self) -> u64 {
         self.held_items
@@ -354,45 +353,45 @@ impl Table {
         self.settings.window.items(self.totals.items).min(self.items)
     }
 
-    /// Returns the newest weights version that searched the last step of a trajectory held and not in quarantine.
+    /// Returns the latest weights version in the last step of any held trajectory outside quarantine.
     #[must_use]
     pub fn newest_weights_version(&self) -> Option<WeightsVersion> {
         self.versions.newest()
     }
 
-    /// Returns the trajectories held, newest first.
+    /// Returns the held trajectories, latest first.
     pub fn held(&self) -> impl Iterator<Item = Held<'_>> + '_ {
         self.entries.iter().rev().map(Entry::held)
     }
 
-    /// Returns the oldest trajectory, which is removed next.
+    /// Returns the oldest trajectory, the next to be removed.
     #[must_use]
     pub fn oldest(&self) -> Option<&Trajectory> {
         self.entries.front().map(|entry| &entry.trajectory)
     }
 
-    /// Returns the trajectory that was inserted last.
+    /// Returns the latest inserted trajectory.
     #[must_use]
     pub fn newest(&self) -> Option<&Trajectory> {
         self.entries.back().map(|entry| &entry.trajectory)
     }
 }
 
-/// Number of trajectories per weights version; a few hundred versions at any number of trajectories.
+/// Number of trajectories for each weights version. A table holds a few hundred versions.
 #[derive(Debug, Default)]
 struct Versions {
     trajectories: BTreeMap<WeightsVersion, u64>,
 }
 
 impl Versions {
-    /// Counts a trajectory.
+    /// Increments the number of trajectories of a version.
     fn insert(&mut self, version: WeightsVersion) {
         *self.trajectories.entry(version).or_default() += 1;
     }
 
-    /// Uncounts a trajectory.
+    /// Decrements the number of trajectories of a version.
     fn remove(&mut self, version: WeightsVersion) {
-        let trajectories = self.trajectories.get_mut(&version).expect("what leaves was counted");
+        let trajectories = self.trajectories.get_mut(&version).expect("a removed version was counted");
         *trajectories -= 1;
         if *trajectories == 0 {
             self.trajectories.remove(&version);

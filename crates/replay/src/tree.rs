@@ -1,39 +1,39 @@
 use std::ops::Range;
 
-/// The number of leaves below one node: few enough to read at once, and enough that nodes need little memory.
+/// The number of leaves in a block. Smaller blocks need more memory for inner nodes; larger blocks take longer to read.
 const BLOCK: usize = 16;
 
-/// A tree with one place for every item of a table, oldest first, that computes the sums of a suffix for sampling.
+/// A sum tree over the items of a table, one place for each item, oldest first. Sampling uses the sum over a suffix.
 ///
-/// Places have consecutive numbers that are never reused, and are stored in a ring buffer, which doubles when it is
-/// full. Leaf blocks form the lowest level of a binary tree of [`Summary`]. Every change recomputes all nodes
-/// above the block from child nodes, so that no rounding error accumulates in a sum. All operations are O(log places).
+/// Places have consecutive numbers that are never reused. The leaves are stored in a ring buffer that doubles when
+/// full. Blocks of leaves form the lowest level of a binary tree of [`Summary`] nodes. Every change recomputes all
+/// nodes above the block from the child nodes, so no rounding errors accumulate. All operations are O(log places).
 /// Start with [`Tree::pick`], the sampling of prioritised replay (Schaul et al. 2016, appendix B.2.1).
 #[derive(Debug)]
 pub(crate) struct Tree {
-    /// The ring of leaves. The length is a power of two and at least a block; place `n` is at index `n` modulo the
-    /// length.
+    /// The ring buffer of leaves. The length is a power of two and at least [`BLOCK`]. Place `n` is at index
+    /// `n mod length`.
     leaves: Vec<Leaf>,
-    /// The inner nodes: the root is at index 1, the children of `n` are at `2n` and `2n + 1`, and each node of the last
-    /// half is the parent of one block.
+    /// The inner nodes. The root is at index 1, and the children of node `n` are at `2n` and `2n + 1`. Each node in the
+    /// second half of the vector is the parent of one block.
     nodes: Vec<Summary>,
-    /// The oldest slot in use.
+    /// The oldest place in use.
     front: u64,
-    /// The next place to be appended.
+    /// The number of the next place to append.
     end: u64,
 }
 
-/// The content of one place: the weight of an item, or vacant if the item may not be drawn.
+/// The content of one place: the weight of a drawable item, or [`Leaf::VACANT`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Leaf(f64);
 
 impl Leaf {
-    /// A place without an item that may be drawn.
+    /// A place without a drawable item.
     pub(crate) const VACANT: Self = Self(-1.0);
 
-    /// Creates the leaf of an item with this weight, which must be finite and not negative.
+    /// Creates the leaf of an item with the weight `weight`, which must be finite and not negative.
     pub(crate) fn new(weight: f64) -> Self {
-        debug_assert!(weight >= 0.0 && weight.is_finite(), "{weight} is no weight");
+        debug_assert!(weight >= 0.0 && weight.is_finite(), "the weight {weight} is negative or not finite");
         Self(weight)
     }
 
@@ -42,16 +42,16 @@ impl Leaf {
     }
 }
 
-/// The aggregate of several places.
+/// The aggregate over several places.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Summary {
     /// The number of places that are not vacant.
     pub(super) items: u64,
     /// The sum of the weights.
     pub(super) sum: f64,
-    /// The lowest weight; infinite if there is none.
+    /// The lowest weight; infinity if all places are vacant.
     pub(super) least: f64,
-    /// The highest weight; minus infinity if there is none.
+    /// The highest weight; negative infinity if all places are vacant.
     pub(super) greatest: f64,
 }
 
@@ -75,13 +75,13 @@ impl From<Leaf> for Summary {
 }
 
 impl Tree {
-    /// Creates a tree without places; the first one appended will be `front`.
+    /// Creates a tree without places. The first appended place gets the number `front`.
     pub(crate) fn new(front: u64) -> Self {
         let nodes = vec![Summary::NONE; 2];
         Self { leaves: vec![Leaf::VACANT; BLOCK], nodes, front, end: front }
     }
 
-    /// Appends places at the end.
+    /// Appends places with these leaves at the end.
     pub(crate) fn push_back(&mut self, leaves: impl ExactSizeIterator<Item = Leaf>) {
         let begin = self.end;
         self.grow(leaves.len());
@@ -100,7 +100,7 @@ impl Tree {
         self.front += places;
     }
 
-    /// Replaces the leaves at consecutive places, starting at `begin`.
+    /// Replaces the leaves at consecutive places from `begin` on.
     pub(crate) fn replace(&mut self, begin: u64, leaves: impl Iterator<Item = Leaf>) {
         let mut place = begin;
         for leaf in leaves {
@@ -117,28 +117,28 @@ impl Tree {
         self.nodes[1].items
     }
 
-    /// Returns the weight of the item at a place.
+    /// Returns the weight of the item at a place; negative if vacant.
     pub(crate) fn weight(&self, place: u64) -> f64 {
         self.leaves[self.at(place)].0
     }
 
-    /// Returns the size of the tree's heap memory, in bytes.
+    /// Returns the heap memory of the tree in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.leaves.capacity() * size_of::<Leaf>() + self.nodes.capacity() * size_of::<Summary>()
     }
 
-    /// Returns the size in bytes of a tree with this number of places in use.
+    /// Returns the heap memory in bytes after growth to `places` places in use.
     pub(crate) fn bytes_of(&self, places: u64) -> u64 {
         let leaves = places.next_power_of_two().max(self.leaves.len() as u64);
         leaves * size_of::<Leaf>() as u64 + 2 * leaves / BLOCK as u64 * size_of::<Summary>() as u64
     }
 
     fn at(&self, place: u64) -> usize {
-        // The remainder is below the number of leaves, which fits in `usize`.
+        // The remainder is less than the number of leaves, so it fits in `usize`.
         (place & (self.leaves.len() as u64 - 1)) as usize
     }
 
-    /// Returns the place of the leaf at an index.
+    /// Returns the place of the leaf at the index `at`.
     fn place(&self, at: usize) -> u64 {
         self.front + ((at as u64).wrapping_sub(self.front) & (self.leaves.len() as u64 - 1))
     }
@@ -147,7 +147,7 @@ impl Tree {
         self.leaves.len() / BLOCK
     }
 
-    /// Grows the ring, if necessary, to hold `places` more places.
+    /// Grows the ring buffer, if necessary, to hold `places` more places.
     fn grow(&mut self, places: usize) {
         let in_use = usize::try_from(self.end - self.front).expect("every place in use has a leaf in memory");
         if in_use + places <= self.leaves.len() {
@@ -177,7 +177,7 @@ impl Tree {
         }
     }
 
-    /// Recomputes every node above these leaves from the child nodes.
+    /// Recomputes every node above a range of leaves, from the bottom up.
     fn sum_up_leaves(&mut self, leaves: Range<usize>) {
         let mut first = self.blocks() + leaves.start / BLOCK;
         let mut last = self.blocks() + (leaves.end - 1) / BLOCK;

@@ -1,4 +1,4 @@
-//! The actor's sections of the run file, as written and as used.
+//! The actor's sections of the run file, as written and as checked settings.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,41 +17,40 @@ use serde::{Deserialize, Serialize};
 use service::config::RunSection;
 use service::{ConfigError, SecuritySection};
 
-/// Value of `actor.kernel` for simulated predictions.
+/// Value of `actor.kernel` that selects simulated predictions.
 const SIMULATED: &str = "simulated";
 
 /// Maximum number of threads: more than any machine has cores.
 const THREADS_MAX: usize = 1024;
-/// Maximum drain time: stopping a process must not take hours.
+/// Maximum drain time, in seconds: stopping a process must not take hours.
 const DRAIN_SECONDS_MAX: f64 = 3600.0;
-/// Longest tolerated outage: to use a single server, name only that server.
+/// Longest tolerated outage of a server, in seconds. For an unlimited outage, configure a single replay server.
 const AWAY_SECONDS_MAX: f64 = 86_400.0;
 
-/// Number of positions in progress that keep an accelerator busy: three batches of 2,048, one computed, one queued,
-/// and one searched.
+/// Positions in progress that keep an accelerator busy: three batches of 2,048, with one batch in computation, one in
+/// the queue, and one in the search.
 const ACCELERATOR_POSITIONS: usize = 3 * 2048;
-/// Maximum number of games per thread, as for `selfplay.games`.
+/// Maximum number of games per thread, equal to the maximum of `selfplay.games`.
 const GAMES_MAX: usize = 65_536;
-/// Divisor of the memory for the trees of games on an accelerator: the learner and the replay server need the rest.
+/// Trees of games on an accelerator may use 1/4 of the memory: the learner and the replay server need the rest.
 const TREES_MEMORY_DIVISOR: u64 = 4;
-/// Memory of a node without edges, in bytes: the node, the edge to the parent, and a game state.
+/// Memory of a tree node without its outgoing edges, in bytes: the node, the edge from the parent, and a game state.
 const NODE_BYTES: u64 = 512;
 /// Memory of one edge, in bytes.
 const EDGE_BYTES: u64 = 24;
 
-/// Maximum share of reanalysis: an actor that plays nothing would search nothing either, because reanalysis follows
-/// self-play.
+/// Maximum share of reanalysis. Reanalysis follows self-play, so an actor without self-play would search nothing.
 const REANALYSIS_SHARE_MAX: f64 = 0.95;
-/// Longest simulated delay, in microseconds: slower than any accelerator.
+/// Maximum simulated delay, in microseconds: slower than any accelerator.
 const SIMULATED_DELAY_US_MAX: u64 = 10_000_000;
 
-/// The run file sections read by an actor.
+/// The run file sections for an actor.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// Game, seed and run directory.
     pub run: RunSection,
-    /// The environment in Python, if the game is one.
+    /// Environment in Python, if `run.game` is a Python environment.
     pub environment: EnvironmentSection,
     /// Settings of tree search.
     pub search: SearchSection,
@@ -61,7 +60,7 @@ pub struct Config {
     pub actor: ActorSection,
     /// Settings of reanalysis.
     pub reanalysis: ReanalysisSection,
-    /// Trusted authorities, and credentials of this process.
+    /// Trusted certificate authorities, and the credentials of this process.
     pub security: SecuritySection,
 }
 
@@ -69,87 +68,93 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ActorSection {
-    /// Id of this actor, a part of every trajectory id: no two actors may share it. Stable over restarts.
+    /// Id of this actor. Every trajectory id contains it, so no two actors may share an id, and a restarted actor must
+    /// keep the same id. With `identity = "claimed"`, this key has no effect.
     pub id: u64,
-    /// `fixed`: the actor has the id `id`. `claimed`: the process takes over an actor of the run directory that no
-    /// process currently runs, with the unacknowledged trajectories of this actor, or else becomes a new actor. Any
-    /// number of replicas can thus share one configuration.
+    /// Source of the actor id. `fixed`: the actor has the id `actor.id`. `claimed`: at the start, the process takes
+    /// over the id and the unacknowledged trajectories of an actor in the run directory that no process currently runs,
+    /// or becomes a new actor if there is none. Any number of replicas can thus share one configuration.
     pub identity: Identity,
-    /// Number of self-play threads, one evaluator each. 0: one per core, or two per core with an inference server, so
-    /// that one thread searches while another waits for a batch; for the same reason, at least two with an
-    /// accelerator. `zerofleet train` leaves some cores to the other processes.
+    /// Number of self-play threads, each with one evaluator. 0: one per core, but at least two with an accelerator;
+    /// with an inference server two per core, so that one thread searches while the other waits for a batch. Under
+    /// `zerofleet train`, some cores are reserved for other processes.
     pub threads: usize,
-    /// Games per thread if an accelerator evaluates, in place of `selfplay.games`, which is too few for an
-    /// accelerator. 0: keep three batches of 2,048 positions in progress over all threads, with trees in at most a
-    /// quarter of the memory.
+    /// Number of games per thread if an accelerator evaluates, in place of `selfplay.games`, which is too small for an
+    /// accelerator. 0: enough games to keep three batches of 2,048 positions in progress over all threads, with search
+    /// trees in at most a quarter of the memory.
     pub accelerator_games: usize,
-    /// True pins each self-play thread to one of the CPUs that this process may run on: each to a separate core, if
-    /// there are enough. If the system does not support pinning, a warning is logged once and threads are not pinned.
+    /// True to pin each self-play thread to a CPU that this process may use, on separate cores if there are enough. If
+    /// the system does not support pinning, the threads stay unpinned, and a warning is logged once.
     pub pin_threads: bool,
-    /// Addresses of the replay servers: `http://127.0.0.1:7001`, or several, separated by commas. Each address of a
-    /// host name is a server, and names are looked up again every few seconds.
+    /// Addresses of the replay servers, separated by commas, such as `http://127.0.0.1:7001`. Every address of a host
+    /// name counts as a server; host names are resolved again every few seconds.
     pub replay: String,
-    /// Time of unreachability, in seconds, after which the actor writes to another replay server.
+    /// Time in seconds for which a replay server may be unreachable, or acknowledge nothing, before the actor writes to
+    /// another replay server.
     pub replay_away_seconds_max: f64,
-    /// Address of the learner's weights server, or with `arena.gate` the arena's: `http://127.0.0.1:7002`.
+    /// Address of the weights: the learner's, such as `http://127.0.0.1:7002`, or the arena's if `arena.gate` is set.
     pub learner: String,
-    /// Time of unreachability of the learner, in seconds, after which self-play pauses, because there may be newer
-    /// weights; 0: never pauses.
+    /// Time in seconds for which the learner may be unreachable before self-play pauses, because newer weights may
+    /// exist; 0: self-play never pauses.
     pub weights_away_seconds_max: f64,
-    /// Addresses of this actor's inference servers: `http://127.0.0.1:7003`, or several, separated by commas. Each
-    /// address of a host name is a server; actors are spread over the servers. Empty: the actor evaluates.
+    /// Addresses of the inference servers for this actor, separated by commas, such as `http://127.0.0.1:7003`. Every
+    /// address of a host name counts as a server, and actors are spread over the servers. Empty: the actor evaluates
+    /// positions itself.
     pub inference: String,
-    /// True lets the actor evaluate while the inference server is unreachable or rejects requests; otherwise
-    /// self-play waits.
+    /// True to evaluate positions in the actor while the inference server is unreachable or rejects requests; false to
+    /// pause self-play.
     pub inference_fallback: bool,
-    /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. `auto` compares the run's network on the CPU and the first
-    /// accelerator. An explicitly named device that cannot be used is an error.
+    /// Device for evaluation: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. `auto` times the run's network on the CPU and
+    /// the first accelerator, and selects the faster device. An explicitly named device that cannot be used is an
+    /// error.
     pub device: DevicePreference,
-    /// `auto`, `f32`, `bf16` or, with the CPU kernel, `int8`: calibrated on self-play positions, and used while the
-    /// predictions match floating point. `auto` selects it at a speedup of at least 1.25.
+    /// Precision of evaluation: `auto`, `f32`, `bf16` or, with the CPU kernel, `int8`. `int8` is calibrated on
+    /// self-play positions, and used only while the predictions match floating point. `auto` selects `int8` if it is at
+    /// least 1.25 times as fast as floating point.
     pub precision: PrecisionPreference,
-    /// Evaluator on a CPU: `auto`, `libtorch`, or a variant of the CPU kernel such as `avx512-bf16`. `simulated` plays
-    /// without a network, for fleet benchmarks: the games are noise.
+    /// Evaluator on a CPU: `auto`, `libtorch`, or a variant of the CPU kernel such as `avx512-bf16`. `simulated`
+    /// returns predictions without a network, for fleet benchmarks; the resulting games are meaningless.
     pub kernel: Kernel,
-    /// Duration of a `simulated` batch, in microseconds; 0 with every other kernel, so that a key set by accident is
-    /// rejected.
+    /// Duration of a batch with `kernel = "simulated"`, in microseconds, from 1 to 10,000,000. With every other kernel
+    /// it must be 0, so that an accidental setting is rejected.
     pub simulated_delay_us: u64,
-    /// Capacity of the cache for all threads, in positions; 0 disables it.
+    /// Capacity of the prediction cache shared by all threads, in positions; 0 disables the cache.
     pub cache_positions: usize,
-    /// Maximum number of unacknowledged trajectories, at which self-play waits.
+    /// Number of unacknowledged trajectories at which self-play pauses until a replay server acknowledges some.
     pub unacknowledged_max: usize,
-    /// Maximum size of weights, in bytes; larger weights are refused.
+    /// Maximum size of a weights version, in bytes; larger weights are rejected.
     pub weights_bytes_max: u64,
-    /// Time to wait for acknowledgements before exit, in seconds; trajectories still unacknowledged are kept for the
-    /// next start.
+    /// Maximum time to wait for acknowledgements before the actor exits, in seconds. Trajectories without an
+    /// acknowledgement are saved for the next start.
     pub drain_seconds: f64,
 }
 
-/// The section `[reanalysis]`: stored trajectories are searched again with the latest weights (MuZero Reanalyze).
+/// The section `[reanalysis]`: repeated search of stored trajectories with the latest weights (MuZero Reanalyze).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ReanalysisSection {
-    /// Share of an actor's simulations for searching stored trajectories again, from 0 to 0.95; 0 disables it.
+    /// Share of an actor's simulations spent on searching stored trajectories again, from 0 to 0.95; 0 disables
+    /// reanalysis.
     pub share: f64,
-    /// Simulations of a full search; 0: `selfplay.full_simulations`. Fast searches, of which only the value is kept,
-    /// use `selfplay.fast_simulations`.
+    /// Simulations of a full search in reanalysis; 0 uses `selfplay.full_simulations`. Fast searches revise only the
+    /// value, and use `selfplay.fast_simulations`.
     pub simulations: u32,
 }
 
 impl Default for ReanalysisSection {
     fn default() -> Self {
-        // Off: the gain depends on how long a trajectory stays in the window, and the cost is certain.
+        // Off: the gain depends on the time of a trajectory in the window, and the cost is certain.
         Self { share: 0.0, simulations: 0 }
     }
 }
 
-/// The value of `actor.kernel`: an engine, or simulation.
+/// The value of `actor.kernel`: an inference engine, or simulated predictions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Kernel {
-    /// A network evaluates, with this engine.
+    /// A network evaluates positions with this engine.
     Network(KernelPreference),
-    /// Predictions are simulated, without a network: see `actor.simulated_delay_us`.
+    /// Predictions are simulated without a network, after a delay of `actor.simulated_delay_us`.
     Simulated,
 }
 
@@ -186,7 +191,7 @@ impl std::str::FromStr for Kernel {
 pub enum Identity {
     /// The configured id, `actor.id`.
     Fixed,
-    /// The id of an actor in the run directory that no process runs, or a new id.
+    /// The id of an actor in the run directory that no process currently runs, or else a new id.
     Claimed,
 }
 
@@ -197,14 +202,14 @@ impl Default for ActorSection {
             identity: Identity::Fixed,
             threads: 0,
             accelerator_games: 0,
-            // Useful if no other process needs the cores; next to a learner on the same cores, pinning keeps threads
-            // from idle cores.
+            // Pinning helps only if no other process needs the cores. Next to a learner on the same cores, pinning
+            // prevents threads from moving to idle cores.
             pin_threads: false,
             replay: "http://127.0.0.1:7001".into(),
-            // A server restarts in less time, and trajectories in flight would have to be kept for it.
+            // A restart of the server is faster, and waiting longer would require storage for trajectories in flight.
             replay_away_seconds_max: 10.0,
             learner: "http://127.0.0.1:7002".into(),
-            // Games played meanwhile are of some use, and the replay server does not store stale games.
+            // Games with older weights are still useful, and the replay server rejects stale games.
             weights_away_seconds_max: 0.0,
             inference: String::new(),
             inference_fallback: true,
@@ -212,7 +217,7 @@ impl Default for ActorSection {
             precision: PrecisionPreference::Auto,
             kernel: Kernel::Network(KernelPreference::Auto),
             simulated_delay_us: 0,
-            // A cached Connect Four prediction takes about a hundred bytes: some 25 MB.
+            // A cached Connect Four prediction takes about a hundred bytes, which makes about 25 MB.
             cache_positions: 250_000,
             unacknowledged_max: 64,
             weights_bytes_max: 1 << 30,
@@ -221,14 +226,14 @@ impl Default for ActorSection {
     }
 }
 
-/// The configuration as used: checked, in domain types.
+/// The checked configuration, in domain types.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// The game, with the rules or the environment.
+    /// The game, with the rules or the Python environment.
     pub game: GameKind,
-    /// Environments of each thread, if the game runs outside this process.
+    /// Settings of the Python environments in each thread; `None` if the game runs in this process.
     pub environment: Option<bridge::Settings>,
-    /// Run directory, which also holds the actor's state.
+    /// Run directory, which also holds the state of the actor.
     pub directory: PathBuf,
     /// Seed for all random numbers.
     pub seed: u64,
@@ -244,11 +249,11 @@ pub struct Settings {
     pub replay: Endpoints,
     /// Checked value of `actor.replay_away_seconds_max`.
     pub replay_away_max: Duration,
-    /// Checked value of `actor.weights_away_seconds_max`; `None` for 0.
+    /// Checked value of `actor.weights_away_seconds_max`; `None` if 0, which means unlimited.
     pub weights_away_max: Option<Duration>,
     /// Checked value of `actor.drain_seconds`.
     pub drain: Duration,
-    /// Numbers of self-play threads, by kind of evaluator.
+    /// Number of self-play threads for each kind of evaluator.
     pub threads: Threads,
 }
 
@@ -297,9 +302,9 @@ impl Config {
 }
 
 impl Settings {
-    /// Returns the games per thread, for `threads` threads with an accelerator and `memory_bytes` for the process.
-    /// Limited memory reduces the number, but not below `selfplay.games`; environments in Python always use
-    /// `selfplay.games`.
+    /// Returns the number of games per thread, for `threads` self-play threads with an accelerator and `memory_bytes`
+    /// of memory for the process. Too little memory reduces the number, but not below `selfplay.games`. Environments in
+    /// Python always use `selfplay.games`.
     #[must_use]
     pub fn accelerator_games(&self, threads: usize, memory_bytes: u64) -> usize {
         if self.environment.is_some() {
@@ -316,20 +321,20 @@ impl Settings {
         wanted.min(fitting)
     }
 
-    /// Returns the settings for searches of reanalysis.
+    /// Returns the self-play settings for the searches of reanalysis.
     #[must_use]
     pub fn reanalysis_searches(&self) -> selfplay::Settings {
         let mut searches = self.selfplay.clone();
         if self.reanalysis.simulations > 0 {
             searches.full_simulations = self.reanalysis.simulations;
         }
-        // Reanalysis does not search deeper where self-play would wait.
+        // Deeper searches are for self-play that would otherwise wait for the learner, not for reanalysis.
         searches.full_simulations_max = 0;
         searches
     }
 
-    /// Returns an estimate of the memory for one game's tree, in bytes: after a move, the tree holds the nodes of the
-    /// kept subtree and of the new search.
+    /// Returns an estimate of the memory for one game's search tree, in bytes: after a move, the tree holds the nodes
+    /// of the reused subtree and of the new search.
     fn tree_bytes(&self) -> u64 {
         let actions = self.game.rules().spec().actions;
         let simulations = self.selfplay.full_simulations.max(self.selfplay.full_simulations_max);
@@ -338,7 +343,7 @@ impl Settings {
 }
 
 impl ActorSection {
-    /// Checks that two keys agree on a simulated evaluator.
+    /// Checks that `actor.kernel`, `actor.simulated_delay_us` and `actor.inference` are consistent.
     fn check_kernel(&self) -> Result<(), ConfigError> {
         let invalid = |reason: String| Err(ConfigError::invalid("actor.simulated_delay_us", reason));
         match (self.kernel, self.simulated_delay_us) {
@@ -374,9 +379,9 @@ fn endpoints(key: &str, text: &str) -> Result<Endpoints, ConfigError> {
     text.parse().map_err(|error: InvalidEndpoint| ConfigError::invalid(key, error))
 }
 
-/// Returns the configured number of threads; for 0, the number that keeps the machine busy.
+/// Returns the configured number of threads; for 0, the number of threads that keeps all cores busy.
 fn threads(configured: usize, machine: usize) -> Threads {
-    /// With fewer threads an accelerator waits while positions are searched.
+    /// With fewer threads, an accelerator would idle during tree search.
     const ACCELERATOR_MIN: usize = 2;
     match configured {
         0 => Threads { cpu: machine, accelerator: machine.max(ACCELERATOR_MIN) },
@@ -407,7 +412,7 @@ mod tests {
         let mut config = Config::default();
         config.selfplay.full_search_probability = 0.0;
         assert!(refused(config).contains("selfplay.full_search_probability"));
-        // A drain beyond the range of the clock would panic, and the finished episodes would be lost.
+        // A drain beyond the range of the clock would panic, and lose the finished episodes.
         for drain_seconds in [-1.0, 1e19, f64::INFINITY, f64::NAN] {
             let mut config = Config::default();
             config.actor.drain_seconds = drain_seconds;

@@ -1,4 +1,4 @@
-//! The arena's sections of the run file, and the checked settings.
+//! The arena's sections of the run file, as written and as checked settings.
 
 use std::time::Duration;
 
@@ -18,20 +18,20 @@ use strength::sprt::{self, Sprt};
 
 use crate::WeightsSource;
 
-/// Probability of either error in a gate's sequential test.
+/// Error rate of a gate's sequential test, both for false acceptance and false rejection.
 const GATE_ERROR_RATE: f64 = 0.05;
 /// Minimum of `episodes`: a single episode has no confidence interval.
 const EPISODES_MIN: usize = 2;
-/// Maximum of `episodes`: all episodes of a version advance together.
+/// Maximum of `episodes`: all episodes of a version run concurrently.
 const EPISODES_MAX: usize = 65_536;
 
-/// The sections of the run file that the arena reads.
+/// The run file sections for the arena.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// Game, seed and directory of the run.
     pub run: RunSection,
-    /// Environment in Python, if the game is one.
+    /// Environment in Python, if `run.game` is a Python environment.
     pub environment: EnvironmentSection,
     /// Search algorithm and parameters.
     pub search: SearchSection,
@@ -45,49 +45,58 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ArenaSection {
-    /// Endpoint of the learner's weights: `http://127.0.0.1:7002`. With the manifest of a version instead
-    /// (`runs/NAME/weights/v000012.json`), the arena measures that version and exits.
+    /// Address of the learner, such as `http://127.0.0.1:7002`: the arena fetches and measures every weights version.
+    /// With the path of a manifest instead (`runs/NAME/weights/v000012.json`), the arena measures that version and
+    /// exits.
     pub weights: String,
-    /// Simulations per move of a weights version, in matches and on solved positions.
+    /// Simulations per move of a weights version, in matches and on solved positions; at least 1.
     pub simulations: u32,
-    /// Maximum number of solved positions per version, spread evenly over the positions bundled with the game; 0
-    /// measures all. Other games with an oracle draw up to 300 from the run's seed.
+    /// Maximum number of solved positions to measure per version, spread evenly over the positions bundled with the
+    /// game; 0 measures all. For a game with an oracle but no bundled positions, up to 300 positions are drawn with the
+    /// run's seed.
     pub positions: usize,
-    /// True to draw the positions from the run's seed with the game's oracle, even if the game bundles some.
+    /// True to draw the solved positions with the run's seed and the game's oracle, even if the game has bundled
+    /// positions.
     pub draw_positions: bool,
-    /// Number of rated games per version.
+    /// Number of rated games per weights version.
     pub games_per_version: u64,
-    /// Number of openings per match; each is played from both sides.
+    /// Number of openings per match; each opening is played twice, with the sides swapped.
     pub openings_per_match: usize,
-    /// Number of evaluation episodes per version, which replace games if the game is scored by rewards.
+    /// Number of evaluation episodes per weights version, from 2 to 65,536. Only for games scored by rewards, which
+    /// have episodes instead of rated games.
     pub episodes: usize,
-    /// Maximum number of random plies in an opening.
+    /// Maximum number of random plies in the opening of a rated game.
     pub opening_plies_max: u16,
-    /// Simulations per move of opponents that search with random playouts, in any order.
+    /// Simulations per move for each opponent that searches with random playouts: `[50, 200, 1000]` configures three
+    /// opponents. The order has no effect.
     pub playouts: Vec<u32>,
-    /// Depths in plies of opponents that search with alpha-beta and the game's heuristic value, in any order.
+    /// Depth in plies for each opponent that searches with alpha-beta and the game's heuristic value. The order has no
+    /// effect.
     pub alphabeta: Vec<u8>,
-    /// Number of earlier versions kept as opponents, spread over the run.
+    /// Number of earlier weights versions to keep as opponents, spread over the run.
     pub past_versions: usize,
-    /// Number of best rated versions that are also kept as opponents.
+    /// Number of best rated weights versions to keep as opponents, in addition to `past_versions`.
     pub best_versions: usize,
-    /// Rule by which a version reaches actors and inference servers that fetch weights from the arena: `elo` or
-    /// `sprt`. With `none`, every version passes and the arena serves none.
+    /// Rule by which a weights version is released to actors and inference servers that fetch weights from the arena:
+    /// `elo` or `sprt`. With `none`, every version passes, and the arena serves no weights.
     pub gate: GateKind,
-    /// With `gate = "sprt"`: the Elo difference to the accepted version under H0, by which a version is held back.
+    /// With `gate = "sprt"`: Elo difference to the accepted version under hypothesis H0. A version is held back if the
+    /// test accepts H0.
     pub gate_elo0: f64,
-    /// With `gate = "sprt"`: the Elo difference under H1, by which a version passes.
+    /// With `gate = "sprt"`: Elo difference to the accepted version under hypothesis H1. A version passes if the test
+    /// accepts H1.
     pub gate_elo1: f64,
-    /// With `gate = "sprt"`: the number of games after which an undecided version is held back.
+    /// With `gate = "sprt"`: maximum number of games, after which an undecided version is held back.
     pub gate_games_max: u64,
-    /// Minimum time in seconds between the starts of two versions' measurements.
+    /// Minimum time between the starts of two consecutive measurements of versions, in seconds.
     pub version_interval_seconds: f64,
-    /// Share of one core that measurements may use, on average.
+    /// Average share of one CPU core that measurements may use, above 0 and at most 1.
     pub cpu_share: f64,
-    /// Device: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. `auto` compares the CPU with the first accelerator on the
-    /// run's network; a named device that cannot be used is an error.
+    /// Device for evaluation: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. `auto` times the run's network on the CPU and
+    /// the first accelerator, and selects the faster device. An explicitly named device that cannot be used is an
+    /// error.
     pub device: DevicePreference,
-    /// Preferred precision: `auto`, `f32` or `bf16`.
+    /// Precision of evaluation: `auto` (the fastest), `f32` or `bf16`.
     pub precision: PrecisionPreference,
     /// Evaluator on a CPU: `auto`, `libtorch`, or a variant of the CPU kernel such as `avx512-bf16`.
     pub kernel: KernelPreference,
@@ -99,9 +108,9 @@ pub struct ArenaSection {
 pub enum GateKind {
     /// Every version passes: actors fetch the latest weights from the learner.
     None,
-    /// A version passes if, after the rated games, it is rated at least as high as the accepted version.
+    /// A version passes if, after the rated games, the rating is at least the rating of the accepted version.
     Elo,
-    /// A version passes once a sequential test finds it stronger than the accepted version.
+    /// A version passes once a sequential probability ratio test finds the version stronger than the accepted version.
     Sprt,
 }
 
@@ -110,32 +119,34 @@ impl Default for ArenaSection {
         Self {
             weights: "http://127.0.0.1:7002".into(),
             simulations: 64,
-            // 300 positions keep the standard error of a share below 3 points, for a second of work.
+            // The standard error of a measured share stays below 3 percentage points; the measurement takes a second.
             positions: 300,
-            // Runs of the same game are compared on the same positions.
+            // Bundled positions are the same in all runs of a game, so that runs can be compared.
             draw_positions: false,
             games_per_version: 48,
-            // 16 concurrent games fill batches that a CPU evaluates well.
+            // 8 openings are 16 concurrent games, which fill the batches of a CPU well.
             openings_per_match: 8,
-            // Half of the mean's interval is then about a third of a return's standard deviation.
+            // With 32 episodes, the half-width of the mean's confidence interval is about a third of the returns'
+            // standard deviation.
             episodes: 32,
             opening_plies_max: 4,
             playouts: vec![50, 200, 1000],
-            // Most games have no heuristic value; presets of games that have one name depths.
+            // Most games have no heuristic value. The presets of games with a heuristic value set the depths.
             alphabeta: Vec::new(),
             past_versions: 4,
-            // The best version stays available after the learner has replaced it.
+            // The best version remains available after the learner has replaced it.
             best_versions: 1,
-            // In a learning run versions become stronger, and games that prove it take time.
+            // Off: in a learning run most versions are stronger, and the games of a test take time.
             gate: GateKind::None,
-            // A test of 50 points takes some hundred games; an equally strong version passes half of the time.
+            // A test with bounds 50 points apart takes some hundred games; an equally strong version passes half of the
+            // time.
             gate_elo0: -25.0,
             gate_elo1: 25.0,
             gate_games_max: 1000,
             version_interval_seconds: 30.0,
             // Training has priority over measurement.
             cpu_share: 0.1,
-            // On a GPU the arena would take turns with self-play, and it may use little of a core.
+            // A GPU would be shared with self-play, and the arena may use only a small share of a core.
             device: DevicePreference::Cpu,
             precision: PrecisionPreference::Auto,
             kernel: KernelPreference::Auto,
@@ -143,19 +154,20 @@ impl Default for ArenaSection {
     }
 }
 
-/// The rule by which a version passes.
+/// The rule by which a weights version passes the gate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum GateRule {
-    /// A version passes if, after this number of games, it is rated at least as high as the accepted version.
+    /// A version passes if, after this number of games, the rating is at least the rating of the accepted version.
     Elo {
-        /// Number of games before the verdict.
+        /// Number of rated games before the decision.
         games: u64,
     },
-    /// A sequential test of a match against the accepted version accepts H1 within this many games.
+    /// A version passes if a sequential test of a match against the accepted version accepts H1 within `games_max`
+    /// games.
     Sprt {
-        /// Test of the match against the accepted version.
+        /// Sequential test of the match against the accepted version.
         sprt: Sprt,
-        /// Maximum games, including games that do not count, after which an undecided version does not pass.
+        /// Maximum number of games, including repeated games, after which an undecided version does not pass.
         games_max: u64,
     },
 }
@@ -163,20 +175,20 @@ pub enum GateRule {
 /// The checked configuration, in domain types.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// The game to measure, with the board.
+    /// The game with the board size, in which versions are measured.
     pub game: GameKind,
-    /// Evaluation environments, if the game runs outside this process.
+    /// Settings of the Python environments for evaluation; `None` if the game runs in this process.
     pub environment: Option<bridge::Settings>,
-    /// Seed of all random draws, and run directory.
+    /// Run directory, and the seed for all random draws.
     pub run: RunSection,
     /// The source of weights.
     pub source: WeightsSource,
-    /// Search settings of a weights version.
+    /// Search settings of the measured weights versions.
     pub search: SearchSettings,
-    /// Strength measurement, in range. `positions` is `usize::MAX` if all are measured; `playouts` and `alphabeta`
-    /// are ascending without duplicates.
+    /// The arena section with checked ranges. `positions` is `usize::MAX` if all positions are measured; `playouts` and
+    /// `alphabeta` are ascending and without duplicates.
     pub arena: ArenaSection,
-    /// Minimum time between the starts of two versions' measurements.
+    /// Minimum time between the starts of two consecutive measurements of versions.
     pub version_interval: Duration,
     /// The rule by which versions pass; `None` if all pass.
     pub gate: Option<GateRule>,
@@ -186,7 +198,7 @@ impl Config {
     /// Checks every key and converts the configuration to settings.
     ///
     /// # Errors
-    /// A key is out of range; [`ConfigError`] names the first.
+    /// [`ConfigError`] names the first key that is out of range.
     pub fn settings(&self) -> Result<Settings, ConfigError> {
         self.run.check()?;
         let game = bridge::config::game(&self.run, &self.environment)?;
@@ -236,7 +248,7 @@ impl Config {
 }
 
 impl Settings {
-    /// Returns the settings of a match.
+    /// Returns the settings of rated matches.
     #[must_use]
     pub fn matches(&self) -> matches::Settings {
         let ArenaSection { openings_per_match, opening_plies_max, .. } = self.arena;
@@ -244,7 +256,7 @@ impl Settings {
     }
 }
 
-/// Returns the rule by which versions pass.
+/// Returns the gate rule from `arena.gate`; `None` if every version passes.
 fn gate(arena: &ArenaSection) -> Result<Option<GateRule>, ConfigError> {
     match arena.gate {
         GateKind::None => Ok(None),

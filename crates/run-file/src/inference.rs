@@ -1,4 +1,4 @@
-//! The section `[inference]` as written, and the checked settings.
+//! The inference server's sections of the run file, as written and as checked settings.
 
 use bridge::EnvironmentSection;
 use games::GameKind;
@@ -14,33 +14,33 @@ use crate::WeightsSource;
 
 /// Maximum number of threads: more than any machine has cores.
 const THREADS_MAX: usize = 1024;
-/// Maximum batch size; larger batches gain nothing on any device.
+/// Maximum batch size; larger batches are not faster on any device.
 const BATCH_MAX: usize = 16_384;
-/// Maximum number of versions, each of which keeps all weights in memory.
+/// Maximum number of served versions; each version keeps all weights in memory.
 const VERSIONS_MAX: usize = 64;
-/// Maximum queue delay, in microseconds; a longer delay stalls requests instead of filling batches.
+/// Maximum queue delay, in microseconds. A longer delay would stall requests without filling batches better.
 const QUEUE_DELAY_US_MAX: u64 = 1_000_000;
 /// Maximum time limit of requests and searches, in milliseconds: one hour.
 const TIMEOUT_MS_MAX: u64 = 3_600_000;
 
-/// Maximum number of concurrent searches, each of which occupies a thread.
+/// Maximum number of concurrent searches; each search occupies a thread.
 const SEARCHES_MAX: usize = 512;
-/// Maximum number of simulations; a larger tree does not fit into the memory of most machines.
+/// Maximum number of simulations per search; a larger tree does not fit into the memory of most machines.
 const SIMULATIONS_MAX: u32 = 100_000_000;
 
-/// The sections of the run file for this process.
+/// The run file sections for the inference server.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Name, directory and game of the run.
+    /// Game, seed and run directory.
     pub run: RunSection,
-    /// The environment in Python, if the game is one.
+    /// Environment in Python, if `run.game` is a Python environment.
     pub environment: EnvironmentSection,
     /// Search settings for clients that request moves.
     pub search: SearchSection,
     /// Settings of this process.
     pub inference: InferenceSection,
-    /// The clients that may connect, and the certificates that this process trusts.
+    /// Certificates and tokens for the server's clients, and for connections to the learner.
     pub security: SecuritySection,
 }
 
@@ -48,40 +48,42 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct InferenceSection {
-    /// Endpoint of the learner for weights, or with `arena.gate` of the arena: `http://127.0.0.1:7002`.
+    /// Address of the weights: the learner's, such as `http://127.0.0.1:7002`, or the arena's if `arena.gate` is set.
     pub learner: String,
-    /// Manifest of a published version (`runs/NAME/weights/v000012.json`), with the weights in the same directory, to
-    /// serve instead of the learner's. If empty, the learner's latest version is served.
+    /// Manifest of a published version to serve, such as `runs/NAME/weights/v000012.json`, with the weights in the same
+    /// directory. The learner is not used in this case. Empty: the server serves the latest versions from `learner`.
     pub weights: String,
-    /// Number of evaluating threads, one batch each. 0 uses one per core, or four with an accelerator: the engine
-    /// merges the batches and keeps up to three in flight.
+    /// Number of threads that evaluate batches, up to 1,024. 0: one per core, or four with an accelerator, where
+    /// batches are merged and up to three batches are in flight.
     pub threads: usize,
-    /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. `auto` measures the CPU against the first accelerator with the
-    /// network of the run; a named device that cannot be used is an error.
+    /// Device for evaluation: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. `auto` times the run's network on the CPU and
+    /// the first accelerator, and selects the faster device. An explicitly named device that cannot be used is an
+    /// error.
     pub device: DevicePreference,
-    /// Preferred precision: `auto`, `f32` or `bf16`.
+    /// Precision of evaluation: `auto` (the fastest), `f32` or `bf16`.
     pub precision: PrecisionPreference,
     /// Evaluator on a CPU: `auto`, `libtorch`, or a variant of the CPU kernel such as `avx512-bf16`.
     pub kernel: KernelPreference,
-    /// Number of the latest weights versions to serve.
+    /// Number of latest weights versions to serve, from 1 to 64.
     pub versions_kept: usize,
-    /// Maximum size of weights in bytes; larger weights are rejected.
+    /// Maximum size of a weights version, in bytes; larger weights are rejected.
     pub weights_bytes_max: u64,
-    /// Maximum number of positions in a batch; 0 uses the evaluator's preferred size.
+    /// Maximum number of positions per batch, up to 16,384; 0 uses the preferred batch size of the evaluator.
     pub batch_max: usize,
-    /// Time that a request may wait for more requests to share a batch while an evaluator is free, in microseconds.
+    /// Maximum time that a request waits for other requests to share a batch with while an evaluator is free, in
+    /// microseconds.
     pub queue_delay_us: u64,
-    /// Maximum number of positions in the queue; further requests are rejected.
+    /// Maximum number of positions in the queue; the server rejects requests beyond this number.
     pub waiting_positions_max: usize,
-    /// Time limit of requests without a limit from the client, in milliseconds.
+    /// Time limit for a request without a time limit from the client, in milliseconds.
     pub timeout_ms: u64,
-    /// Number of positions in the cache of the fast path; 0 disables it.
+    /// Capacity of the prediction cache for the streaming API (the fast path), in positions; 0 disables the cache.
     pub cache_positions: usize,
-    /// Maximum number of unanswered requests per client of the fast path.
+    /// Maximum number of unanswered requests per client of the streaming API (the fast path).
     pub requests_max: usize,
-    /// Maximum number of clients of the fast path.
+    /// Maximum number of concurrent clients of the streaming API (the fast path).
     pub streams_max: usize,
-    /// Maximum number of open connections.
+    /// Maximum number of open client connections.
     pub connections_max: usize,
     /// Maximum number of concurrent searches.
     pub searches_max: usize,
@@ -100,17 +102,17 @@ impl Default for InferenceSection {
             device: DevicePreference::Auto,
             precision: PrecisionPreference::Auto,
             kernel: KernelPreference::Auto,
-            // Actors finish searches with the previous version; clients that compare versions request a specific
-            // version.
+            // Actors finish searches with the previous version, and clients that compare versions request specific
+            // versions.
             versions_kept: 4,
             weights_bytes_max: 1 << 30,
             batch_max: 0,
-            // Idle time of an evaluator is wasted unless more requests are certain to arrive.
+            // An idle evaluator wastes time unless more requests are certain to arrive.
             queue_delay_us: 0,
-            // Two cores evaluate this many positions of a small network in some tenths of a second.
+            // Two cores evaluate this many positions with a small network in some tenths of a second.
             waiting_positions_max: 16_384,
             timeout_ms: 10_000,
-            // Same as for an actor: about 25 MB in Connect Four.
+            // The same as for an actor: about 25 MB in Connect Four.
             cache_positions: 250_000,
             requests_max: 64,
             streams_max: 1024,
@@ -125,18 +127,18 @@ impl Default for InferenceSection {
 /// The checked configuration, in domain types.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// The served game.
+    /// The game with the board size.
     pub game: GameKind,
     /// The source of weights.
     pub source: WeightsSource,
     /// Search settings for clients that request moves.
     pub search: SearchSettings,
-    /// Settings of this process, in range.
+    /// The inference section with checked ranges.
     pub inference: InferenceSection,
 }
 
 impl Config {
-    /// Validates the configuration.
+    /// Checks the range of every key, and converts the configuration to settings.
     ///
     /// # Errors
     /// [`ConfigError`] names the first invalid key.

@@ -1,4 +1,4 @@
-//! The learner's sections of the run file, as written and as used.
+//! The learner's sections of the run file, as written and as checked settings.
 
 mod batch_targets;
 mod boards;
@@ -29,215 +29,221 @@ pub use self::network::{ModelKind, NetworkSection};
 pub use self::options::{MomentsKind, NetworkPreset, RecomputeKind};
 pub use self::trainer_settings::trainer_settings;
 
-/// Maximum number of preparing threads.
+/// Maximum number of threads that prepare batches.
 const PREPARE_THREADS_MAX: usize = 64;
-/// Maximum number of unrolled steps: 5 to 10 in the papers; time and memory of a training step grow with this number.
+/// Maximum number of unrolled steps. Papers use 5 to 10; the time and memory of a training step grow with the number.
 const UNROLLED_MAX: usize = 64;
-/// Maximum number of positions for validating weights.
+/// Maximum number of held-out positions for the validation of weights.
 const VALIDATION_POSITIONS_MAX: usize = 65_536;
-/// Maximum number of steps between publications: the length of a long run.
+/// Maximum number of training steps between publications: the length of a long run.
 const PUBLISH_STEPS_MAX: u64 = 1_000_000_000;
-/// Longest simulated step, in microseconds: ten seconds.
+/// Maximum duration of a simulated training step, in microseconds: ten seconds.
 const SIMULATED_STEP_US_MAX: u64 = 10_000_000;
 
-/// The run file sections read by the learner.
+/// The run file sections for the learner.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// Game, seed and run directory.
     pub run: RunSection,
-    /// The environment in Python, if the game is one.
+    /// Environment in Python, if `run.game` is a Python environment.
     pub environment: EnvironmentSection,
     /// Design and size of the network.
     pub network: NetworkSection,
-    /// Training, optimiser, publication and checkpoint settings.
+    /// Training: batches, optimiser, schedule, losses, publications and checkpoints.
     pub learner: LearnerSection,
-    /// TLS, tokens and trusted certificates.
+    /// Certificates and tokens of the learner's server and clients.
     pub security: SecuritySection,
 }
 
-/// The section `[learner]`: training with all inputs and outputs.
+/// The section `[learner]`: training, data sources, publications and checkpoints.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LearnerSection {
-    /// Addresses of the replay servers: `http://127.0.0.1:7001`, or several, separated by commas. Each address of a
-    /// host name is a server, and names are resolved again every few seconds.
+    /// Addresses of the replay servers, separated by commas, such as `http://127.0.0.1:7001`. Every address of a host
+    /// name counts as a server; host names are resolved again every few seconds.
     pub replay: String,
     /// Addresses of all learners that train this run together, including this learner, separated by commas:
-    /// `http://10.0.0.1:7002,http://10.0.0.2:7002`. Empty: this learner trains alone. Each address belongs to one
-    /// learner. Every training step is computed from one batch per learner in the group. Requires libtorch.
+    /// `http://10.0.0.1:7002,http://10.0.0.2:7002`. Each training step then combines one batch per learner. Training in
+    /// a group requires libtorch. Empty: this learner trains alone.
     pub group: String,
-    /// Index of this learner in `group`, from 0.
+    /// Position of this learner's address in `group`, starting at 0.
     pub index: usize,
-    /// True if the network between the learners in `group` is trusted. Gradients and states are sent without
-    /// encryption or credentials, so addresses off loopback are otherwise rejected.
+    /// True if the network between the learners in `group` is trusted. The learners exchange gradients and states
+    /// without encryption or credentials, so the default false rejects any address in `group` that is not on loopback.
     pub group_trusted: bool,
-    /// Maximum time to wait for other learners in a training step, in seconds: longer than a step takes. A learner
-    /// that exceeds this time is left out until it asks for a place again.
+    /// Maximum time to wait for the other learners of the group in a training step, in seconds. It must exceed the
+    /// duration of a step. A learner that takes longer leaves the group, and may join again later.
     pub group_timeout_seconds: f64,
     /// Library for sums over the learners in a group: `auto`, `gloo` or `nccl`. `auto` selects NCCL if every learner
-    /// trains on a separate CUDA device and NCCL can be loaded, otherwise Gloo; the log names the reason. An
-    /// explicitly named library that cannot be used is an error.
+    /// has a separate CUDA device and NCCL can be loaded, otherwise Gloo; the reason is logged. An explicitly named
+    /// library that cannot be used is an error.
     pub collective: CollectiveKind,
-    /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. `auto` compares training steps of the run's network and batch on the
-    /// CPU and the first accelerator. An explicitly named device that cannot be used is an error.
+    /// Device for training: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. `auto` times training steps with the run's
+    /// network and batch size on the CPU and the first accelerator, and selects the faster device. An explicitly named
+    /// device that cannot be used is an error.
     pub device: DevicePreference,
-    /// `auto`, `f32`, `bf16`, `f16` or `adaptive`: precision of the forward and backward pass; parameters are always
-    /// float32. `f16` scales the loss. `adaptive` is `bf16`, or `f16` on a GPU without bfloat16, and compares the
-    /// gradient of each layer with the float32 gradient every 500 steps: a layer with an error above 5 % returns to
-    /// float32. `auto` is `f32` or `adaptive`.
+    /// Precision of the forward and backward pass: `auto`, `f32`, `bf16`, `f16` or `adaptive`; parameters are always
+    /// float32. `f16` uses loss scaling. `adaptive` is `bf16`, or `f16` on a GPU without bfloat16; every 500 steps, it
+    /// compares the gradient of each layer with the float32 gradient, and layers with an error above 5 % return to
+    /// float32. `auto` selects `adaptive` if the lower precision trains faster, otherwise `f32`.
     pub precision: TrainingPrecision,
-    /// Training backend: `libtorch`, or `auto`. On a CPU, `auto` trains with kernels that need no libtorch: in
-    /// bfloat16 with AVX-512 BF16 or matrix tiles (AMX), as selected by `precision = "auto"`, and in float32 with
-    /// AVX2 or AVX-512.
+    /// Training backend: `auto` or `libtorch`. On a CPU with AVX2 or AVX-512, `auto` trains with built-in kernels, in
+    /// float32 or, with AVX-512 BF16 or AMX, in bfloat16, as `precision` selects. Otherwise `auto` trains with
+    /// libtorch.
     pub kernel: TrainingKernel,
-    /// Threads per training step, or per libtorch operation; 0: one, or the learner's share of the cores in
-    /// `zerofleet train`.
+    /// Number of threads for a training step, or for each libtorch operation. 0: one thread, or in `zerofleet train` on
+    /// a CPU the learner's share of the cores.
     pub threads: usize,
-    /// Positions per training step.
+    /// Number of positions per training step, from 1 to 4,096.
     pub batch_size: usize,
-    /// Batches requested ahead of the training step.
+    /// Number of batches requested from the replay servers ahead of the training step, from 1 to 64.
     pub prefetch_batches: usize,
-    /// Threads that prepare training batches from samples; 0: one for a learner on the CPU, up to 4 with an
-    /// accelerator. The number of threads does not affect the batches.
+    /// Number of threads that convert samples to training batches, at most 64. 0: one thread on a CPU, or up to 4
+    /// threads with an accelerator. The number of threads does not affect the content of batches.
     pub prepare_threads: usize,
-    /// Positions per pass through the network. A larger batch is divided into micro-batches with added gradients;
-    /// each micro-batch has separate batch norm statistics. 0: a batch is divided only if the device has too little
-    /// memory.
+    /// Maximum number of positions per forward and backward pass. A larger batch is divided into micro-batches, and the
+    /// gradients are added; batch norm statistics are separate for each micro-batch. 0: a batch is divided only if the
+    /// device has too little memory.
     pub micro_batch: usize,
-    /// Time of a simulated training step without computation, in microseconds: a benchmark of everything around
-    /// training. 0: steps are real.
+    /// Duration of a simulated training step without computation, in microseconds, to benchmark the other parts of a
+    /// run. 0: training steps are real.
     pub simulated_step_us: u64,
-    /// Activations that are recomputed in the backward pass instead of being kept: `none`, or `blocks`, the
-    /// activations within segments of residual blocks.
+    /// Activations to recompute in the backward pass instead of keeping them, which saves memory: `none`, or `blocks`,
+    /// the activations within segments of residual blocks.
     pub recompute: RecomputeKind,
-    /// `adamw`, `lion`, `muon` or `sgd`. `muon` updates the matrices of hidden layers, and all other parameters as
-    /// `adamw` does.
+    /// Optimiser: `adamw`, `lion`, `muon` or `sgd`. `muon` updates the matrices of hidden layers, and updates all other
+    /// parameters as `adamw` does.
     pub optimiser: OptimiserKind,
-    /// Storage of the optimiser's moments: `f32`, `bf16`, or `int8`, 8 bits with a scale for each 256 values.
+    /// Number format of the optimiser's moments: `f32`, `bf16`, or `int8`, which has 8 bits per value and a scale per
+    /// 256 values.
     pub moments: MomentsKind,
-    /// The learning rate after warm-up.
+    /// Peak learning rate, which is reached after the warm-up.
     pub learning_rate: f64,
-    /// Number of steps over which the learning rate grows from zero.
+    /// Number of training steps over which the learning rate grows linearly from zero to the peak.
     pub warm_up_steps: u64,
-    /// Measure of the schedule: `minutes` of running time, accumulated across restarts, or `positions` trained on,
-    /// equal on every machine.
+    /// Unit of the learning rate schedule: `minutes` of running time, accumulated across restarts, or `positions` in
+    /// training steps, which gives the same schedule on every machine.
     pub schedule: ScheduleKind,
-    /// Length of a schedule in `minutes`.
+    /// With `schedule = "minutes"`: length of the schedule, in minutes of running time.
     pub schedule_minutes: f64,
-    /// Length of a schedule in `positions`.
+    /// With `schedule = "positions"`: length of the schedule, as the number of positions in training steps.
     pub schedule_positions: u64,
-    /// The learning rate over the schedule: `cosine` and `linear` fall from the peak to the floor, `steps` multiplies
-    /// at some places, `constant` keeps the peak.
+    /// Shape of the learning rate over the schedule: `cosine` and `linear` decay from the peak to a floor, `steps`
+    /// multiplies the learning rate at given points, and `constant` keeps the peak.
     pub learning_rate_decay: DecayKind,
-    /// For `cosine` and `linear`: the learning rate at the end of the schedule, as a share of the peak.
+    /// With the decays `cosine` and `linear`: learning rate at the end of the schedule, as a share of the peak, from 0
+    /// to 1.
     pub learning_rate_ratio_min: f64,
-    /// For `steps`: the places, as shares of the schedule.
+    /// With the decay `steps`: points at which the learning rate is multiplied, as shares of the schedule from 0 to 1.
     pub learning_rate_steps: Vec<f64>,
-    /// For `steps`: the multiplier of the learning rate at each place.
+    /// With the decay `steps`: factor of the learning rate at each point, above 0 and at most 1.
     pub learning_rate_step_factor: f64,
-    /// Decoupled weight decay in `adamw`, `lion` and `muon` on convolution and linear weights.
+    /// Decoupled weight decay of convolution and linear weights with `adamw`, `lion` and `muon`.
     pub weight_decay: f64,
-    /// Momentum of `sgd` and `muon`; 0.95 as published for the latter.
+    /// Momentum of `sgd` and `muon`; the publication of `muon` uses 0.95.
     pub momentum: f64,
-    /// L2 penalty in `sgd` on convolution and linear weights, a part of the gradient.
+    /// L2 penalty on convolution and linear weights with `sgd`, added to the gradient.
     pub l2: f64,
-    /// Maximum gradient norm; larger gradients are scaled down.
+    /// Maximum norm of the gradient over all parameters; a larger gradient is scaled down to this norm.
     pub gradient_clip_norm: f64,
-    /// Decay per step of the published moving average of weights.
+    /// Decay per training step of the exponential moving average of weights, which is published.
     pub ema_decay: f64,
-    /// Share of the schedule after which the published average holds all later weights with equal shares (stochastic
-    /// weight averaging); 1 keeps the average exponential.
+    /// Share of the schedule after which the published weights are an equally weighted average of all later weights
+    /// (stochastic weight averaging). 1 keeps the exponential moving average throughout.
     pub swa_start: f64,
     /// Weight of the value loss relative to the policy loss.
     pub value_loss_weight: f64,
-    /// For `muzero` and `stochastic_muzero`: weight of the consistency loss, which compares unrolled latent states
-    /// with latent states of the subsequent observations (Ye et al. 2021); 2 as published, 0 disables it. A run keeps
-    /// it 0 or above 0, since checkpoints hold the heads of this loss.
+    /// With `muzero` and `stochastic_muzero`: weight of the consistency loss between unrolled latent states and the
+    /// latent states of the subsequent observations (Ye et al. 2021). The paper uses 2; 0 disables the loss. A run
+    /// cannot change between 0 and a positive weight, because checkpoints contain the heads of this loss.
     pub consistency_loss_weight: f64,
-    /// Temperature T of policy targets, which are raised to the power 1 / T: values above 1 make targets softer.
+    /// Temperature T of policy targets: target probabilities are raised to the power 1 / T, so values above 1 give
+    /// softer targets.
     pub policy_target_temperature: f32,
-    /// Share of the search's root value in the value target, in games scored by outcome; the rest is the outcome.
+    /// Share of the search's root value in the value target, from 0 to 1, in games scored by outcome. The game outcome
+    /// has the remaining share.
     pub search_value_share: f32,
-    /// For `muzero`: K, the number of steps for which the dynamics are unrolled from each position.
+    /// With `muzero` and `stochastic_muzero`: K, the number of steps to unroll the dynamics from each position, from 1
+    /// to 64.
     pub unroll_steps: usize,
-    /// In environments scored by rewards: n of the n-step return, the number of rewards before the bootstrapped
-    /// search value; 0 uses the whole episode (Monte Carlo). The sum with `unroll_steps` is limited by the maximum
-    /// segment of a replay server.
+    /// In games scored by rewards: n of the n-step return, the number of rewards before the bootstrapped search value;
+    /// 0 sums the rewards of the whole episode (Monte Carlo). `td_steps` and `unroll_steps` together are at most 1,024.
     pub td_steps: usize,
-    /// Share of held-out trajectories, which are never trained on, but used to validate published weights. A hash of
-    /// the trajectory id decides. 0 trains on all.
+    /// Share of trajectories that are held out from training and used to validate published weights, from 0 to 0.5. A
+    /// hash of the trajectory id selects the trajectories. 0 trains on all trajectories.
     pub validation_share: f64,
-    /// Maximum number of positions for validating weights: the latest samples of held-out trajectories.
+    /// Maximum number of positions for validating published weights: the latest samples of held-out trajectories.
     pub validation_positions: usize,
-    /// Exponent of the importance weights that correct for draws by priority: 1 corrects fully, 0 not at all. No
-    /// effect on uniform draws.
+    /// Exponent of the importance weights that correct for sampling by priority, from 0 (no correction) to 1 (full
+    /// correction). It has no effect on uniform sampling.
     pub importance_exponent: f64,
-    /// True to write TensorBoard event files: `zerofleet train` into the run directory, the learner into the
+    /// True to write TensorBoard event files. `zerofleet train` writes to the run directory, the learner to the
     /// subdirectories `learner` and `validation`.
     pub event_files: bool,
-    /// Number of publications between histograms of weights and gradients; 0 writes none.
+    /// Number of weights publications from one publication with histograms of weights and gradients to the next; 0
+    /// writes no histograms.
     pub histogram_publications: u64,
-    /// Interval between publications of weights; none without a training step in between.
+    /// Minimum time between publications of weights, in seconds; without a new training step, nothing is published.
     pub publish_interval_seconds: f64,
-    /// Training steps between publications of weights, at exact multiples and independent of the clock; 0: publish by
-    /// `publish_interval_seconds`.
+    /// Number of training steps between weights publications, which occur at exact multiples, independent of the clock.
+    /// 0: `publish_interval_seconds` decides.
     pub publish_interval_steps: u64,
-    /// Published versions kept on disk.
+    /// Number of latest published weights versions to keep on disk.
     pub versions_kept: usize,
-    /// Interval between checkpoints; none without a training step in between.
+    /// Minimum time between checkpoints, in seconds; without a new training step, no checkpoint is written.
     pub checkpoint_interval_seconds: f64,
-    /// Number of latest checkpoints kept on disk.
+    /// Number of latest checkpoints to keep on disk.
     pub checkpoints_kept: usize,
-    /// Number of older checkpoints kept in addition, spread over the run on a logarithmic scale, to continue from an
-    /// earlier state.
+    /// Number of older checkpoints to keep in addition, spread over the run on a logarithmic scale, so that training
+    /// can restart from an earlier state.
     pub checkpoints_spread: usize,
-    /// Continues a checkpoint with fewer blocks or channels in the network of the run file, which computes the same
-    /// at first. Otherwise, such a checkpoint is rejected.
+    /// True to continue a checkpoint of a network with fewer blocks or channels in the larger network of the run file,
+    /// which initially computes the same outputs. False rejects such a checkpoint.
     pub grow: bool,
-    /// Relative frequencies of training steps on the boards of a run, starting with `run.game`: `[2.0, 1.0]` takes
-    /// two thirds of the steps there. Empty: equal frequencies.
+    /// Relative frequencies of training steps on each board, with the board of `run.game` first: `[2.0, 1.0]` trains on
+    /// the first board in two thirds of the steps. Empty: equal frequencies.
     pub board_weights: Vec<f64>,
-    /// Boards in addition to the board of `run.game`, with replay servers. `zerofleet train` sets them from
-    /// `run.boards`.
+    /// Boards in addition to the board of `run.game`, each with addresses of replay servers. `zerofleet train` sets
+    /// this key from `run.boards`.
     pub boards: Vec<BoardSection>,
 }
 
-/// The setting `learner.schedule`: the measure of the schedule.
+/// The setting `learner.schedule`: the unit of the learning rate schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScheduleKind {
-    /// Running time of the learner.
+    /// Running time of the learner, in minutes.
     Minutes,
-    /// Positions in training steps.
+    /// Number of positions in training steps.
     Positions,
 }
 
-/// The setting `learner.learning_rate_decay`: the shape of the schedule.
+/// The setting `learner.learning_rate_decay`: the shape of the learning rate over the schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DecayKind {
-    /// Half a cosine, from peak to floor.
+    /// Half a cosine from the peak to the floor.
     Cosine,
-    /// A line, from peak to floor.
+    /// A straight line from the peak to the floor.
     Linear,
-    /// Multiplied by a factor at given parts of the schedule.
+    /// The learning rate is multiplied by a factor at given points of the schedule.
     Steps,
     /// No decay after warm-up.
     Constant,
 }
 
-/// Length of a run's schedule.
+/// Length of the learning rate schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Schedule {
     /// Running time of the learner.
     Time(Duration),
-    /// Positions in training steps.
+    /// Number of positions in training steps.
     Positions(u64),
 }
 
 impl Schedule {
-    /// Returns the completed share of the schedule, possibly above 1.
+    /// Returns the completed share of the schedule, which is above 1 after the end.
     #[must_use]
     pub fn progress(self, elapsed_seconds: f64, positions: u64) -> f64 {
         match self {
@@ -247,21 +253,21 @@ impl Schedule {
     }
 }
 
-/// The setting `learner.optimiser`: the update rule.
+/// The setting `learner.optimiser`: the update rule for parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OptimiserKind {
     /// Adam with decoupled weight decay.
     Adamw,
-    /// The sign of a mean of gradients, with decoupled weight decay.
+    /// Lion: the sign of the momentum interpolated with the gradient, with decoupled weight decay.
     Lion,
-    /// Orthogonal momentum for the matrices of hidden layers, AdamW for the rest.
+    /// Muon: orthogonalised momentum for the matrices of hidden layers, AdamW for all other parameters.
     Muon,
     /// Stochastic gradient descent with momentum.
     Sgd,
 }
 
-/// The library for sums over the learners in a group.
+/// The setting `learner.collective`: the library for sums over the learners in a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CollectiveKind {
@@ -280,7 +286,7 @@ impl Default for LearnerSection {
             group: String::new(),
             index: 0,
             group_trusted: false,
-            // Including the second for calling a roll, a new group forms within 10 s.
+            // With one second to call the roll, a new group forms within 10 s.
             group_timeout_seconds: 8.0,
             collective: CollectiveKind::Auto,
             device: DevicePreference::Auto,
@@ -302,10 +308,10 @@ impl Default for LearnerSection {
             schedule_positions: 2_000_000,
             learning_rate_decay: DecayKind::Cosine,
             learning_rate_ratio_min: 0.05,
-            // As in AlphaGo Zero's successors: a tenth at a half and at three quarters.
+            // As in the successors of AlphaGo Zero: divided by ten at 50 % and 75 % of the schedule.
             learning_rate_steps: vec![0.5, 0.75],
             learning_rate_step_factor: 0.1,
-            // As in AdamW's paper, where decay is multiplied by the learning rate alone.
+            // As in the AdamW paper, where only the learning rate multiplies the decay.
             weight_decay: 1e-2,
             // As in AlphaZero.
             momentum: 0.9,
@@ -320,14 +326,15 @@ impl Default for LearnerSection {
             // As in MuZero, for Atari.
             unroll_steps: 5,
             td_steps: 10,
-            // Enough games to detect overfitting, at the price of every fiftieth sample.
+            // Enough games to detect overfitting, at the cost of 2 % of the samples.
             validation_share: 0.02,
-            // Shares are accurate within about 1 %, and evaluation takes less than a second with the default network.
+            // The measured shares have an error of about 1 %; evaluation with the default network takes less than a
+            // second.
             validation_positions: 2048,
             // As in MuZero.
             importance_exponent: 1.0,
             event_files: true,
-            // With the default publication interval, every hundred seconds.
+            // Every hundred seconds with the default publication interval.
             histogram_publications: 10,
             publish_interval_seconds: 10.0,
             publish_interval_steps: 0,
@@ -345,9 +352,9 @@ impl Default for LearnerSection {
 /// The checked configuration, in domain types.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The game on the first board.
+    /// The game with the size of the first board.
     pub game: GameKind,
-    /// Run directory, and the seed for initial weights and symmetry draws.
+    /// Run directory, and the seed for initial weights and random symmetries.
     pub run: RunSection,
     /// Settings of the network.
     pub network: NetworkSection,
@@ -355,29 +362,29 @@ pub struct Settings {
     pub learner: LearnerSection,
     /// Addresses of the replay servers for `game`.
     pub replay: Endpoints,
-    /// Boards in addition to the board of `game`.
+    /// Boards in addition to the board of `game`, with replay servers and network architectures.
     pub boards: Vec<Board>,
-    /// Weights of all boards in training steps, starting with the board of `game`.
+    /// Relative frequencies of training steps on all boards, starting with the board of `game`.
     pub board_weights: Vec<f64>,
     /// Endpoints of the learners in the group, including this learner; empty if this learner trains alone.
     pub group: Vec<String>,
-    /// Maximum time to wait for other learners in a step.
+    /// Maximum time to wait for other learners in a training step.
     pub group_timeout: Duration,
-    /// Length of the schedule.
+    /// Length of the learning rate schedule.
     pub schedule: Schedule,
-    /// Interval between publications of weights.
+    /// Minimum time between publications of weights.
     pub publish_interval: Duration,
-    /// Interval between checkpoints on disk.
+    /// Minimum time between checkpoints.
     pub checkpoint_interval: Duration,
-    /// Duration of simulated steps; `None` if steps are real.
+    /// Duration of simulated training steps; `None` if training steps are real.
     pub simulated_step: Option<Duration>,
 }
 
 impl Config {
-    /// Checks ranges and parses names.
+    /// Checks the range of every key, and converts the configuration to settings.
     ///
     /// # Errors
-    /// Names the key and the valid range.
+    /// [`ConfigError`] names the first invalid key and the valid range.
     pub fn settings(&self) -> Result<Settings, ConfigError> {
         let Self { run, environment, network, learner, security } = self;
         ConfigError::within("network.channels", network.channels, 1..=CHANNELS_MAX)?;
@@ -461,7 +468,7 @@ impl Config {
 }
 
 impl Settings {
-    /// Returns the architecture of the trained network.
+    /// Returns the architecture of the network to train.
     #[must_use]
     pub fn architecture(&self) -> Architecture {
         self.network.architecture_of(&self.game.rules())
@@ -469,7 +476,7 @@ impl Settings {
 }
 
 impl Config {
-    /// Checks that settings of learned dynamics are only set for a model with dynamics.
+    /// Checks that keys for learned dynamics are set only for a model with dynamics.
     fn check_model(&self) -> Result<(), ConfigError> {
         if self.learner.consistency_loss_weight > 0.0 && self.network.model == ModelKind::Alphazero {
             let reason = "compares unrolled states of muzero, and alphazero unrolls none; leave it out, or set \
@@ -479,7 +486,7 @@ impl Config {
         Ok(())
     }
 
-    /// Checks that the model can learn this game, with this discount and these returns.
+    /// Checks that the model, the discount and the return length suit this game.
     fn check_game(&self, spec: &Spec) -> Result<(), ConfigError> {
         let Self { run: RunSection { discount, .. }, network: NetworkSection { model, .. }, learner, .. } = self;
         let name = &spec.name;
@@ -535,14 +542,14 @@ mod tests {
         assert!(error.contains("learner.replay") && error.contains("http://host:port"), "{error}");
     }
 
-    /// Returns the spec of a game for one player with rewards, with episodes of this length.
+    /// Returns the spec of a single-player game with rewards and episodes of `max_plies` steps.
     fn environment(dynamics: Dynamics, max_plies: usize) -> Spec {
         let observation = ObservationShape { planes: 4, height: 1, width: 1 };
         let board = Spec::board("cart_pole".to_owned(), 2, observation, max_plies);
         Spec { players: Players::One, scoring: Scoring::Rewards, dynamics, ..board }
     }
 
-    /// Checks a run of this model and game with these settings.
+    /// Returns the error for a run with this model, game and changed keys; `fine` if the configuration is valid.
     fn checked(model: ModelKind, spec: &Spec, set: impl FnOnce(&mut Config)) -> String {
         let mut config = Config { network: NetworkSection { model, ..NetworkSection::default() }, ..Config::default() };
         set(&mut config);

@@ -1,8 +1,9 @@
 //! The run file: the sections of every process, with defaults, ranges and checks.
 //!
-//! [`RunFile`] holds all sections. Each module has the sections of one process: a `Config` as written and checked
-//! `Settings` in domain types ([`learner::trainer_settings`], [`learner::libtorch::why`] follow from them). Common
-//! sections are in `service`, `selfplay` and `bridge`. Start with [`RunFile`].
+//! [`RunFile`] holds all sections. Each module describes one process: a `Config` with the sections as written, and
+//! `Settings` with the checked values in domain types. [`learner::trainer_settings`] and [`learner::libtorch::why`]
+//! derive further values from the settings of the learner. Sections that several processes share are in `service`,
+//! `selfplay` and `bridge`. Start with [`RunFile`].
 
 pub mod actor;
 pub mod arena;

@@ -1,4 +1,4 @@
-//! The section `[replay]` of the run file, as written and as used.
+//! The section `[replay]` of the run file, as written and as checked settings.
 
 mod table;
 
@@ -16,22 +16,22 @@ use url::Url;
 
 pub use table::{LiveTable, MAIN, NamedTable, SelectorName, TableIndex, TableKeys, TableSection};
 
-/// Maximum number of tables on a server: each table keeps some bytes for every item.
+/// Maximum number of tables per server: each table needs memory for each item.
 const TABLES_MAX: usize = 16;
 
-/// Range of the heartbeat interval: with shorter intervals, live actors count as lost on a busy machine; longer
-/// intervals delay the detection of lost actors needlessly.
+/// Range of the heartbeat interval, in seconds. With a shorter interval, a live actor would count as lost on a busy
+/// machine; with a longer interval, the detection of lost actors would be needlessly slow.
 const HEARTBEAT_SECONDS: std::ops::RangeInclusive<f64> = 0.05..=60.0;
 
-/// The sections of the run file for this process.
+/// The run file sections for a replay server.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Name, directory and game of the run.
+    /// Game, seed and run directory.
     pub run: RunSection,
     /// The replay tables and the log.
     pub replay: ReplaySection,
-    /// The clients that may connect.
+    /// Certificates and tokens for the server's clients.
     pub security: SecuritySection,
 }
 
@@ -39,44 +39,49 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ReplaySection {
-    /// The table `main`.
+    /// Keys of the table `main`.
     #[serde(flatten)]
     pub main: TableKeys,
-    /// Maximum length of an accepted trajectory, in steps.
+    /// Maximum number of steps in an accepted trajectory, from 1 to 65,536.
     pub steps_max: u64,
-    /// Exclusive upper bound of the actions in accepted trajectories. Learners check actions by the rules of the game.
+    /// Exclusive upper bound on actions in an accepted trajectory, from 1 to 65,536. Learners check actions by the game
+    /// rules.
     pub actions_max: u64,
-    /// Size at which a file of the log is closed and the next one is created, in bytes.
+    /// Size at which a log file is closed and the next file is created, in bytes, from 4 KiB to 1 GiB.
     pub segment_bytes: u64,
-    /// Point at which an insert is acknowledged: `memory`, `flushed` (written to the file) or `fsync` (on the disk).
+    /// Point at which an insert is acknowledged: `memory` (queued for the log), `flushed` (written to the log file) or
+    /// `fsync` (synced to disk).
     pub ack: Ack,
-    /// Time for which inserts are gathered for one fsync, in milliseconds; at most 1000.
+    /// Maximum time to collect inserts for one fsync, in milliseconds, at most 1000.
     pub fsync_ms: u64,
-    /// Directory of the log, below the run's directory if relative.
+    /// Directory of the log; a relative path is below the run directory.
     pub directory: PathBuf,
-    /// URL for copies of the log segments, from which an empty disk is restored: `file:///FOLDER` or
-    /// `s3://BUCKET/PREFIX`, for this server alone. Credentials come from the environment, as `AWS_ACCESS_KEY_ID` and
-    /// related variables. Empty: no archive.
+    /// URL of an archive for copies of the log, from which the log is restored to an empty disk: `file:///DIRECTORY`
+    /// or, in a build with the feature `s3`, `s3://BUCKET/PREFIX`. Each server needs a separate URL. Credentials come
+    /// from environment variables such as `AWS_ACCESS_KEY_ID`. Empty: no archive.
     pub archive: String,
-    /// Time between two copies, in seconds: the maximum age of trajectories that a loss of the disk may lose.
+    /// Time between two copies to the archive, in seconds, from 1 to 86,400. If the disk is lost, at most the
+    /// trajectories of this time are lost.
     pub archive_seconds: u64,
     /// Memory limit for all tables and trajectories in flight, in bytes; 0: three quarters of the machine's memory or
-    /// of the smaller container limit. At the limit, inserts are rejected with a retryable error until every table
-    /// has been full. From then on, the tables evict the oldest trajectories for new inserts, as long as trajectories
-    /// in flight take less than a quarter of the limit.
+    /// of the container limit, whichever is smaller. At the limit, inserts are rejected with a retryable error until
+    /// every table has been full. Afterwards, the tables evict the oldest trajectories for new inserts, as long as
+    /// trajectories in flight take less than a quarter of the limit.
     pub memory_bytes_max: u64,
-    /// Reaction at a start to a log without a readable head, which loses the ids seen, quarantines of actors and
-    /// changed settings of tables: `refuse` or `accept`.
+    /// Reaction to an unreadable log head at the start: `refuse` to open the log, or `accept` the loss of the ids seen,
+    /// quarantines of actors, and table settings changed at run time.
     pub damaged_head: DamagedHead,
-    /// Maximum number of open client connections; further connections are closed on arrival.
+    /// Maximum number of open client connections; the server closes further connections immediately.
     pub connections_max: u64,
-    /// Maximum number of open streams of actors and learners.
+    /// Maximum number of open streams from actors and learners.
     pub streams_max: u64,
-    /// Maximum number of trajectories that one actor may insert per second; further inserts wait. 0: unlimited.
+    /// Maximum number of trajectories that one actor may insert per second; the server delays further inserts. 0:
+    /// unlimited.
     pub actor_inserts_per_second_max: u64,
-    /// Heartbeat interval of an actor, in seconds; an actor that misses three is lost, and the stream is closed.
+    /// Heartbeat interval of actors, in seconds, from 0.05 to 60. An actor that misses three heartbeats counts as lost,
+    /// and the server closes the stream.
     pub heartbeat_seconds: f64,
-    /// Additional tables, with the same trajectories as the main table.
+    /// Additional tables. Every table has the same trajectories as the table `main`, but separate rules for sampling.
     pub tables: Vec<TableSection>,
 }
 
@@ -84,25 +89,25 @@ impl Default for ReplaySection {
     fn default() -> Self {
         Self {
             main: TableKeys::default(),
-            // The protocol limits, so that every game can be trained: bytes bound the memory of a trajectory.
+            // The limits of the protocol, which suit every game; the size in bytes bounds the memory of a trajectory.
             steps_max: STEPS_MAX as u64,
             actions_max: ACTIONS_MAX as u64,
             segment_bytes: 64 << 20,
-            // An acknowledgement promises durability; a run that can afford to lose some seconds of self-play may
+            // An acknowledgement promises durability. Runs that tolerate the loss of some seconds of self-play may
             // choose a weaker setting.
             ack: Ack::Fsync,
-            // A hard disk syncs in 10 ms. Actors with many trajectories in flight are not slowed by this.
+            // A sync of a hard disk takes 10 ms. The delay does not slow actors with many trajectories in flight.
             fsync_ms: 50,
             directory: PathBuf::from("replay"),
             archive: String::new(),
             archive_seconds: 60,
             memory_bytes_max: 0,
             damaged_head: DamagedHead::Refuse,
-            // Every stream may have a separate connection, and operators connect too.
+            // Every stream may have a separate connection, and operators connect as well.
             connections_max: 8_192,
-            // Enough for thousands of actors; each stream may have some megabytes in flight.
+            // Enough for thousands of actors. Each stream may have some megabytes in flight.
             streams_max: 4_096,
-            // A fast actor is not a fault, so the default is unlimited.
+            // Unlimited, because a fast actor is not faulty.
             actor_inserts_per_second_max: 0,
             // A lost actor is detected within 6 s; a thousand actors send 500 heartbeats per second.
             heartbeat_seconds: 2.0,
@@ -136,49 +141,49 @@ impl ReplaySection {
     }
 }
 
-/// The point at which an insert is acknowledged, which determines the possible loss in a crash.
+/// The point at which an insert is acknowledged. It determines the possible loss in a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ack {
-    /// Once queued for the file: a crash of the process may lose the most recent inserts.
+    /// Once queued for the log file: a crash of the process may lose the latest inserts.
     Memory,
-    /// Once written to the file: survives any exit of the process, but power loss only after the next sync.
+    /// Once written to the log file: survives any exit of the process, but not a power loss before the next sync.
     Flushed,
-    /// Once on the disk: no crash loses the insert.
+    /// Once synced to disk: no crash loses the insert.
     #[default]
     Fsync,
 }
 
-/// Settings of the log thread.
+/// Settings of the thread that commits log entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommitSettings {
-    /// The point of acknowledgement.
+    /// The point at which an insert is acknowledged.
     pub ack: Ack,
-    /// Maximum time for which a commit gathers entries. With earlier acknowledgement: maximum time between syncs.
+    /// Maximum time to collect entries for a commit. Unless `ack` is `fsync`: maximum time between syncs.
     pub wait: Duration,
 }
 
-/// The reaction to a log without a readable head: the ids seen, quarantines of actors and changed settings are lost.
+/// The reaction to an unreadable log head, which holds the ids seen, quarantines of actors and changed table settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DamagedHead {
-    /// The log is not opened, so that it can be restored from a copy.
+    /// The log is not opened, so that the operator can restore the log from a copy.
     #[default]
     Refuse,
-    /// The log is opened with the content of the records alone.
+    /// The log is opened without the head: only the content of the records is restored.
     Accept,
 }
 
-/// Destination and interval of the log copies.
+/// Destination and interval for copies of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArchiveSettings {
-    /// URL of the store, with the prefix.
+    /// URL of the object store, including the prefix.
     pub url: String,
-    /// Time between two copies.
+    /// Time between two copies of the log.
     pub interval: Duration,
 }
 
-/// The checked settings of the process.
+/// The checked settings of a replay server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// Name of the game.
@@ -187,40 +192,40 @@ pub struct Settings {
     pub directory: PathBuf,
     /// The tables; the first is the main table, which always exists.
     pub tables: Vec<NamedTable>,
-    /// Limits on trajectories.
+    /// Limits on the length and the actions of trajectories.
     pub limits: Limits,
-    /// Size at which a segment is closed, in bytes.
+    /// Size at which a log file is closed, in bytes.
     pub segment_bytes: u64,
-    /// Point of acknowledgement, and the time for which inserts are gathered into one commit.
+    /// The point at which an insert is acknowledged, and the time to collect inserts for one commit.
     pub commit: CommitSettings,
-    /// Destination and interval of the log copies; `None` without an archive.
+    /// Destination and interval for copies of the log; `None` without an archive.
     pub archive: Option<ArchiveSettings>,
-    /// Memory limit for all tables and trajectories in flight, in bytes; `None` lets the server derive the
-    /// limit from the machine.
+    /// Memory limit for all tables and trajectories in flight, in bytes; `None` if the server derives the limit from
+    /// the machine.
     pub memory_bytes_max: Option<u64>,
-    /// Reaction to a log without a readable head.
+    /// Reaction to an unreadable log head.
     pub damaged_head: DamagedHead,
-    /// Bounds on the ids seen.
+    /// Bounds on the number of ids seen.
     pub seen: SeenLimits,
-    /// Maximum number of open connections.
+    /// Maximum number of open client connections.
     pub connections_max: usize,
-    /// Maximum number of open streams.
+    /// Maximum number of open streams from actors and learners.
     pub streams_max: usize,
-    /// Maximum number of trajectories that one actor may insert per second; `None` is unlimited.
+    /// Maximum number of trajectories that one actor may insert per second; `None` for no limit.
     pub actor_inserts_per_second_max: Option<NonZeroU32>,
-    /// Heartbeat interval of an actor.
+    /// Heartbeat interval of actors.
     pub heartbeat: Duration,
-    /// Seed of the random draws.
+    /// Seed for random sampling.
     pub seed: u64,
 }
 
-/// Parses the URL of an archive.
+/// Parses and checks the URL of an archive.
 ///
 /// # Errors
 /// A human-readable reason why the URL is invalid or unsupported.
 pub fn archive_url(url: &str) -> Result<Url, String> {
     let parsed = url.parse::<Url>().map_err(|error| error.to_string())?;
-    // The URL is logged.
+    // The URL is logged, so it must not contain credentials.
     if !parsed.username().is_empty() || parsed.password().is_some() {
         return Err("put credentials in environment variables, not in the address".to_owned());
     }
@@ -236,7 +241,7 @@ impl Config {
     /// Validates the configuration: checks the range of every value.
     ///
     /// # Errors
-    /// The first key that is out of range.
+    /// [`ConfigError`] names the first key that is out of range.
     pub fn settings(&self) -> Result<Settings, ConfigError> {
         let replay = &self.replay;
         let range = |key: &str, value: u64, low: u64, high: u64| {
@@ -251,7 +256,7 @@ impl Config {
                 steps_max: count("steps_max", replay.steps_max, STEPS_MAX)?,
                 actions: count("actions_max", replay.actions_max, ACTIONS_MAX)?,
             },
-            // A start reads whole segments into memory.
+            // Recovery at a start reads whole segments into memory.
             segment_bytes: range("segment_bytes", replay.segment_bytes, 4 << 10, 1 << 30)?,
             commit: CommitSettings {
                 ack: replay.ack,

@@ -1,4 +1,4 @@
-//! The run file of a whole fleet, with every section of every process. It is checked before any process starts.
+//! The run file of a whole fleet, with the sections of all processes. It is checked before any process starts.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -16,16 +16,16 @@ use crate::inference::{self, InferenceSection};
 use crate::learner::{self, BoardSection, LearnerSection, NetworkSection};
 use crate::replay::{self, ReplaySection};
 
-/// Address on which the servers of a fleet listen.
+/// Placeholder address on loopback for the security check: the servers of a fleet listen on loopback.
 const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// Every section of a run file.
+/// All sections of a run file.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RunFile {
     /// Game, seed and directory of the run.
     pub run: RunSection,
-    /// Environment in Python, if the game is one.
+    /// Environment in Python, if `run.game` is a Python environment.
     pub environment: EnvironmentSection,
     /// Network: model, design and size.
     pub network: NetworkSection,
@@ -39,7 +39,7 @@ pub struct RunFile {
     pub learner: LearnerSection,
     /// Actors: threads, servers, devices and caches.
     pub actor: ActorSection,
-    /// Reanalysis: share and simulations.
+    /// Reanalysis, the repeated search of stored trajectories: share and simulations.
     pub reanalysis: ReanalysisSection,
     /// Strength measurement: games, opponents, kept versions and the gate.
     pub arena: ArenaSection,
@@ -52,8 +52,8 @@ pub struct RunFile {
 }
 
 impl RunFile {
-    /// Runs the checks of every process, and the checks that concern two processes. An error then appears on the
-    /// screen, and not only in a log.
+    /// Checks the settings of all processes, the consistency between processes, and the files of `[security]`. An error
+    /// then appears on the screen before any process starts, not in the log of a process.
     pub fn check(&self) -> anyhow::Result<()> {
         self.check_settings()?;
         Security::open(&self.security, LOOPBACK)?;
@@ -61,10 +61,10 @@ impl RunFile {
         Ok(())
     }
 
-    /// Checks everything except for the files of `[security]`, which may be on other machines.
+    /// Checks everything except the files of `[security]`, which may be on another machine.
     ///
     /// # Errors
-    /// As [`check`](Self::check).
+    /// A key is invalid; the error names the key.
     pub fn check_settings(&self) -> anyhow::Result<()> {
         self.telemetry.check()?;
         check_model(&self.run, &self.environment, &self.network)?;
@@ -80,7 +80,8 @@ impl RunFile {
         Ok(())
     }
 
-    /// Checks the settings of actors and replay servers for further boards. The learner's settings are already checked.
+    /// Checks the actor and replay settings for each board in `run.boards`. The learner settings must be checked
+    /// before.
     fn check_boards(&self) -> Result<(), ConfigError> {
         for board in &self.run.boards {
             let mut on_board = self.clone();
@@ -94,7 +95,7 @@ impl RunFile {
     /// Returns the settings of the actors.
     ///
     /// # Errors
-    /// A key is invalid; the error names it.
+    /// A key is invalid; the error names the key.
     pub fn actor_settings(&self) -> Result<actor::Settings, ConfigError> {
         let Self { run, environment, search, selfplay, actor, reanalysis, security, .. } = self.clone();
         actor::Config { run, environment, search, selfplay, actor, reanalysis, security }.settings()
@@ -103,7 +104,7 @@ impl RunFile {
     /// Returns the settings of the replay servers.
     ///
     /// # Errors
-    /// A key is invalid; the error names it.
+    /// A key is invalid; the error names the key.
     pub fn replay_settings(&self) -> Result<replay::Settings, ConfigError> {
         let Self { run, replay, security, .. } = self.clone();
         replay::Config { run, replay, security }.settings()
@@ -112,11 +113,11 @@ impl RunFile {
     /// Returns the settings of the learner.
     ///
     /// # Errors
-    /// A key is invalid; the error names it.
+    /// A key is invalid; the error names the key.
     pub fn learner_settings(&self) -> Result<learner::Settings, ConfigError> {
         let Self { run, environment, network, mut learner, security, .. } = self.clone();
         if learner.boards.is_empty() {
-            // The servers have addresses once they are started.
+            // The addresses of the replay servers are known only once the servers are started.
             let entry = |game: &String| BoardSection { game: game.clone(), replay: learner.replay.clone() };
             learner.boards = run.boards.iter().map(entry).collect();
         }
@@ -124,7 +125,7 @@ impl RunFile {
     }
 }
 
-/// Checks that the kind of network suits the game.
+/// Checks that the model in `network.model` can be searched in this game.
 fn check_model(
     run: &RunSection,
     environment: &EnvironmentSection,
@@ -138,7 +139,7 @@ fn check_model(
     Ok(())
 }
 
-/// Checks that the processes of a run can connect to each other.
+/// Checks that the processes of a run have the certificates and tokens to connect to each other.
 fn check_security(security: &SecuritySection) -> Result<(), ConfigError> {
     security.check()?;
     let missing = |key: &str, because: &str| {

@@ -2,20 +2,20 @@ use std::path::PathBuf;
 
 use service::{ConfigError, SecuritySection};
 
-/// The source of weights.
+/// The source of network weights: a server or a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WeightsSource {
-    /// A learner or an arena at this endpoint, with all later versions.
+    /// A learner or an arena at this endpoint; all later versions are loaded as well.
     Server(String),
-    /// A single version: the path of the manifest.
+    /// A single weights version, given by the path of the manifest.
     File(PathBuf),
 }
 
 impl WeightsSource {
-    /// Returns the server at the endpoint that `key` names.
+    /// Returns a server source for `endpoint`. Errors name `key`, the run file key of the endpoint.
     ///
     /// # Errors
-    /// The endpoint is invalid, or must not be used without TLS.
+    /// The endpoint is invalid, is `https` without `security.ca`, or would receive a token unencrypted.
     pub(crate) fn server(key: &str, endpoint: &str, security: &SecuritySection) -> Result<Self, ConfigError> {
         proto::check_endpoint(endpoint).map_err(|error| ConfigError::invalid(key, error))?;
         security.check_endpoint(key, endpoint)?;

@@ -1,7 +1,7 @@
-//! Stores the nodes and edges of a tree, and tracks which edges a descent may take.
+//! Stores the nodes and edges of a tree, and tracks the edges available to descents.
 //!
-//! A node is created when it is expanded, never before, so an unvisited child costs only one edge. Children are created
-//! after the parent, which keeps ids in topological order; compaction relies on it.
+//! Nodes are created on expansion, so an unvisited child costs only one edge. Children are created after the parent,
+//! so node ids are in topological order. Compaction relies on this order.
 
 use game::Action;
 
@@ -9,64 +9,66 @@ use crate::edges::{EdgeId, Edges, NodeId, Status, UNAVAILABLE, UNVISITED};
 use crate::proven::Proven;
 use crate::value_range::Bounds;
 
-/// An expanded or terminal node, one cache line of 64 bytes. Values are from the view of the player to move at it.
+/// An expanded or terminal node of 64 bytes (one cache line). Values are from the view of the player to move at the
+/// node, unless a field says otherwise.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
 pub(crate) struct Node {
     pub(crate) parent: NodeId,
-    /// The edge of the parent that leads to this node.
+    /// The edge from the parent to this node.
     pub(crate) edge: EdgeId,
     pub(crate) first_edge: EdgeId,
-    /// The number of edges; zero for terminal nodes.
+    /// The number of edges; 0 for terminal nodes.
     pub(crate) edge_count: u16,
-    /// Open edges: a descent through one may find a leaf now.
+    /// The number of open edges: a descent through an open edge can reach a leaf now.
     pub(crate) available: u16,
-    /// Edges without a proven child.
+    /// The number of edges without a proven child.
     pub(crate) unproven: u16,
     pub(crate) proven: Proven,
-    /// True if chance chooses here: the edges are outcomes, and the priors are probabilities.
+    /// True for a chance node: the edges are outcomes, and the priors are probabilities.
     pub(crate) is_chance: bool,
-    /// True if some child is a proven draw, which bounds the value to move from below.
+    /// True if a child is a proven draw, so that the value of this node is at least 0.
     pub(crate) has_draw: bool,
-    /// Completed visits; the node's own evaluation is the first.
+    /// Completed visits, including the evaluation of this node.
     pub(crate) visits: u32,
     pub(crate) in_flight: u32,
     pub(crate) value_sum: f64,
-    /// The mean of the values backed up; NaN before the first.
+    /// The mean of the backed-up values; NaN before the first backup.
     pub(crate) mean_value: f32,
-    /// The evaluator's value, or the result of a terminal node.
+    /// The value from the evaluator, or the result of a terminal node.
     pub(crate) network_value: f32,
-    /// The reward of the action that leads to this node, to the player who took it.
+    /// The reward of the action into this node, from the view of the player who took the action.
     pub(crate) reward: f32,
-    /// The factor that turns a value at this node into one of the player who moved to it.
+    /// The factor that converts a value at this node to the view of the player who moved to this node.
     pub(crate) discount: f32,
     /// The sum of the priors of the visited children.
     visited_mass: f32,
-    /// The square root of `visited_mass`, stored because every descent through this node reads it and few change it.
+    /// The square root of `visited_mass`, cached because every descent through this node reads it and few change it.
     pub(crate) visited_mass_sqrt: f32,
 }
 
 impl Node {
-    /// True if a descent stops here: the node is terminal or proven.
+    /// Returns true if the node is terminal or proven, so that a descent stops here.
     #[inline]
     pub(crate) fn is_terminal(&self) -> bool {
         self.edge_count == 0 || self.proven != Proven::Unknown
     }
 
-    /// The edges, in ascending order of action.
+    /// Returns the edges, in ascending order of action.
     #[inline]
     pub(crate) fn edges(&self) -> impl ExactSizeIterator<Item = EdgeId> + use<> {
         (self.first_edge.0..self.first_edge.0 + u32::from(self.edge_count)).map(EdgeId)
     }
 
-    /// The edge of action number `at`, counted from 0.
+    /// Returns the edge at index `at`, counted from 0 in ascending order of action.
     #[inline]
     pub(crate) fn edge_at(&self, at: usize) -> EdgeId {
         EdgeId(self.first_edge.0 + u32::try_from(at).expect("actions are 16-bit"))
     }
 
-    /// The value to move: exact if proven, else the mean of the backed-up values, raised to a draw's where a child is a
-    /// proven draw (the lower bound of Cazenave and Saffidine 2010, "Score bounded Monte-Carlo tree search").
+    /// Returns the value for the player to move: the exact value if proven, else the mean of the backed-up values. A
+    /// proven draw among the children raises a negative mean to 0 (the lower bound of Cazenave and Saffidine 2010,
+    /// "Score bounded Monte-Carlo tree search").
     #[inline]
     pub(crate) fn value(&self) -> f32 {
         match self.proven.value() {
@@ -76,7 +78,7 @@ impl Node {
         }
     }
 
-    /// Turns a visit in flight into a completed one that backed up `value`.
+    /// Converts one visit in flight to a completed visit with the value `value`.
     #[inline]
     pub(crate) fn complete_visit(&mut self, value: f32) {
         self.visits += 1;
@@ -85,20 +87,21 @@ impl Node {
         self.mean_value = self.value_sum as f32 / self.visits as f32;
     }
 
-    /// Records the sum of the priors of the visited children.
+    /// Sets the prior sum of the visited children and the cached square root.
     #[inline]
     pub(crate) fn set_visited_mass(&mut self, mass: f32) {
         self.visited_mass = mass;
         self.visited_mass_sqrt = mass.sqrt();
     }
 
-    /// The value at this node from the view of the player who moved to it, reward included.
+    /// Converts a value at this node to the view of the player who moved to this node, and adds the reward.
     #[inline]
     pub(crate) fn value_to_parent(&self, value: f32) -> f32 {
         self.reward + self.discount * value
     }
 
-    /// True if a proof of this node may contribute to a proof of the parent: players alternate and no reward is paid.
+    /// Returns true if a proof of this node counts towards a proof of the parent: players alternate and no reward is
+    /// paid.
     pub(crate) fn proves_parent(&self) -> bool {
         self.discount == -1.0 && self.reward == 0.0
     }
@@ -110,7 +113,7 @@ pub(crate) struct Arena {
     pub(crate) nodes: Vec<Node>,
     pub(crate) edges: Edges,
     pub(crate) bounds: Bounds,
-    /// True if there may be a chance node. Without one, descents and backups do not look for them.
+    /// True if the tree may contain chance nodes. Otherwise descents and backups skip the checks for chance nodes.
     pub(crate) has_chance: bool,
 }
 
@@ -136,7 +139,7 @@ impl Arena {
         &mut self.nodes[id.index()]
     }
 
-    /// Adds a node with one visit in flight (the one that created it) and links it to the parent.
+    /// Adds a node with one visit in flight (the visit that created the node) and links the node to the parent.
     #[inline]
     pub(crate) fn push(&mut self, link: Link, network_value: f32, actions: &[Action], priors: &[f32]) -> NodeId {
         let id = NodeId(u32::try_from(self.nodes.len()).expect("a tree has fewer than 2^32 nodes"));
@@ -171,10 +174,10 @@ impl Arena {
         id
     }
 
-    /// Adds a chance node, with the outcomes as actions. The value is NaN without an evaluation.
+    /// Adds a chance node, with the outcomes as actions. `value` is NaN for an unevaluated chance node.
     pub(crate) fn push_chance(&mut self, link: Link, value: f32, outcomes: &[Action], probabilities: &[f32]) -> NodeId {
-        assert_ne!(link.edge, EdgeId::NONE, "a player chooses at the root");
-        assert!(!outcomes.is_empty(), "chance has an outcome");
+        assert_ne!(link.edge, EdgeId::NONE, "the root is not a chance node");
+        assert!(!outcomes.is_empty(), "a chance node has an outcome");
         assert_eq!(outcomes.len(), probabilities.len(), "each outcome has a probability");
         let id = self.push(link, value, outcomes, probabilities);
         self.node_mut(id).is_chance = true;
@@ -182,8 +185,8 @@ impl Arena {
         id
     }
 
-    /// Updates the value that the selection rules read for an edge to the child's value, unless the edge may not be
-    /// taken.
+    /// Copies the value of the child to the edge, where the selection rules read the value. Does nothing for blocked
+    /// and closed edges.
     #[inline]
     pub(crate) fn refresh(&mut self, edge: EdgeId) {
         let value = match self.edges.child(edge) {
@@ -196,7 +199,7 @@ impl Arena {
         self.edges.show(edge, value);
     }
 
-    /// Reverts the in-flight visit of a cancelled descent at `node` and on the edge that leads to it.
+    /// Reverts the in-flight visit of a cancelled descent at the node `id` and on the edge into the node.
     pub(crate) fn leave(&mut self, id: NodeId) {
         let node = &mut self.nodes[id.index()];
         node.in_flight -= 1;
@@ -206,9 +209,9 @@ impl Arena {
         }
     }
 
-    /// Blocks an edge while everything below it is in flight, and then each ancestor edge that leads to a node without
-    /// an available edge. At a chance node one blocked outcome blocks the whole node: otherwise other outcomes would
-    /// take the visits, and visit shares would not follow the probabilities.
+    /// Blocks an edge because every leaf below it is in flight. Also blocks each ancestor edge into a node without an
+    /// available edge. At a chance node one blocked outcome blocks the whole node. Otherwise the remaining outcomes
+    /// would receive the visits, and the visit shares would not follow the probabilities.
     #[inline]
     pub(crate) fn block(&mut self, mut parent: NodeId, mut edge: EdgeId) {
         while self.edges.status(edge) == Status::Open {
@@ -223,7 +226,7 @@ impl Arena {
         }
     }
 
-    /// Reopens a blocked edge and the ancestor edges that were blocked because of it.
+    /// Reopens a blocked edge and the ancestor edges blocked as a consequence.
     pub(crate) fn unblock(&mut self, mut parent: NodeId, mut edge: EdgeId) {
         while self.open(parent, edge) {
             let node = self.node(parent);
@@ -231,7 +234,7 @@ impl Arena {
         }
     }
 
-    /// Reopens the edge of a leaf and the ancestor edges that were blocked because of it.
+    /// Reopens the edge into a leaf and the ancestor edges blocked as a consequence.
     #[inline]
     pub(crate) fn unblock_leaf(&mut self, parent: NodeId, edge: EdgeId) {
         if self.open(parent, edge) {
@@ -240,7 +243,7 @@ impl Arena {
         }
     }
 
-    /// Opens one edge; returns true if that made the parent available.
+    /// Reopens one blocked edge. Returns true if this makes the parent available and the parent is not the root.
     #[inline]
     fn open(&mut self, parent: NodeId, edge: EdgeId) -> bool {
         if self.edges.status(edge) != Status::Blocked {
@@ -254,19 +257,19 @@ impl Arena {
         node.available == available && parent != NodeId::ROOT
     }
 
-    /// Closes an edge permanently, after a proof that the child is a win or a loss.
+    /// Closes an edge permanently, because the child is a proven win or loss.
     pub(crate) fn close(&mut self, parent: NodeId, edge: EdgeId) {
         self.end_leaves(parent, edge, Status::Closed);
         *self.edges.value_mut(edge) = UNAVAILABLE;
     }
 
-    /// Fixes the value of an edge at the exact value of the child, a proven draw.
+    /// Marks an edge as drawn and copies the exact value of the child, a proven draw.
     pub(crate) fn draw(&mut self, parent: NodeId, edge: EdgeId) {
         self.end_leaves(parent, edge, Status::Drawn);
         self.refresh(edge);
     }
 
-    /// Records that no descent through an edge finds a leaf any more.
+    /// Sets the status of an edge without further leaves, and blocks ancestor edges left without an available edge.
     fn end_leaves(&mut self, parent: NodeId, edge: EdgeId, status: Status) {
         let before = std::mem::replace(self.edges.status_mut(edge), status);
         if before != Status::Open {
@@ -291,6 +294,6 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// The link of a root.
+    /// The link of a root, which has no parent.
     pub(crate) const NONE: Self = Self { parent: NodeId::NONE, edge: EdgeId::NONE, reward: 0.0, discount: 1.0 };
 }

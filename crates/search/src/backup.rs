@@ -1,15 +1,15 @@
-//! Backs the value of a completed visit up to the root.
+//! Backs up the value of a completed visit to the root.
 
 use crate::arena::Arena;
 use crate::edges::{EdgeId, NodeId};
 
-/// Backs `value` (to move at `leaf`) up to the root, turning the visit in flight at each node into a completed one.
+/// Backs up `value` (for the player to move at `leaf`) to the root, and completes the visit in flight at each node.
 ///
-/// Each step converts the value to the parent's view: `reward + discount · value`. A proven node passes on the exact
-/// value, whatever the value from below.
+/// Each step converts the value to the view of the parent: `reward + discount · value`. A proven node backs up the
+/// exact value in place of the value from below.
 ///
-/// The value of a chance node is the mean over visits as well. Outcomes are no actions, so the values of outcomes do
-/// not extend the range by which values are rescaled.
+/// The value of a chance node is also the mean over visits. Outcomes are not actions, so outcome values do not extend
+/// the range for rescaling.
 #[inline]
 pub(crate) fn back_up(arena: &mut Arena, leaf: NodeId, value: f32) {
     if arena.has_chance { back_up_by::<true>(arena, leaf, value) } else { back_up_by::<false>(arena, leaf, value) }
@@ -37,7 +37,7 @@ fn back_up_by<const CHANCE: bool>(arena: &mut Arena, leaf: NodeId, mut value: f3
     }
 }
 
-/// Reverts the visit in flight at `id` and at every ancestor.
+/// Reverts the visit in flight at the node `id` and at every ancestor.
 pub(crate) fn withdraw(arena: &mut Arena, mut id: NodeId) {
     while id != NodeId::NONE {
         arena.leave(id);

@@ -1,10 +1,10 @@
-//! Completed action values, which include unvisited actions, and the functions that Gumbel builds on them.
+//! Completed action values, including values for unvisited actions, and the Gumbel functions that use them.
 //!
 //! Danihelka et al. 2022, "Policy improvement by planning with Gumbel", appendix D and equation 8.
 
 use crate::settings::ValueSpan;
 
-/// The value assigned to an unvisited action: the network's value mixed with the values of the visited actions,
+/// Accumulates the value assigned to unvisited actions: the network value mixed with the values of visited actions,
 /// `v_mix = (v̂ + ΣN · Σ_visited(π·q) / Σ_visited(π)) / (1 + ΣN)`.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct MixedValue {
@@ -14,13 +14,13 @@ pub(crate) struct MixedValue {
 }
 
 impl MixedValue {
-    /// Includes a visited action.
+    /// Adds a visited action to the mix.
     #[inline]
     pub(crate) fn add(&mut self, prior: f32, visits: f32, value: f32) {
         self.add_all(prior, visits, prior * value);
     }
 
-    /// Includes several visited actions, given the sums of priors, visits, and priors times values.
+    /// Adds several visited actions to the mix: the sums of the priors, the visits, and the priors times values.
     #[inline]
     pub(crate) fn add_all(&mut self, prior: f32, visits: f32, prior_times_value: f32) {
         self.visits += visits;
@@ -28,7 +28,7 @@ impl MixedValue {
         self.prior_times_value += prior_times_value;
     }
 
-    /// Computes `v_mix`, which is the network's value alone until an action is visited.
+    /// Returns `v_mix`, or the network value if no action has been visited.
     #[inline]
     pub(crate) fn mix(self, network_value: f32) -> f32 {
         if self.prior <= 0.0 {
@@ -38,29 +38,30 @@ impl MixedValue {
     }
 }
 
-/// `σ(q) = (c_visit + max_b N(b)) · c_scale · q`: the more visits, the more values count against priors.
+/// The transformation `σ(q) = (c_visit + max_b N(b)) · c_scale · q`. With more visits, values gain weight relative to
+/// priors.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sigma {
     pub(crate) c_visit: f32,
     pub(crate) c_scale: f32,
-    /// The span of values by which `q` is rescaled, where values are normalised.
+    /// The span of values used to rescale `q`, if values are normalised.
     pub(crate) span: ValueSpan,
 }
 
 impl Sigma {
-    /// The factor by which a value is multiplied.
+    /// Returns `σ(q) / q` at a node where the most visited action has `visits_max` visits.
     #[inline]
     pub(crate) fn factor(self, visits_max: f32) -> f32 {
         (self.c_visit + visits_max) * self.c_scale
     }
 }
 
-/// The logit of a prior. A prior of zero gets a very small logit rather than −∞, which would make sums NaN.
+/// Returns the logit of a prior. A prior of zero gets a large negative logit rather than −∞, which could produce NaN.
 pub(crate) fn logit(prior: f32) -> f32 {
     prior.max(f32::MIN_POSITIVE).ln()
 }
 
-/// Turns logits into probabilities in place; an entry of −∞ becomes zero.
+/// Converts logits to probabilities in place. An entry of −∞ becomes zero.
 pub(crate) fn softmax(logits: &mut [f32]) {
     let greatest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let mut total = 0.0_f64;

@@ -1,8 +1,8 @@
-//! Stores the statistics of a node's actions, eight at a time.
+//! Stores the statistics of node edges (actions) in groups of eight, called octets.
 //!
-//! The edges of a node fill whole consecutive octets; unused lanes of the last octet may never be taken. Inside an
-//! octet every quantity is a separate array, so that a rule scores eight actions with a few vector instructions, and
-//! all data of eight actions fits in three cache lines.
+//! The edges of a node occupy consecutive octets; unused lanes of the last octet are closed. An octet stores each
+//! quantity in a separate array, so a selection rule scores eight actions with a few vector instructions. All data of
+//! eight actions fits in three cache lines.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ pub(crate) struct NodeId(pub(crate) u32);
 
 impl NodeId {
     pub(crate) const ROOT: Self = Self(0);
-    /// Stands for no node: the parent of the root, or the child of an unexpanded edge.
+    /// No node: the parent of the root, or the child of an unexpanded edge.
     pub(crate) const NONE: Self = Self(u32::MAX);
 
     #[inline]
@@ -31,16 +31,16 @@ pub(crate) const LANES: usize = 8;
 pub(crate) struct EdgeId(pub(crate) u32);
 
 impl EdgeId {
-    /// Stands for no edge: the edge that leads to the root.
+    /// No edge: the root has no incoming edge.
     pub(crate) const NONE: Self = Self(u32::MAX);
 
-    /// The first edge of an octet.
+    /// Returns the first edge of an octet.
     #[inline]
     fn of_octet(octet: usize) -> Self {
         Self(u32::try_from(octet * LANES).expect("a tree has fewer than 2^32 edges"))
     }
 
-    /// The edge in a lane of an octet.
+    /// Returns the edge at the lane `lane` of the octet `octet`.
     #[inline]
     pub(crate) fn new(octet: usize, lane: usize) -> Self {
         Self(Self::of_octet(octet).0 + lane as u32)
@@ -57,34 +57,33 @@ impl EdgeId {
     }
 }
 
-/// Determines whether a descent may take an edge.
+/// The availability of an edge to descents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Status {
     Open,
-    /// May not be taken now: everything below it is in flight.
+    /// Temporarily unavailable: every leaf below the edge is in flight.
     Blocked,
-    /// Leads to a proven draw. Descents stop there, with the exact value. They find no leaf, so a drawn edge does not
-    /// keep the node available when the other edges are blocked.
+    /// The child is a proven draw. Descents stop at the child and back up the exact value. No leaf is reached, so a
+    /// drawn edge alone does not make the node available.
     Drawn,
-    /// May never be taken again: the child is a proven win or loss.
+    /// Permanently unavailable: the child is a proven win or loss.
     Closed,
 }
 
 /// The stored value of an edge without a visited child.
 pub(crate) const UNVISITED: f32 = f32::NAN;
-/// The stored value of an edge that may not be taken; it loses every comparison.
+/// The stored value of a blocked or closed edge: negative infinity, so that the edge is never the greatest.
 pub(crate) const UNAVAILABLE: f32 = f32::NEG_INFINITY;
 
-/// Eight edges of one node in three cache lines, 24 bytes for each edge. The first line holds the fields that pUCT
-/// reads.
+/// Eight edges of one node in three cache lines, 24 bytes for each edge. pUCT reads only the first cache line.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
 pub(crate) struct Octet {
-    /// Action value to the player to move at the node, or [`UNVISITED`], or [`UNAVAILABLE`].
+    /// Action value for the player to move at the node, [`UNVISITED`] or [`UNAVAILABLE`].
     pub(crate) value: [f32; LANES],
-    /// `P / (1 + n)`, stored so that the division runs once for each change rather than once for each read.
+    /// `P / (1 + n)` with prior `P` and visit count `n`, cached to divide once for each change rather than each read.
     pub(crate) share: [f32; LANES],
-    /// `n`, visits completed and in flight; exact up to 2^24.
+    /// Visit count `n`: completed visits plus visits in flight; exact up to 2^24.
     pub(crate) count: [f32; LANES],
     pub(crate) prior: [f32; LANES],
     pub(crate) child: [NodeId; LANES],
@@ -93,7 +92,7 @@ pub(crate) struct Octet {
 }
 
 impl Octet {
-    /// An octet of edges that may not be taken.
+    /// An octet of eight unused lanes, all closed.
     const PADDING: Self = Self {
         value: [UNAVAILABLE; LANES],
         share: [0.0; LANES],
@@ -110,7 +109,7 @@ impl Octet {
         self.share[lane] = self.prior[lane] / (1.0 + count);
     }
 
-    /// Octets of unvisited edges without actions and priors; the index is the number of edges.
+    /// Template octets of unvisited edges without actions and priors, indexed by the number of edges.
     const UNVISITED: [Self; LANES + 1] = {
         let mut octets = [Self::PADDING; LANES + 1];
         let mut len = 0;
@@ -134,7 +133,7 @@ pub(crate) struct Edges {
 }
 
 impl Edges {
-    /// Builds the edges of one node for the tests of the rules.
+    /// Builds the edges of one node, for tests of the selection rules.
     #[cfg(test)]
     pub(crate) fn of(values: &[f32], counts: &[f32], priors: &[f32]) -> Self {
         let mut edges = Self::default();
@@ -147,7 +146,7 @@ impl Edges {
         edges
     }
 
-    /// Every octet of the tree.
+    /// Returns every octet of the tree.
     #[cfg(test)]
     pub(crate) fn all(&self) -> &[Octet] {
         &self.octets
@@ -204,7 +203,7 @@ impl Edges {
         octet.set_count(lane, octet.count[lane]);
     }
 
-    /// Reverts a descent through an edge.
+    /// Decrements the visit count of an edge, to revert a descent.
     pub(crate) fn leave(&mut self, edge: EdgeId) {
         let (octet, lane) = (&mut self.octets[edge.octet()], edge.lane());
         octet.set_count(lane, octet.count[lane] - 1.0);
@@ -215,7 +214,8 @@ impl Edges {
         self.octets[edge.octet()].action[edge.lane()]
     }
 
-    /// Counts a descent through an edge, as a visit but not in the value (WU-UCT, Liu et al. 2020); returns the child.
+    /// Increments the visit count of an edge for a descent and leaves the value unchanged (WU-UCT, Liu et al. 2020).
+    /// Returns the child.
     #[inline]
     pub(crate) fn enter(&mut self, octet: usize, lane: usize) -> NodeId {
         let octet = &mut self.octets[octet];
@@ -223,7 +223,7 @@ impl Edges {
         octet.child[lane]
     }
 
-    /// Updates the value that the selection rules read for an edge, unless the edge may not be taken.
+    /// Sets the value that the selection rules read for an edge. Does nothing for blocked and closed edges.
     #[inline]
     pub(crate) fn show(&mut self, edge: EdgeId, value: f32) {
         let octet = &mut self.octets[edge.octet()];
@@ -232,14 +232,13 @@ impl Edges {
         }
     }
 
-    /// The octets of a node with `count` edges starting at `first`. The last octet may contain lanes that may not be
-    /// taken.
+    /// Returns the octets of a node with `count` edges starting at `first`. Unused lanes of the last octet are closed.
     #[inline]
     pub(crate) fn octets(&self, first: EdgeId, count: u16) -> &[Octet] {
         &self.octets[octets(first, count)]
     }
 
-    /// The first edge that the next call to [`extend`](Self::extend) adds.
+    /// Returns the id of the first edge that the next call to [`extend`](Self::extend) adds.
     #[inline]
     pub(crate) fn next(&self) -> EdgeId {
         EdgeId::of_octet(self.octets.len())
@@ -250,7 +249,7 @@ impl Edges {
     pub(crate) fn extend(&mut self, actions: &[Action], priors: &[f32]) {
         for (actions, priors) in actions.chunks(LANES).zip(priors.chunks(LANES)) {
             self.octets.push(Octet::UNVISITED[actions.len()]);
-            let octet = self.octets.last_mut().expect("one was pushed");
+            let octet = self.octets.last_mut().expect("an octet was pushed");
             for (slot, &action) in octet.action.iter_mut().zip(actions) {
                 *slot = action;
             }
@@ -260,13 +259,13 @@ impl Edges {
         }
     }
 
-    /// The memory of the edges in bytes.
+    /// Returns the memory of the edges in bytes.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&self.octets[..])
     }
 
-    /// Moves the `count` edges of a node starting at `first` to the lower index `to`; both are the first of an octet.
-    /// Returns the index after the moved edges.
+    /// Moves the `count` edges of a node starting at `first` to the lower index `to`. Both `first` and `to` start an
+    /// octet. Returns the start of the octet after the moved edges.
     pub(crate) fn move_down(&mut self, first: EdgeId, count: u16, to: EdgeId) -> EdgeId {
         let from = octets(first, count);
         let end = to.octet() + from.len();
@@ -274,7 +273,7 @@ impl Edges {
         EdgeId::of_octet(end)
     }
 
-    /// Drops the edges starting at `edge`, the first of an octet.
+    /// Drops all edges from `edge` on. `edge` must start an octet.
     pub(crate) fn truncate(&mut self, edge: EdgeId) {
         self.octets.truncate(edge.octet());
     }

@@ -1,13 +1,13 @@
-//! Noise at an explored root.
+//! Dirichlet and Gumbel noise at the root of an exploring search.
 
 use rand::Rng;
 use rand_distr::{Distribution, Gamma, Gumbel};
 
 use crate::settings::Dirichlet;
 
-/// Mixes Dirichlet noise, shaped by the number of priors, into `priors`: `(1 − f) · P + f · Dir(total / legal)`.
+/// Mixes Dirichlet noise into `priors`: `(1 − f) · P + f · Dir(total / legal)`, where `legal` is the number of priors.
 ///
-/// Priors that sum to one still do. With a fraction of zero, no random numbers are drawn.
+/// The sum of the priors stays 1. With a fraction of zero, no random numbers are drawn.
 pub(crate) fn add_dirichlet(priors: &mut [f32], settings: Dirichlet, scratch: &mut Vec<f32>, rng: &mut impl Rng) {
     if settings.fraction <= 0.0 || settings.total_concentration <= 0.0 {
         return;
@@ -17,7 +17,7 @@ pub(crate) fn add_dirichlet(priors: &mut [f32], settings: Dirichlet, scratch: &m
     scratch.clear();
     scratch.extend(priors.iter().map(|_| gamma.sample(rng) as f32));
     let total: f64 = scratch.iter().map(|&draw| f64::from(draw)).sum();
-    // With a tiny concentration every draw can round to zero.
+    // With a very small concentration, every sample can round to zero.
     let (scale, floor) = if total > 0.0 { (1.0 / total, 0.0) } else { (0.0, 1.0 / priors.len() as f64) };
     for (prior, &draw) in priors.iter_mut().zip(scratch.iter()) {
         let share = (f64::from(draw) * scale + floor) as f32;
@@ -25,7 +25,7 @@ pub(crate) fn add_dirichlet(priors: &mut [f32], settings: Dirichlet, scratch: &m
     }
 }
 
-/// Replaces `noise` with `len` draws of the standard Gumbel distribution.
+/// Replaces `noise` with `len` samples from the standard Gumbel distribution.
 pub(crate) fn draw_gumbel(noise: &mut Vec<f32>, len: usize, rng: &mut impl Rng) {
     let standard = Gumbel::new(0.0, 1.0).expect("the standard Gumbel distribution exists");
     noise.clear();
@@ -78,7 +78,7 @@ mod tests {
         };
         let variance = (0..draws).map(squares).sum::<f64>() / draws as f64;
         let expected = 6.0 / (49.0 * (10.83 + 1.0));
-        // The standard error of a variance from 20 000 draws is about 1.5 % here; the tolerance is five standard
+        // The standard error of a variance from 20 000 samples is about 1.5 % here; the tolerance is five standard
         // errors.
         assert!((variance / expected - 1.0).abs() < 0.075, "{variance} against {expected}");
     }

@@ -1,6 +1,6 @@
-//! Proven results of nodes: a proven node needs no more search.
+//! Proven results of nodes. A proven node needs no further search.
 
-/// The proven result of a node, as seen by the player to move there.
+/// The proven result of a node, from the view of the player to move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Proven {
     /// Nothing is proven yet.
@@ -10,12 +10,12 @@ pub enum Proven {
     Win,
     /// Neither player can do better than a draw.
     Draw,
-    /// The player to move loses, whatever they play.
+    /// The player to move loses with every action.
     Loss,
 }
 
 impl Proven {
-    /// The proven result of a terminal value in a board game. Values other than −1, 0 and 1 prove nothing.
+    /// Returns the proven result for a terminal value in a board game. Values other than −1, 0 and 1 prove nothing.
     pub(crate) fn from_value(value: f32) -> Self {
         match value {
             1.0 => Self::Win,
@@ -25,7 +25,7 @@ impl Proven {
         }
     }
 
-    /// The exact value to move, if one is known.
+    /// Returns the exact value for the player to move (1, 0 or −1), or `None` if the result is unknown.
     #[must_use]
     #[inline]
     pub fn value(self) -> Option<f32> {
@@ -37,7 +37,7 @@ impl Proven {
         })
     }
 
-    /// The same result as seen by the other player.
+    /// Returns the same result from the view of the other player.
     #[must_use]
     pub fn reversed(self) -> Self {
         match self {

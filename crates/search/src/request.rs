@@ -1,4 +1,4 @@
-//! Requests of the tree to a driver, and answers that become nodes.
+//! Evaluation requests from the tree to a driver, and the responses that become nodes.
 
 use game::Action;
 
@@ -9,57 +9,57 @@ use crate::proven::Proven;
 /// The result of one descent.
 #[derive(Debug)]
 pub enum Selection {
-    /// A leaf to expand: answer or cancel the request.
+    /// A leaf to expand. The driver must answer or cancel the request.
     Leaf(Request),
-    /// A terminal or proven node was reached and backed up; the simulation is complete.
+    /// The descent reached a terminal or proven node and backed up the value. The simulation is complete.
     Completed,
     /// Nothing can be selected now: the search is finished, the remaining simulations are all in flight, or every
-    /// descent would meet a leaf in flight.
+    /// reachable leaf is in flight.
     Busy,
 }
 
 /// A request to evaluate one leaf: take [`action`](Self::action) in [`Tree::parent_state`](crate::Tree::parent_state).
 ///
-/// It holds a visit in the tree until it is returned to [`Tree::answer`](crate::Tree::answer) or
-/// [`Tree::cancel`](crate::Tree::cancel), so it cannot be copied and must not be dropped.
+/// The request holds a visit in the tree until passed to [`Tree::answer`](crate::Tree::answer) or
+/// [`Tree::cancel`](crate::Tree::cancel). It cannot be copied and must not be dropped.
 #[derive(Debug)]
 #[must_use = "a request holds a visit in the tree until it is answered or cancelled"]
 pub struct Request {
-    /// The action from the parent to the leaf; at a chance node, the action that led to the chance node.
+    /// The action from the parent to the leaf. If the parent is a chance node, the action that led to the chance node.
     pub action: Action,
-    /// The outcome that chance has if the parent is a chance node; `None` elsewhere.
+    /// The chance outcome if the parent is a chance node; otherwise `None`.
     pub outcome: Option<Action>,
     pub(crate) parent: NodeId,
     pub(crate) edge: EdgeId,
-    /// The generation of the root: a request is invalid after a reset or an advance.
+    /// The root generation of the tree at selection. A reset or advance invalidates the request.
     pub(crate) generation: u64,
 }
 
-/// The answer to a request, or a new root: actions, priors and value of the node that the driver expanded.
+/// The response to a request, or a new root: the actions, priors and value of the expanded node.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Expansion<'a> {
-    /// The episode continues, and an evaluator has evaluated the position.
+    /// A non-terminal position with an evaluation.
     Evaluated {
-        /// The legal actions, ascending; at least one.
+        /// The legal actions, at least one, in ascending order.
         actions: &'a [Action],
-        /// The prior of each action, in the same order; they sum to one.
+        /// The prior of each action, in the same order. The priors sum to 1.
         priors: &'a [f32],
-        /// The evaluator's value, to the player to move.
+        /// The value from the evaluator, for the player to move.
         value: f32,
     },
-    /// Chance chooses the next step, and a model has evaluated the afterstate. A root is never a chance node. See
+    /// A chance node: an afterstate evaluated by a model. A root is never a chance node. See
     /// [`Tree::branch`](crate::Tree::branch) for an afterstate without an evaluation.
     Chance {
-        /// The outcomes, ascending; at least one. They are the actions of chance.
+        /// The chance outcomes, at least one, in ascending order.
         outcomes: &'a [Action],
-        /// The probability of each outcome, in the same order; they sum to one.
+        /// The probability of each outcome, in the same order. The probabilities sum to 1.
         probabilities: &'a [f32],
-        /// The value of the afterstate, to the player who took the action before it.
+        /// The value of the afterstate, for the player who took the action into the afterstate.
         value: f32,
     },
-    /// The episode ends here.
+    /// A terminal position, where the episode ends.
     Terminal {
-        /// The result to the player to move.
+        /// The result for the player to move.
         value: f32,
     },
 }
@@ -75,16 +75,16 @@ impl Expansion<'_> {
     }
 }
 
-/// Adds the node that an expansion describes; returns the node id and the result that the expansion alone proves.
+/// Adds a node for an expansion. Returns the node id and the result proven by a terminal expansion.
 #[inline]
 pub(crate) fn expand(arena: &mut Arena, link: Link, expansion: Expansion<'_>) -> (NodeId, Proven) {
     let value = expansion.value();
-    debug_assert!(value.is_finite(), "the evaluator's border refuses {value}");
+    debug_assert!(value.is_finite(), "an evaluator returned the value {value}, which must be finite");
     match expansion {
         Expansion::Evaluated { actions, priors, .. } => {
-            assert!(!actions.is_empty(), "a node that goes on has a legal action");
+            assert!(!actions.is_empty(), "a non-terminal node has a legal action");
             assert_eq!(actions.len(), priors.len(), "each action has a prior");
-            debug_assert!(actions.is_sorted(), "actions ascend, so that ties go to the lowest");
+            debug_assert!(actions.is_sorted(), "actions are in ascending order");
             (arena.push(link, value, actions, priors), Proven::Unknown)
         }
         Expansion::Chance { outcomes, probabilities, .. } => {

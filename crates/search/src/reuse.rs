@@ -1,9 +1,9 @@
-//! Subtree reuse: the child that was played becomes the root, and the rest of the tree is dropped.
+//! Subtree reuse: the child after the played action becomes the root, and the rest of the tree is dropped.
 
 use crate::arena::Arena;
 use crate::edges::{EdgeId, NodeId};
 
-/// The new index of a node, and the distance by which the node's edges move down.
+/// The new index of a node, and the distance by which the edges of the node move down.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Move {
     to: NodeId,
@@ -12,10 +12,10 @@ pub(crate) struct Move {
 
 const DROPPED: Move = Move { to: NodeId::NONE, edges_down: 0 };
 
-/// Keeps the subtree of `new_root`, moves it to the front of the arena and drops the rest, states included.
+/// Moves the subtree of `new_root` to the front of the arena and drops all other nodes, edges and states.
 ///
-/// Parents come before children, so one pass in order determines for each node whether the parent stays and the new
-/// index; nothing ever moves to a higher index. `moves` is scratch.
+/// Parents come before children, so a single pass determines the kept nodes and the new indices. No node or edge moves
+/// to a higher index. `moves` is scratch memory.
 pub(crate) fn keep_subtree<S>(arena: &mut Arena, states: &mut Vec<S>, new_root: NodeId, moves: &mut Vec<Move>) {
     moves.clear();
     moves.resize(arena.nodes.len(), DROPPED);

@@ -1,7 +1,7 @@
-//! Results of a search at the root: scores, the search policy, the action to play.
+//! Search results at the root: scores, the search policy and the action to play.
 //!
-//! Proven results take precedence everywhere: a winning child gets the whole policy, a losing one gets nothing unless
-//! all lose, and no action valued below a proven draw is preferred to it.
+//! Proven results always take precedence. Proven wins get the whole policy. Proven losses get no share unless all
+//! actions lose. Next to a proven draw, actions with negative values get no share.
 
 use game::Action;
 
@@ -12,7 +12,7 @@ use crate::proven::Proven;
 use crate::settings::ValueSpan;
 use crate::value_range::{Rescale, Scale};
 
-/// The proven result of an edge, as seen by the player who chooses it.
+/// Returns the proven result of an edge, from the view of the player who chooses the edge.
 pub(crate) fn edge_proven(arena: &Arena, edge: EdgeId) -> Proven {
     match arena.edges.child(edge) {
         NodeId::NONE => Proven::Unknown,
@@ -23,7 +23,7 @@ pub(crate) fn edge_proven(arena: &Arena, edge: EdgeId) -> Proven {
     }
 }
 
-/// The completed visits of an edge.
+/// Returns the completed visits of an edge.
 pub(crate) fn edge_visits(arena: &Arena, edge: EdgeId) -> u32 {
     match arena.edges.child(edge) {
         NodeId::NONE => 0,
@@ -31,7 +31,7 @@ pub(crate) fn edge_visits(arena: &Arena, edge: EdgeId) -> u32 {
     }
 }
 
-/// The action value of a visited edge: exact if the child is proven.
+/// Returns the action value of an edge: exact if the child is proven, `None` before the first completed visit.
 pub(crate) fn edge_value(arena: &Arena, edge: EdgeId) -> Option<f32> {
     match arena.edges.child(edge) {
         NodeId::NONE => None,
@@ -43,7 +43,7 @@ pub(crate) fn edge_value(arena: &Arena, edge: EdgeId) -> Option<f32> {
     }
 }
 
-/// The value assigned to the unvisited actions of `node`. Refuted moves do not count, as in the rule below the root.
+/// Returns the value assigned to the unvisited actions of `node`. Proven losses are excluded, as below the root.
 fn mixed_value(arena: &Arena, node: &Node) -> f32 {
     let mut mixed = MixedValue::default();
     for edge in node.edges().filter(|&edge| edge_proven(arena, edge) != Proven::Loss) {
@@ -54,15 +54,15 @@ fn mixed_value(arena: &Arena, node: &Node) -> f32 {
     mixed.mix(node.network_value)
 }
 
-/// Replaces `values` with the completed action values of `node`, not rescaled.
+/// Replaces `values` with the completed action values of `node`, without rescaling.
 pub(crate) fn completed_values(arena: &Arena, node: &Node, values: &mut Vec<f32>) {
     let unvisited = mixed_value(arena, node);
     values.clear();
     values.extend(node.edges().map(|edge| edge_value(arena, edge).unwrap_or(unvisited)));
 }
 
-/// Replaces `scores` with `logits + σ(completed Q)`, the logits of the improved policy. Values other than a board's are
-/// rescaled as below the root.
+/// Replaces `scores` with `logits + σ(completed Q)`, the logits of the improved policy. Values are rescaled as below
+/// the root; board values are not rescaled.
 pub(crate) fn improved_logits(arena: &Arena, node: &Node, sigma: Sigma, scores: &mut Vec<f32>) {
     completed_values(arena, node, scores);
     let scale = match sigma.span {
@@ -77,15 +77,15 @@ pub(crate) fn improved_logits(arena: &Arena, node: &Node, sigma: Sigma, scores: 
     }
 }
 
-/// The rescaling of `values` to `[0, 1]`.
+/// Returns the rescaling of `values` to `[0, 1]`.
 fn spanning(values: &[f32]) -> Scale {
     let least = values.iter().copied().fold(f32::INFINITY, f32::min);
     let greatest = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     Scale::spanning(least, greatest)
 }
 
-/// Selects the candidate edges of `node` that the search may choose: the winning edges; else every edge that neither
-/// loses nor is valued below a proven draw; else all.
+/// Returns a filter for the edges of `node` that the search may choose: only winning edges at a proven win, and all
+/// edges at a proven loss. Elsewhere losing edges are excluded, and also edges of negative value next to a proven draw.
 pub(crate) fn candidates(arena: &Arena, node: &Node) -> impl Fn(EdgeId) -> bool {
     let unvisited = mixed_value(arena, node);
     move |edge| match (node.proven, edge_proven(arena, edge)) {
@@ -97,8 +97,8 @@ pub(crate) fn candidates(arena: &Arena, node: &Node) -> impl Fn(EdgeId) -> bool 
     }
 }
 
-/// Replaces `policy` with the visit shares over the candidates, or with normalised priors while no candidate has a
-/// visit.
+/// Replaces `policy` with the visit shares over the candidates, or with the normalised priors if no candidate is
+/// visited.
 pub(crate) fn visit_shares(arena: &Arena, node: &Node, policy: &mut Vec<f32>) {
     let is_candidate = candidates(arena, node);
     policy.clear();
@@ -126,8 +126,8 @@ pub(crate) fn improved_policy(arena: &Arena, node: &Node, sigma: Sigma, policy: 
     softmax(policy);
 }
 
-/// The candidate with the most visits; ties go to the greater prior, then to the lowest action. `None` at a terminal
-/// node.
+/// Returns the candidate with the most completed visits. Ties go to the greater prior, then to the lowest action.
+/// `None` at a terminal node.
 pub(crate) fn most_visited(arena: &Arena, node: &Node) -> Option<EdgeId> {
     let is_candidate = candidates(arena, node);
     let rank = |edge: EdgeId| (edge_visits(arena, edge), arena.edges.prior(edge));
@@ -140,9 +140,10 @@ pub(crate) fn most_visited(arena: &Arena, node: &Node) -> Option<EdgeId> {
     best
 }
 
-/// True if the most visited candidate of `node` stays the most visited even if `left` more visits all go to the second.
+/// Returns true if the most visited candidate of `node` keeps a lead even if the second candidate receives all `left`
+/// remaining visits.
 pub(crate) fn is_decided(arena: &Arena, node: &Node, left: u32) -> bool {
-    // With a proven draw, values decide which edges are candidates, and they may change with every visit.
+    // With a proven draw, the candidates depend on the values, and the values may change with every visit.
     if node.has_draw {
         return false;
     }
@@ -156,16 +157,16 @@ pub(crate) fn is_decided(arena: &Arena, node: &Node, left: u32) -> bool {
     most > second + left
 }
 
-/// One action of a variation, with the completed visits.
+/// One action of a variation, with the visit count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VariationStep {
     /// Action taken at this step.
     pub action: Action,
-    /// Completed visits of the child that the action leads to.
+    /// Completed visits of the child after the action.
     pub visits: u32,
 }
 
-/// A view of the search result at an expanded root. Per-action results are in the order of [`actions`](Self::actions).
+/// A view of the search results at an expanded root. Results per action are in the order of [`actions`](Self::actions).
 #[derive(Debug, Clone, Copy)]
 pub struct RootView<'a> {
     pub(crate) arena: &'a Arena,
@@ -174,26 +175,26 @@ pub struct RootView<'a> {
 }
 
 impl<'a> RootView<'a> {
-    /// The legal actions, ascending.
+    /// Returns the legal actions in ascending order.
     #[must_use]
     pub fn actions(&self) -> &'a [Action] {
         self.actions
     }
 
-    /// The network's priors, without noise.
+    /// Returns the priors of the network, without noise.
     #[must_use]
     pub fn priors(&self) -> &'a [f32] {
         self.priors
     }
 
-    /// Completed visits of each action.
+    /// Returns the completed visits of each action.
     #[must_use]
     pub fn visit_counts(&self) -> Vec<u32> {
         self.node().edges().map(|edge| edge_visits(self.arena, edge)).collect()
     }
 
-    /// The value of each action to the player to move: exact if proven, the mean of the backed-up values, or the mixed
-    /// value without visits (completed Q, Danihelka et al. 2022).
+    /// Returns the value of each action for the player to move: exact if proven, the mean of the backed-up values if
+    /// visited, otherwise the mixed value (completed Q, Danihelka et al. 2022).
     #[must_use]
     pub fn action_values(&self) -> Vec<f32> {
         let mut values = Vec::new();
@@ -201,18 +202,18 @@ impl<'a> RootView<'a> {
         values
     }
 
-    /// The proven result of each action, as seen by the player to move at the root.
+    /// Returns the proven result of each action, from the view of the player to move at the root.
     #[must_use]
     pub fn action_proofs(&self) -> Vec<Proven> {
         self.node().edges().map(|edge| edge_proven(self.arena, edge)).collect()
     }
 
-    /// The value to move of a policy over the actions: exact if proven, else `Σ π(a) · q(a)` with the completed action
-    /// values (what policy improvement raises; Danihelka et al. 2022, section 2).
+    /// Returns the value of a policy for the player to move: the exact value if the root is proven, else
+    /// `Σ π(a) · q(a)` over the completed action values. Policy improvement raises this value (Danihelka et al. 2022,
+    /// section 2).
     ///
-    /// Under the search policy it is the expected result of the search. The mean over all visits is not: sequential
-    /// halving spends many visits on actions that it then rejects, which would make every position look worse than
-    /// under best play.
+    /// With the search policy, the value is the expected result of the search. The mean over all visits would be too
+    /// low: sequential halving spends many visits on actions that it rejects later.
     #[must_use]
     pub fn value_under(&self, policy: &[f32]) -> f32 {
         let expected = || {
@@ -222,19 +223,19 @@ impl<'a> RootView<'a> {
         self.node().proven.value().unwrap_or_else(expected)
     }
 
-    /// The network's value to move.
+    /// Returns the network value of the root for the player to move.
     #[must_use]
     pub fn network_value(&self) -> f32 {
         self.node().network_value
     }
 
-    /// The proven result of the root, as seen by the player to move.
+    /// Returns the proven result of the root, from the view of the player to move.
     #[must_use]
     pub fn proven(&self) -> Proven {
         self.node().proven
     }
 
-    /// The completed visits of all actions together, visits kept by reuse included.
+    /// Returns the total completed visits of all actions, including visits of a reused subtree.
     #[must_use]
     pub fn simulations(&self) -> u32 {
         self.node().visits - 1

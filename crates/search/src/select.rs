@@ -1,4 +1,4 @@
-//! One descent: from the root to a leaf, choosing an edge at each node.
+//! One descent from the root to a leaf, with one edge chosen at each node.
 
 pub(crate) mod chance;
 pub(crate) mod gumbel;
@@ -15,25 +15,25 @@ use gumbel::{RescaleNode, Spanning};
 use lanes::Choice;
 use puct::ExplorationFactors;
 
-/// The rule that chooses edges below the root, and at the root too under pUCT.
+/// The selection rule below the root. pUCT also applies at the root.
 #[derive(Debug)]
 pub(crate) enum Rule {
     Puct(Puct),
     Gumbel(Gumbel),
 }
 
-/// pUCT with constants.
+/// The pUCT rule with precomputed constants.
 #[derive(Debug)]
 pub(crate) struct Puct {
     fpu_reduction: f32,
     factors: ExplorationFactors,
 }
 
-/// The Gumbel rule for nodes below the root, with constants.
+/// The Gumbel rule for nodes below the root.
 #[derive(Debug)]
 pub(crate) struct Gumbel {
     sigma: Sigma,
-    /// Scratch memory that every choice reuses.
+    /// Scratch memory, reused by every choice.
     scratch: Vec<[f32; LANES]>,
 }
 
@@ -51,9 +51,9 @@ impl Rule {
     }
 }
 
-/// A rule that chooses among the edges of a node; an `R` rescales the values.
+/// A rule that chooses among the edges of a node. `R` rescales the action values.
 trait Choose<R> {
-    /// Chooses the edge to take at a node that has an available one. `reduction` scales first-play reduction.
+    /// Chooses an edge of a node with an available edge. `reduction` scales the first-play reduction.
     fn choose(&mut self, node: &Node, octets: &[Octet], scale: R, reduction: f32) -> Option<Choice>;
 }
 
@@ -83,12 +83,12 @@ pub(crate) enum Descent {
     Completed,
 }
 
-/// Descends from the root, which has an available edge, and leaves a visit in flight at each node on the way. The first
-/// step takes the edge that sequential halving assigned, or else follows the rule, with first-play reduction scaled by
-/// `reduction`.
+/// Descends from the root and adds a visit in flight at each node on the path. The root must have an available edge.
+/// The first step takes the edge `first` assigned by sequential halving, if any. Otherwise it follows the rule, with
+/// the first-play reduction scaled by `reduction`.
 #[inline]
 pub(crate) fn descend(arena: &mut Arena, rule: &mut Rule, first: Option<EdgeId>, reduction: f32) -> Descent {
-    // A rescaling by the values of the tree is read once for all steps.
+    // The rescaling by the value range of the tree is the same for all steps, so it is computed once.
     let scale = arena.bounds.scale();
     match (rule, arena.bounds.is_board()) {
         (Rule::Puct(puct), true) => descend_by(arena, puct, Unscaled, first, reduction),
@@ -118,7 +118,7 @@ fn descend_by<R: Copy>(
     descend_in::<R, false>(arena, rule, scale, first, reduction)
 }
 
-/// Descends in a tree that has chance nodes only if `CHANCE`.
+/// Descends to a leaf. `CHANCE` must be true if the tree contains chance nodes.
 fn descend_in<R: Copy, const CHANCE: bool>(
     arena: &mut Arena,
     rule: &mut impl Choose<R>,

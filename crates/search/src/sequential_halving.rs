@@ -1,58 +1,58 @@
-//! Sequential halving: the distribution of a move's simulations over the root actions under Gumbel.
+//! Sequential halving: distributes the simulations of a Gumbel search over the root actions.
 //!
-//! Karnin, Koren and Somekh 2013; Danihelka et al. 2022, section 3. The schedule is independent of the tree: it reads
-//! visit counts and scores by the index of the root action.
+//! Karnin, Koren and Somekh 2013; Danihelka et al. 2022, section 3. The schedule does not access the tree: the caller
+//! provides the visit count and score of each root action by index.
 
-/// The phases of one move's search.
+/// The schedule of one search, in phases.
 ///
-/// With `m` actions considered and `n` simulations, phase `i` gives each considered action
-/// `max(1, ⌊n / (⌈log2 m⌉ · considered)⌋)` visits, then drops the worse half, down to two. The last phases repeat until
-/// the simulations are spent. A remainder too small for one visit each is a separate phase: the actions that are best
-/// at that time get one visit each, and only they stay considered (mctx, `seq_halving`).
+/// With `n` simulations and initially `m` considered actions, each phase gives every considered action
+/// `max(1, ⌊n / (⌈log2 m⌉ · considered)⌋)` visits. The worse half of the actions is then dropped, down to two actions.
+/// Phases with two actions repeat until the simulations are spent. If the remaining simulations are fewer than the
+/// considered actions, the last phase gives the best actions one visit each and drops the rest (mctx, `seq_halving`).
 ///
-/// An action that already has visits (from a reused subtree) receives only the missing visits.
+/// An action with visits from a reused subtree receives only the missing visits.
 #[derive(Debug, Default)]
 pub(crate) struct SequentialHalving {
     simulations: u32,
-    /// Simulations assigned up to and including this phase.
+    /// Simulations assigned so far, including the current phase.
     assigned: u32,
-    /// `⌈log2 m⌉`.
+    /// `⌈log2 m⌉` for `m` initially considered actions.
     halvings: u32,
-    /// Number of actions that the schedule considers in this phase.
+    /// Scheduled number of considered actions in the current phase.
     width: usize,
-    /// Target visits of each considered action in this phase.
+    /// Target visits of each considered action at the end of the current phase.
     target: u32,
-    /// Actions of this phase, best first.
+    /// Considered actions of the current phase, best first.
     considered: Vec<usize>,
-    /// Visits of each considered action at the start of this phase.
+    /// Target visits of each considered action at the start of the current phase.
     base: u32,
-    /// Actions dropped at the start of this phase.
+    /// Actions dropped at the start of the current phase.
     dropped: Vec<usize>,
 }
 
-/// The state of a root action that the schedule depends on.
+/// The visits and status of a root action, the input of the schedule.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Candidate {
-    /// Visits completed and in flight.
+    /// Completed visits plus visits in flight.
     pub(crate) visits: u32,
     pub(crate) status: CandidateStatus,
 }
 
-/// Determines whether a root action can be visited.
+/// The availability of a root action for further visits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CandidateStatus {
-    /// It can be visited; this includes a proven draw.
+    /// The action can be visited. Proven draws are open.
     Open,
-    /// It cannot be visited now: a leaf is in flight.
+    /// The action cannot be visited now, because every leaf below it is in flight.
     Blocked,
-    /// It can never be visited again: it is proven to win.
+    /// The action is a proven win and is not visited again.
     Closed,
-    /// It can never be visited again: it is proven to lose.
+    /// The action is a proven loss and is not visited again.
     Lost,
 }
 
 impl SequentialHalving {
-    /// Considers the `min(considered_max, len, simulations)` best of the actions by score.
+    /// Starts the first phase with the `min(considered_max, len, simulations)` actions of highest score.
     pub(crate) fn begin(
         &mut self,
         considered_max: usize,
@@ -68,7 +68,7 @@ impl SequentialHalving {
         self.plan(scores, look);
     }
 
-    /// Drops all phases and keeps the allocated memory.
+    /// Resets the schedule and keeps the allocated memory.
     pub(crate) fn clear(&mut self) {
         let (considered, dropped) = (std::mem::take(&mut self.considered), std::mem::take(&mut self.dropped));
         *self = Self { considered, dropped, ..Self::default() };
@@ -76,18 +76,19 @@ impl SequentialHalving {
         self.dropped.clear();
     }
 
-    /// The action to visit next: the least visited of the actions that lack visits in this phase; ties go to the best.
+    /// Returns the next action to visit: the least visited action below the target of the current phase. Ties go to the
+    /// better score. `None` if no action can be visited now.
     pub(crate) fn next(&self, look: impl Fn(usize) -> Candidate) -> Option<usize> {
         let lacking = self.considered.iter().filter_map(|&action| {
             let candidate = look(action);
             (candidate.status == CandidateStatus::Open && candidate.visits < self.target)
                 .then_some((candidate.visits, action))
         });
-        // `min_by_key` returns the first of equals, which is the better.
+        // `min_by_key` returns the first of equal elements: the action with the better score.
         lacking.min_by_key(|&(visits, _)| visits).map(|(_, action)| action)
     }
 
-    /// True if every action of this phase that can still be visited has the scheduled visits.
+    /// Returns true if every open or blocked action of the current phase has the target visits.
     pub(crate) fn is_phase_complete(&self, look: impl Fn(usize) -> Candidate) -> bool {
         self.considered.iter().all(|&action| {
             let candidate = look(action);
@@ -96,12 +97,12 @@ impl SequentialHalving {
         })
     }
 
-    /// True if this is the last phase.
+    /// Returns true if the current phase assigns the last simulations.
     pub(crate) fn is_last_phase(&self) -> bool {
         self.assigned >= self.simulations
     }
 
-    /// Drops the worse half and starts the next phase. Must not be called in the last phase.
+    /// Drops the worse half of the actions by score and starts the next phase. Must not be called in the last phase.
     pub(crate) fn halve(&mut self, scores: &[f32], look: impl Fn(usize) -> Candidate) {
         if self.width > 1 {
             self.width = (self.width / 2).max(2);
@@ -109,16 +110,17 @@ impl SequentialHalving {
         self.plan(scores, look);
     }
 
-    /// True if newer scores may still swap a dropped action into this phase. In the first phase no action has visits
-    /// and all have the same value, so no score changes the order.
+    /// Returns true if new scores may still move a dropped action into the current phase. This never happens in the
+    /// first phase: all actions are unvisited and have the same value.
     pub(crate) fn is_rank_open(&self, look: impl Fn(usize) -> Candidate) -> bool {
         let waits = |&action: &usize| self.waits(look(action));
         self.base > 0 && self.dropped.iter().any(waits) && self.considered.iter().any(waits)
     }
 
-    /// Ranks again by newer scores: an action dropped at the start of this phase replaces one that has received no
-    /// visit in the phase and is now worse. In mctx each visit goes to the action that is best at that time, and where
-    /// values are rescaled over all actions, one new value may reorder the rest.
+    /// Updates the ranking with new scores. An action dropped at the start of the current phase replaces a considered
+    /// action with a worse score if neither has been visited in the phase. In mctx each visit goes to the action with
+    /// the best score at that time. With values rescaled over all actions, one new value may change the order of the
+    /// rest.
     pub(crate) fn rank_again(&mut self, scores: &[f32], look: impl Fn(usize) -> Candidate) {
         let (mut considered, mut dropped) = (std::mem::take(&mut self.considered), std::mem::take(&mut self.dropped));
         let order = |a: &usize, b: &usize| scores[*b].total_cmp(&scores[*a]).then(a.cmp(b));
@@ -132,24 +134,24 @@ impl SequentialHalving {
         (self.considered, self.dropped) = (considered, dropped);
     }
 
-    /// True if an action has received no visit in this phase and can.
+    /// Returns true if an action is open and has not been visited in the current phase.
     fn waits(&self, candidate: Candidate) -> bool {
         candidate.visits <= self.base && candidate.status == CandidateStatus::Open
     }
 
-    /// Visits that count towards the rank of an action, capped at the scheduled number; `None` if the action is no
-    /// longer considered.
+    /// Returns the visits that count towards the rank of an action, at most the target of the current phase. `None` if
+    /// the action is not considered.
     pub(crate) fn credited(&self, action: usize, visits: u32) -> Option<u32> {
         self.considered.contains(&action).then_some(visits.min(self.target))
     }
 
-    /// Ranks the remaining actions, keeps as many as scheduled and sets the target visits of this phase.
+    /// Sorts the remaining actions by score, keeps the scheduled number and sets the target visits of the new phase.
     fn plan(&mut self, scores: &[f32], look: impl Fn(usize) -> Candidate) {
         let is_lost = |action: usize| look(action).status == CandidateStatus::Lost;
         let ranking = &mut self.considered;
         ranking.retain(|&action| !is_lost(action));
         if ranking.is_empty() {
-            // Reached at the start, and when all considered actions turned out to lose: the rest have no visits yet.
+            // Reached at the start, and when all considered actions are proven losses: the rest have no visits yet.
             self.target = 0;
             ranking.extend((0..scores.len()).filter(|&action| !is_lost(action)));
         }
@@ -180,13 +182,13 @@ impl SequentialHalving {
 mod tests {
     use super::*;
 
-    /// Runs a schedule over actions with scores that fall with the index; returns the visits of each action.
+    /// Runs a schedule over actions with scores that decrease with the index. Returns the visits of each action.
     fn visits(considered_max: usize, simulations: u32, actions: usize) -> Vec<u32> {
         run(considered_max, simulations, &vec![0; actions], |_, _| CandidateStatus::Open)
     }
 
-    /// Runs a schedule like [`visits`] from kept visits, where `status` yields the status of an action with these
-    /// visits.
+    /// Runs the schedule of [`visits`], starting from the visits in `kept`. `status` maps an action and the visit count
+    /// to a status.
     fn run(
         considered_max: usize,
         simulations: u32,
@@ -213,8 +215,8 @@ mod tests {
         }
     }
 
-    /// The table of the published implementation (mctx, `seq_halving.get_sequence_of_considered_visits`), as visits by
-    /// rank.
+    /// Returns the visits by rank of the published implementation (mctx,
+    /// `seq_halving.get_sequence_of_considered_visits`).
     fn published(considered_max: usize, simulations: usize) -> Vec<u32> {
         let mut visits = vec![0; considered_max];
         if considered_max <= 1 {
@@ -249,8 +251,8 @@ mod tests {
         }
     }
 
-    /// The last visit of 10 over 3 actions is assigned after the other nine, to the action that is best then (mctx). An
-    /// action that was overtaken meanwhile does not receive it.
+    /// With 10 simulations and 3 actions, the last simulation goes to the best action after the first nine (mctx). An
+    /// action overtaken by then does not receive the last visit.
     #[test]
     fn the_remainder_visit_goes_to_the_action_that_is_best_at_that_time() {
         let mut visits = [0_u32; 3];
@@ -278,7 +280,7 @@ mod tests {
         assert_eq!(played, Some(1));
     }
 
-    /// Of four actions with one visit each the better two are to be visited again; the scores change after the first.
+    /// The second phase visits the better two of four actions with one visit each. Scores change after the first visit.
     #[test]
     fn an_action_that_became_better_replaces_one_without_a_visit_in_the_phase() {
         let look =
@@ -291,7 +293,7 @@ mod tests {
         let scores = [0.5, 2.0, 1.0, 4.0];
         assert!(halving.is_rank_open(look([2, 1, 1, 1])));
         halving.rank_again(&scores, look([2, 1, 1, 1]));
-        assert_eq!(halving.considered, [3, 0], "the first keeps its place, since it was visited");
+        assert_eq!(halving.considered, [3, 0], "a visited action stays considered");
         assert!(!halving.is_rank_open(look([2, 1, 1, 2])));
     }
 

@@ -1,15 +1,15 @@
-//! Propagation of proven results: a child lost for the player to move there wins for the parent; a parent is lost if
-//! every child is won for the opponent.
+//! Propagation of proven results: one lost child makes the parent a win, and a parent with only won children is a loss
+//! (each result from the view of the player to move there).
 //!
-//! Winands, Björnsson and Saito 2008, extended by draws: a child that is a proven draw stays open to descents, with the
-//! exact value, because the parent may be worth more or less. A proof propagates only where players alternate and no
-//! reward is paid, and not through a chance node: one outcome proves nothing about the rest.
+//! Winands, Björnsson and Saito 2008, extended to draws: a proven draw stays open to descents, with the exact value,
+//! because the value of the parent is still unknown. A proof propagates only where players alternate and no reward is
+//! paid, and never through a chance node, because one outcome proves nothing about the rest.
 
 use crate::arena::Arena;
 use crate::edges::NodeId;
 use crate::proven::Proven;
 
-/// Records that `id` is proven and propagates the proof to all ancestors that it proves.
+/// Marks the node `id` as proven and propagates the proof to the ancestors proven as a consequence.
 #[inline]
 pub(crate) fn prove(arena: &mut Arena, mut id: NodeId, mut proven: Proven) {
     while proven != Proven::Unknown {
@@ -19,7 +19,7 @@ pub(crate) fn prove(arena: &mut Arena, mut id: NodeId, mut proven: Proven) {
         }
         let node = *arena.node(id);
         if !node.proves_parent() || arena.node(node.parent).is_chance {
-            // Descents may still stop at this node, so requests in flight below it must not block the edge to it.
+            // Descents may still stop at this node, so requests in flight below the node must not block the edge.
             arena.unblock(node.parent, node.edge);
             return;
         }
@@ -33,7 +33,8 @@ pub(crate) fn prove(arena: &mut Arena, mut id: NodeId, mut proven: Proven) {
     }
 }
 
-/// Returns the result that one more proven child proves for the parent; [`Proven::Unknown`] if it proves nothing new.
+/// Counts one more proven child of `parent` and returns the proven result of the parent. [`Proven::Unknown`] if the
+/// child proves nothing new.
 fn conclude(arena: &mut Arena, parent: NodeId, child: Proven) -> Proven {
     let node = arena.node_mut(parent);
     node.unproven -= 1;

@@ -1,4 +1,4 @@
-//! The interface between the tree and a driver: begin a move, select leaves, answer them, read the result, advance.
+//! The interface between a tree and a driver: start a search, select leaves, answer requests, read the result, advance.
 
 use game::Action;
 use rand::{Rng, RngExt};
@@ -21,30 +21,30 @@ use crate::settings::{EarlyStop, Exploration, SearchAlgorithm, Settings, Solver,
 use crate::solver::prove;
 use crate::value_range::Bounds;
 
-/// A search tree over opaque node states `S`.
+/// A search tree with an opaque state `S` for each node.
 ///
-/// The sequence for one move is [`begin`](Self::begin), then [`select`](Self::select) and [`answer`](Self::answer)
+/// The call sequence for one move is [`begin`](Self::begin), then [`select`](Self::select) and [`answer`](Self::answer)
 /// until [`is_finished`](Self::is_finished), then [`best_action`](Self::best_action) or
-/// [`sample_action`](Self::sample_action), then [`advance`](Self::advance) or [`reset`](Self::reset). Calling out of
-/// this order (searching without a root, advancing with requests in flight) is a bug of the driver and panics.
+/// [`sample_action`](Self::sample_action), then [`advance`](Self::advance) or [`reset`](Self::reset). Calls in a wrong
+/// order (searching without a root, advancing with requests in flight) are driver bugs and panic.
 #[derive(Debug)]
 pub struct Tree<S> {
     settings: Settings,
     arena: Arena,
-    /// The state of each node.
+    /// The state of each node, indexed by node id.
     states: Vec<S>,
     rule: Rule,
-    /// Increments with every new root, so that requests of an older root are detected.
+    /// A counter incremented with every new root, to detect requests from an earlier root.
     generation: u64,
-    /// Limit on the total visits of the root's children at the end of the search.
+    /// The maximum total visits of the root actions at the end of the search.
     budget: u32,
     exploration: Exploration,
-    /// The root's actions.
+    /// The legal actions of the root.
     root_actions: Vec<Action>,
-    /// The root's priors without noise; the edges may hold noisy priors.
+    /// The root priors without noise. The edges may hold noisy priors.
     root_priors: Vec<f32>,
     noisy_priors: Vec<f32>,
-    /// The Gumbel noise `g` of each root action; empty without exploration.
+    /// The Gumbel noise `g` of each root action; empty if the search does not explore.
     gumbel: Vec<f32>,
     halving: SequentialHalving,
     scratch: Vec<f32>,
@@ -73,7 +73,7 @@ impl<S> Tree<S> {
         }
     }
 
-    /// Replaces the tree with a new root and keeps the allocated memory.
+    /// Replaces the whole tree with a new root, and keeps the allocated memory.
     pub fn reset(&mut self, state: S, expansion: Expansion<'_>) {
         self.leave_root();
         self.arena.clear();
@@ -82,21 +82,21 @@ impl<S> Tree<S> {
         self.note_root();
     }
 
-    /// True if there is a root with actions to search.
+    /// Returns true if the tree has a root with at least one action.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.arena.nodes.first().is_some_and(|root| root.edge_count > 0)
     }
 
-    /// Starts a move's search of `simulations`; draws the noise of an explored root.
+    /// Starts a search with a budget of `simulations`, and draws the root noise for [`Exploration::Explore`].
     ///
-    /// Visits kept by reuse count towards the budget: all of them under pUCT; under Gumbel as many as sequential
-    /// halving would have assigned. Gumbel also ranks by the values of the kept visits: it considers the actions with
-    /// the greatest `g + logits + σ(completed Q)`. At a fresh root, where all actions have the same value, the ranking
-    /// is by the published `g + logits`.
+    /// Visits from a reused subtree count towards the budget: under pUCT all visits; under Gumbel the visits that
+    /// sequential halving would have assigned. Gumbel also uses the values of the reused visits: it considers the
+    /// actions with the greatest `g + logits + σ(completed Q)`. At a new root all actions have the same value, so the
+    /// ranking equals the published `g + logits`.
     pub fn begin(&mut self, simulations: u32, exploration: Exploration, rng: &mut impl Rng) {
-        assert!(self.is_ready(), "a search begins at an expanded root");
-        assert_eq!(self.node().in_flight, 0, "a search begins with nothing in flight");
+        assert!(self.is_ready(), "a search starts at an expanded, non-terminal root");
+        assert_eq!(self.node().in_flight, 0, "a search starts without requests in flight");
         self.budget = simulations;
         self.exploration = exploration;
         self.gumbel.clear();
@@ -114,7 +114,7 @@ impl<S> Tree<S> {
         self.begin_halving();
     }
 
-    /// Performs one descent from the root; see [`Selection`].
+    /// Performs one descent from the root and returns the result as a [`Selection`].
     #[inline]
     pub fn select(&mut self) -> Selection {
         let root = self.node();
@@ -139,17 +139,17 @@ impl<S> Tree<S> {
         }
     }
 
-    /// The state in which a request's action is taken.
+    /// Returns the state in which the driver takes the action of a request.
     #[must_use]
     pub fn parent_state(&self, request: &Request) -> &S {
         self.check(request);
         &self.states[request.parent.index()]
     }
 
-    /// Expands the leaf and backs the value up.
+    /// Expands the leaf of a request and backs up the value.
     ///
-    /// `reward` is paid to the player who took the action. `discount` converts a value at the leaf to that player's
-    /// view: −1 where players alternate, +1 (or less) where the same player moves again.
+    /// `reward` is paid to the player who took the action. `discount` converts a value at the leaf to the view of this
+    /// player: −1 where players alternate, at most +1 where the same player moves again.
     #[inline]
     pub fn answer(&mut self, request: Request, state: S, reward: f32, discount: f32, expansion: Expansion<'_>) {
         self.check(&request);
@@ -159,11 +159,11 @@ impl<S> Tree<S> {
         self.settle();
     }
 
-    /// Expands the leaf to a chance node in state `state`, without an evaluation. Returns the request for the first
-    /// outcome, which belongs to the same simulation.
+    /// Expands the leaf of a request to a chance node with the state `state`, without an evaluation. Returns the
+    /// request for the first outcome to search, within the same simulation.
     ///
-    /// `outcomes` are the actions of chance, ascending, and `probabilities` sum to one. The reward and the discount of
-    /// the step come with the answer for the outcome.
+    /// `outcomes` are the chance outcomes in ascending order, and `probabilities` sum to 1. The reward and the discount
+    /// of the step are passed to [`answer`](Self::answer) for the outcome.
     pub fn branch(&mut self, request: Request, state: S, outcomes: &[Action], probabilities: &[f32]) -> Request {
         self.check(&request);
         let Request { parent, edge, .. } = request;
@@ -181,7 +181,7 @@ impl<S> Tree<S> {
         self.request(id, edge)
     }
 
-    /// Cancels a request: the visit is reverted on the whole path and does not count as a simulation.
+    /// Cancels a request. The visit is reverted on the whole path and does not count as a simulation.
     pub fn cancel(&mut self, request: Request) {
         self.check(&request);
         let Request { parent, edge, .. } = request;
@@ -190,8 +190,8 @@ impl<S> Tree<S> {
         withdraw(&mut self.arena, parent);
     }
 
-    /// True if no request is in flight and either the root is proven or the simulations are used up or no longer needed
-    /// ([`EarlyStop`]). A tree with nothing to search is finished too.
+    /// Returns true if no request is in flight and the root is terminal or proven, the simulations are spent, or the
+    /// search stops early ([`EarlyStop`]). Also returns true for a tree without a root.
     #[must_use]
     #[inline]
     pub fn is_finished(&self) -> bool {
@@ -206,21 +206,21 @@ impl<S> Tree<S> {
         root.in_flight == 0 && (root.is_terminal() || is_spent)
     }
 
-    /// A view of the root: actions, priors and the results of the search.
+    /// Returns a view of the root: actions, priors and search results.
     #[must_use]
     pub fn root(&self) -> RootView<'_> {
         RootView { arena: &self.arena, actions: &self.root_actions, priors: &self.root_priors }
     }
 
-    /// The state at the root.
+    /// Returns the state of the root.
     #[must_use]
     pub fn root_state(&self) -> &S {
         self.states.first().expect("a search has a root")
     }
 
-    /// Replaces `policy` with the training target over the root's actions, which sums to one: the share of visits
-    /// (pUCT) or `softmax(logits + σ(completed Q))` (Gumbel). Proven wins take everything; proven losses get nothing
-    /// unless all lose, and actions valued below a proven draw get nothing.
+    /// Replaces `policy` with the search policy over the root actions, which sums to 1: the visit shares (pUCT) or
+    /// `softmax(logits + σ(completed Q))` (Gumbel). Proven wins get the whole policy. Proven losses get no share unless
+    /// all actions lose. Next to a proven draw, actions with negative values get no share.
     pub fn search_policy(&self, policy: &mut Vec<f32>) {
         match self.sigma() {
             None => visit_shares(&self.arena, self.node(), policy),
@@ -228,9 +228,9 @@ impl<S> Tree<S> {
         }
     }
 
-    /// The action to play: a proven win first, a proven loss last, and no action valued below a proven draw. Otherwise
-    /// the most visited action (pUCT), or the greatest `g + logits + σ(q)` among the actions to which sequential
-    /// halving assigned the most visits (Gumbel).
+    /// Returns the action to play. Proven wins come first and proven losses last, and next to a proven draw no action
+    /// with a negative value is played. The choice among the rest is the most visited action (pUCT), or the greatest
+    /// `g + logits + σ(q)` among the actions with the most visits in sequential halving (Gumbel).
     #[must_use]
     pub fn best_action(&self) -> Action {
         let best = match self.sigma() {
@@ -240,15 +240,16 @@ impl<S> Tree<S> {
         self.arena.edges.action(best.expect("a root that is searched has actions"))
     }
 
-    /// Draws an action from the search policy to the power of `1 / temperature`. At temperature zero it returns
-    /// [`best_action`](Self::best_action) without drawing.
+    /// Samples an action in proportion to the search policy raised to the power `1 / temperature`. At temperature 0
+    /// it returns [`best_action`](Self::best_action) without sampling.
     pub fn sample_action(&self, temperature: f32, rng: &mut impl Rng) -> Action {
         let mut shares = Vec::new();
         self.search_policy(&mut shares);
         self.sample(&shares, temperature, rng)
     }
 
-    /// Draws as [`sample_action`](Self::sample_action) does, but from the visit shares, also under Gumbel.
+    /// Samples an action like [`sample_action`](Self::sample_action), but always from the visit shares, even under
+    /// Gumbel.
     pub fn sample_visited(&self, temperature: f32, rng: &mut impl Rng) -> Action {
         let mut shares = Vec::new();
         visit_shares(&self.arena, self.node(), &mut shares);
@@ -259,7 +260,7 @@ impl<S> Tree<S> {
         if temperature <= 0.0 {
             return self.best_action();
         }
-        // Shares are divided by the greatest, so that a low temperature does not underflow all of them.
+        // Shares are divided by the greatest share, so that a low temperature cannot underflow all shares to zero.
         let greatest = f64::from(shares.iter().copied().fold(0.0, f32::max));
         let weight = |share: f32| (f64::from(share) / greatest).powf(1.0 / f64::from(temperature));
         let mut left = rng.random::<f64>() * shares.iter().map(|&share| weight(share)).sum::<f64>();
@@ -273,8 +274,8 @@ impl<S> Tree<S> {
         self.best_action()
     }
 
-    /// Makes the child that `action` leads to the root, keeps the subtree and drops the rest. Returns false, and leaves
-    /// the tree without a root, if the child has nothing to search: never expanded, terminal, or a chance node.
+    /// Makes the child after `action` the new root, keeps the subtree of the child and drops the rest. If the child is
+    /// unexpanded, terminal or a chance node, returns false and leaves the tree without a root.
     pub fn advance(&mut self, action: Action) -> bool {
         let edge = self.node().edges().find(|&edge| self.arena.edges.action(edge) == action);
         let child = edge.map_or(NodeId::NONE, |edge| self.arena.edges.child(edge));
@@ -289,15 +290,15 @@ impl<S> Tree<S> {
         true
     }
 
-    /// Replaces `out` with the principal variation: the best action, then the most visited replies, up to the first
-    /// chance node.
+    /// Replaces `out` with the principal variation: the best action, then the most visited action at each node, up to
+    /// the first chance node.
     pub fn principal_variation(&self, out: &mut Vec<Action>) {
         out.clear();
         out.extend(self.line(self.best_action()).map(|edge| self.arena.edges.action(edge)));
     }
 
-    /// Returns the variation that starts with an action of the root: then the most visited replies, up to the first
-    /// chance node. It is empty if the root has no such action.
+    /// Returns the variation after the root action `first`: that action, then the most visited action at each node, up
+    /// to the first chance node. Empty if `first` is not a root action.
     #[must_use]
     pub fn variation(&self, first: Action) -> Vec<VariationStep> {
         let step =
@@ -305,7 +306,7 @@ impl<S> Tree<S> {
         self.line(first).map(step).collect()
     }
 
-    /// The edges of the variation that starts with an action of the root.
+    /// Returns the edges of the variation that starts with the root action `first`.
     fn line(&self, first: Action) -> impl Iterator<Item = EdgeId> {
         let first = self.node().edges().find(|&edge| self.arena.edges.action(edge) == first);
         std::iter::successors(first, |&edge| match self.arena.edges.child(edge) {
@@ -315,19 +316,19 @@ impl<S> Tree<S> {
         })
     }
 
-    /// The number of nodes in the tree.
+    /// Returns the number of nodes in the tree.
     #[must_use]
     pub fn node_count(&self) -> usize {
         self.arena.nodes.len()
     }
 
-    /// Memory of nodes, edges and states in bytes, without spare capacity and without heap memory owned by states.
+    /// Returns the memory of nodes, edges and states in bytes, without spare capacity and heap memory owned by states.
     #[must_use]
     pub fn bytes(&self) -> usize {
         size_of_val(&self.arena.nodes[..]) + self.arena.edges.bytes() + size_of_val(&self.states[..])
     }
 
-    /// Adds a node and backs the value up.
+    /// Adds a node and backs up the value.
     #[inline]
     fn attach(&mut self, link: Link, state: S, expansion: Expansion<'_>) {
         let (id, proven) = expand(&mut self.arena, link, expansion);
@@ -339,7 +340,7 @@ impl<S> Tree<S> {
         back_up(&mut self.arena, id, value);
     }
 
-    /// Starts the first phase of sequential halving, by the noise that was drawn.
+    /// Starts the first phase of sequential halving, with the root noise drawn before. Does nothing under pUCT.
     fn begin_halving(&mut self) {
         let SearchAlgorithm::Gumbel { considered_actions_max, c_visit, c_scale, span } = self.settings.algorithm else {
             return;
@@ -350,8 +351,8 @@ impl<S> Tree<S> {
         self.settle();
     }
 
-    /// Halves the considered actions as soon as a phase is complete and nothing is in flight. Ranks the actions of an
-    /// unfinished phase again where the rescaling of values may have changed.
+    /// Starts the next phase of sequential halving once a phase is complete and no request is in flight. Updates the
+    /// ranking within an unfinished phase if values are rescaled.
     #[inline]
     fn settle(&mut self) {
         let Some(sigma) = self.sigma() else { return };
@@ -368,8 +369,8 @@ impl<S> Tree<S> {
         }
     }
 
-    /// Ranks the root actions of an unfinished phase by the latest scores. It is not inlined, to keep it out of board
-    /// searches.
+    /// Ranks the root actions of an unfinished phase by the latest scores. Not inlined, to keep the code of board game
+    /// searches small.
     #[inline(never)]
     fn rank_again(&mut self, sigma: Sigma) {
         // The order of visits matters where each visit may change the rescaling below the root for later visits.
@@ -389,7 +390,7 @@ impl<S> Tree<S> {
         }
     }
 
-    /// Copies the actions and priors of a new root's edges.
+    /// Copies the actions and priors of a new root from the edges.
     fn note_root(&mut self) {
         let Self { arena, root_actions, root_priors, .. } = self;
         let edges = arena.node(NodeId::ROOT).edges();
@@ -398,7 +399,7 @@ impl<S> Tree<S> {
         root_priors.extend(edges.map(|edge| arena.edges.prior(edge)));
     }
 
-    /// Sets the priors of the root's edges to the noisy priors, and recomputes the prior mass of the visited children.
+    /// Sets the priors of the root edges to the noisy priors, and recomputes the prior mass of the visited children.
     fn set_priors(&mut self) {
         let mut mass = 0.0;
         for (edge, &prior) in self.arena.node(NodeId::ROOT).edges().zip(&self.noisy_priors) {
@@ -429,12 +430,14 @@ impl<S> Tree<S> {
         best.map(|(_, _, edge)| edge)
     }
 
-    /// True if the rest of the pUCT budget could not change the most visited action.
+    /// Returns true if the remaining pUCT simulations cannot change the most visited action and the search may stop
+    /// early.
     #[inline]
     fn is_decided(&self) -> bool {
         let root = self.node();
         let left = (self.budget + 1).saturating_sub(root.visits);
-        // No action leads by more visits than the root has in total: for half of a search this check alone decides.
+        // No lead exceeds the total visits of the root, so this cheap check alone decides in the first half of a
+        // search.
         self.settings.early_stop == EarlyStop::Decided
             && self.exploration == Exploration::Greedy
             && root.visits > left
@@ -470,10 +473,10 @@ impl<S> Tree<S> {
         assert_eq!(request.generation, self.generation, "a request does not outlive its root");
     }
 
-    /// Clears the search state of the root and invalidates outstanding requests.
+    /// Clears the search state of the root and invalidates all requests. Panics if a request is in flight.
     fn leave_root(&mut self) {
         let in_flight = self.arena.nodes.first().map_or(0, |root| root.in_flight);
-        assert_eq!(in_flight, 0, "every request is answered or cancelled before the tree moves on");
+        assert_eq!(in_flight, 0, "every request is answered or cancelled before the root changes");
         self.generation += 1;
         self.budget = 0;
         self.exploration = Exploration::Greedy;
@@ -484,17 +487,17 @@ impl<S> Tree<S> {
     }
 }
 
-/// The status and visits of a root action, as sequential halving reads them.
+/// Returns the status and visits of a root action for sequential halving.
 fn candidate(arena: &Arena, action: usize) -> Candidate {
     let edge = arena.node(NodeId::ROOT).edge_at(action);
     let status = match arena.edges.status(edge) {
-        // The child is read only where the result matters: this runs for every action in every simulation.
+        // This runs for every action in every simulation, so the child is read only for a closed edge.
         Status::Closed if edge_proven(arena, edge) == Proven::Loss => CandidateStatus::Lost,
         Status::Closed => CandidateStatus::Closed,
         Status::Open | Status::Drawn => CandidateStatus::Open,
         Status::Blocked => CandidateStatus::Blocked,
     };
-    // Exact: visit counts stay far below 2^24.
+    // The cast is exact: visit counts stay far below 2^24.
     Candidate { visits: arena.edges.count(edge) as u32, status }
 }
 

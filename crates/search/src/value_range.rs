@@ -1,8 +1,8 @@
-//! The range of action values, and the rescaling that the selection rules apply to them.
+//! The range of action values, and the rescaling of values for the selection rules.
 
 use crate::settings::ValueRange;
 
-/// The least and greatest action value met in the tree, which define the rescaling of values.
+/// The least and greatest action value of the tree so far, which define the rescaling of values.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     range: ValueRange,
@@ -10,16 +10,16 @@ pub(crate) struct Bounds {
     greatest: f32,
 }
 
-/// The rescaling `(value − least) · factor`; the identity on boards. Subtracting first keeps the digits of large values
-/// that differ little.
+/// The rescaling `(value − least) · factor`; the identity for board games. Subtracting first preserves the precision of
+/// large values with small differences.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Scale {
     least: f32,
     factor: f32,
 }
 
-/// The least range that is rescaled to `[0, 1]`, as in mctx; a smaller one is rescaled by the same factor, so that
-/// rounding errors are not mistaken for differences and no quotient overflows.
+/// The smallest value range that is rescaled to `[0, 1]`, as in mctx. A smaller range is multiplied by the same factor,
+/// to avoid amplified rounding errors and overflow.
 const RANGE_MIN: f32 = 1e-8;
 
 impl Bounds {
@@ -31,7 +31,7 @@ impl Bounds {
         *self = Self::new(self.range);
     }
 
-    /// Includes an action value.
+    /// Extends the range to include an action value. Does nothing for board games.
     #[inline]
     pub(crate) fn include(&mut self, value: f32) {
         if self.range == ValueRange::Normalised {
@@ -40,14 +40,14 @@ impl Bounds {
         }
     }
 
-    /// True if values are used as they are, whatever values were met.
+    /// Returns true for board games, where values are used without rescaling.
     #[inline]
     pub(crate) fn is_board(&self) -> bool {
         self.range == ValueRange::Board
     }
 
-    /// Returns the current rescaling of values: `(value − least) / (greatest − least)` once two different values
-    /// were included.
+    /// Returns the current rescaling of values: `(value − least) / (greatest − least)`, or the identity until two
+    /// different values have been included.
     #[inline]
     pub(crate) fn scale(&self) -> Scale {
         if self.range == ValueRange::Board || self.least >= self.greatest {
@@ -56,14 +56,15 @@ impl Bounds {
         Scale::spanning(self.least, self.greatest)
     }
 
-    /// Returns the current rescaling of values; before two different values were included, all values are equal.
+    /// Returns the current rescaling of values. Until two different values have been included, every value maps to
+    /// almost 0.
     #[inline]
     pub(crate) fn scale_or_flat(&self) -> Scale {
         if self.least < self.greatest { Scale::spanning(self.least, self.greatest) } else { Scale::FLAT }
     }
 }
 
-/// The rescaling of a board's values, which is the identity.
+/// The identity rescaling, for board games.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Unscaled;
 
@@ -82,11 +83,10 @@ impl Rescale for Unscaled {
 
 impl Scale {
     pub(crate) const IDENTITY: Self = Self { least: 0.0, factor: 1.0 };
-    /// Every value is almost 0, and the −∞ of an edge that may not be taken stays, which a factor of 0 would turn into
-    /// NaN.
+    /// Maps every finite value to almost 0 and keeps the −∞ of unavailable edges. A factor of 0 would turn −∞ into NaN.
     const FLAT: Self = Self { least: 0.0, factor: f32::MIN_POSITIVE };
 
-    /// The rescaling of values from `least` to `greatest` to `[0, 1]`.
+    /// Returns the rescaling of the range from `least` to `greatest` to `[0, 1]`.
     pub(crate) fn spanning(least: f32, greatest: f32) -> Self {
         Self { least, factor: 1.0 / (greatest - least).max(RANGE_MIN) }
     }

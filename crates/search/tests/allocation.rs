@@ -1,6 +1,6 @@
-//! Once a tree has grown, simulations allocate nothing.
+//! Checks that simulations allocate no memory once a tree has grown.
 //!
-//! No other test may share this process, because the allocator counts for all threads.
+//! No other test may run in this process, because the allocator counts the allocations of all threads.
 
 mod counting;
 
@@ -47,7 +47,7 @@ fn play(tree: &mut Tree<u64>, rng: &mut ChaCha8Rng) {
 fn a_warm_tree_allocates_nothing() {
     for algorithm in [SearchAlgorithm::Puct, SearchAlgorithm::GUMBEL] {
         let mut tree = Tree::new(Settings { algorithm, ..Settings::default() });
-        // The same seed is played twice: the second time every buffer has the size it needs.
+        // The same seed is played twice: the second time, every buffer already has the required size.
         play(&mut tree, &mut ChaCha8Rng::seed_from_u64(1));
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         let before = allocations();

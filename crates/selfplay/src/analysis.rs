@@ -1,4 +1,4 @@
-//! Search of many given positions at once, in full batches: for play, evaluation and the arena.
+//! Batched search of many given positions, for play, evaluation and the arena.
 
 use game::{Action, Game};
 use inference::{Error, Evaluator};
@@ -8,60 +8,60 @@ use search::{Exploration, Proven, Settings as SearchSettings, Tree};
 use crate::leaf_batcher::{BatchContext, Buffers, LeafBatcher, LeafEvaluator, Limits, NetworkLeaves};
 use crate::tree_search::{TreeSearch, TreeSet, settings_by_rules};
 
-/// The result of searching a position. Lists are in the order of `actions`.
+/// The result of searching a position. Lists with one element for each action are in the order of `actions`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Analysis {
-    /// The legal actions, ascending.
+    /// The legal actions, in ascending order.
     pub actions: Vec<Action>,
-    /// Visits of each action.
+    /// Completed visits of each action.
     pub visit_counts: Vec<u32>,
-    /// The evaluator's prior of each action.
+    /// The prior of each action from the evaluator.
     pub priors: Vec<f32>,
-    /// Search policy; the priors if there were no simulations.
+    /// The search policy; equal to the priors if there were no simulations.
     pub policy: Vec<f32>,
-    /// The value of each action to the player to move.
+    /// The value of each action for the player to move.
     pub action_values: Vec<f32>,
-    /// The value that the search policy expects for the player to move
-    /// ([`RootView::value_under`](search::RootView::value_under)); the evaluator's value if there were no simulations.
+    /// The expected value of the search policy for the player to move
+    /// ([`RootView::value_under`](search::RootView::value_under)); equal to `network_value` if there were no
+    /// simulations.
     pub value: f32,
-    /// The evaluator's value of the position, to the player to move.
+    /// The value of the position from the evaluator, for the player to move.
     pub network_value: f32,
-    /// The best play of both players according to the search.
+    /// The sequence of best actions of both players according to the search.
     pub principal_variation: Vec<Action>,
     /// The action to play, an element of `actions`.
     pub best: Action,
-    /// The proven result of the position.
+    /// The proven result of the position, from the view of the player to move.
     pub proven: Proven,
 }
 
-/// Settings of an analysis of positions.
+/// Settings for the analysis of positions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AnalysisSettings {
-    /// Simulations for each position; 0 uses the evaluation of the position alone.
+    /// Simulations for each position. With 0, the analysis is the evaluation of the position without a search.
     pub simulations: u32,
     /// Settings of each tree search.
     pub search: SearchSettings,
-    /// Leaves of one position that may share a batch. With 1 the search is exactly sequential.
+    /// Maximum leaves of one search in a batch. With 1 the search is exactly sequential.
     pub leaves_per_tree: usize,
-    /// Maximum number of positions in a batch; smaller if the evaluator's limit is smaller.
+    /// Maximum number of positions in a batch. The batch limit of the evaluator also applies.
     pub batch: usize,
-    /// γ; 1 in games scored by outcome.
+    /// The discount γ for each step; 1 in games scored by outcome.
     pub discount: f32,
 }
 
 /// Searches every position without noise and returns the analyses in the same order.
 ///
-/// Where the rules [know the distribution of chance](Game::knows_chances), the tree has a chance node after each action
-/// that has several outcomes. In games scored by rewards, `settings.search` is used without proofs and with normalised
-/// values. If a limit of time ends the episode at a position, the position has the value of the evaluation. With
-/// chance, pUCT is the better choice: Gumbel hardly visits an action below the root again if the first outcomes were
-/// bad.
+/// If the rules [know the chance distribution](Game::knows_chances), the tree has a chance node after each action with
+/// several outcomes. Games scored by rewards are searched without the solver and with normalised values. A position
+/// where a step limit truncates the episode has the value from the evaluator. In games with chance, prefer pUCT: below
+/// the root, Gumbel rarely revisits an action after bad first outcomes.
 ///
 /// # Errors
 /// The evaluator fails.
 ///
 /// # Panics
-/// If one of the positions is over: there is no action to choose.
+/// If the game is over at a position: there is no action to choose.
 pub fn analyse<G: Game>(
     game: &G,
     positions: &[G::Position],
@@ -79,7 +79,7 @@ pub fn analyse<G: Game>(
 /// The evaluator fails.
 ///
 /// # Panics
-/// If one of the positions is over.
+/// If the game is over at a position.
 pub(crate) fn analyse_with<G: Game>(
     game: &G,
     positions: &[G::Position],
@@ -88,7 +88,7 @@ pub(crate) fn analyse_with<G: Game>(
     rng: &mut impl Rng,
 ) -> Result<Vec<Analysis>, Error> {
     for position in positions {
-        assert!(game.outcome(position).is_none(), "a position that is over has nothing to analyse");
+        assert!(game.outcome(position).is_none(), "the game is over at the position, so there is nothing to analyse");
     }
     let search = settings_by_rules(game.spec(), &settings.search);
     let slots = (settings.batch / settings.leaves_per_tree.max(1)).clamp(1, positions.len().max(1));
@@ -108,17 +108,17 @@ pub(crate) fn analyse_with<G: Game>(
     Ok(batch.analyses.into_iter().flatten().collect())
 }
 
-/// The positions being searched, and the positions that wait for a free tree.
+/// The positions being searched, and the positions waiting for a free tree.
 struct BatchAnalysis<G: Game> {
     slots: Vec<Slot<G>>,
     next: usize,
     analyses: Vec<Option<Analysis>>,
 }
 
-/// One tree, which searches one position after another.
+/// One tree that searches positions one after another.
 struct Slot<G: Game> {
     search: TreeSearch<G::Position>,
-    /// The index of the position being searched.
+    /// The index of the position being searched; `None` if the tree is free.
     index: Option<usize>,
 }
 
@@ -129,7 +129,7 @@ impl<G: Game> TreeSet<G::Position> for BatchAnalysis<G> {
 }
 
 impl<G: Game> BatchAnalysis<G> {
-    /// Advances one slot until leaves wait for the batch or no positions are left.
+    /// Advances the search of one slot until leaves wait for the batch or no positions are left.
     fn advance(
         &mut self,
         context: &BatchContext<'_, G>,
@@ -154,7 +154,7 @@ impl<G: Game> BatchAnalysis<G> {
             let begin = |tree: &mut Tree<G::Position>| tree.begin(settings.simulations, Exploration::Greedy, rng);
             let gathered = batcher.gather(context, search, &positions[current], limits, begin);
             if !gathered.is_finished {
-                assert!(gathered.goes_on(), "a search that is not finished and has nothing in flight goes on");
+                assert!(gathered.goes_on(), "an unfinished search waits for a batch");
                 return;
             }
             self.analyses[current] = Some(analysis_of(&search.tree, settings.simulations));
@@ -163,7 +163,8 @@ impl<G: Game> BatchAnalysis<G> {
     }
 }
 
-/// Returns the analysis of a finished search of `simulations`; with 0, only the evaluation at the root counts.
+/// Returns the analysis of a finished search with `simulations` simulations. With 0, the policy, value and best action
+/// come from the evaluation of the root.
 pub(crate) fn analysis_of<S>(tree: &Tree<S>, simulations: u32) -> Analysis {
     let analysis = searched(tree);
     if simulations > 0 {
@@ -180,7 +181,7 @@ pub(crate) fn analysis_of<S>(tree: &Tree<S>, simulations: u32) -> Analysis {
     Analysis { policy, value: analysis.network_value, principal_variation: vec![best], best, ..analysis }
 }
 
-/// Returns the analysis of a search.
+/// Returns the analysis of the search so far.
 pub(crate) fn searched<S>(tree: &Tree<S>) -> Analysis {
     let root = tree.root();
     let (mut policy, mut principal_variation) = (Vec::new(), Vec::new());
@@ -225,7 +226,7 @@ mod tests {
         ChaCha8Rng::seed_from_u64(1)
     }
 
-    /// Positions after every prefix of a game, the last move left out.
+    /// Returns the positions before each of the moves of a game.
     fn positions(game: &ConnectFour, moves: &[u16]) -> Vec<<ConnectFour as Game>::Position> {
         let actions: Vec<Action> = moves.iter().map(|&column| Action(column)).collect();
         (0..actions.len()).map(|ply| game.replay(&actions[..ply]).unwrap()).collect()
@@ -286,7 +287,8 @@ mod tests {
         assert_eq!((analyses[0].best, analyses[0].proven), (Action(3), Proven::Win));
     }
 
-    /// Sequential halving visits all seven columns, but only one wins: the mean over all visits stays far from a win.
+    /// Sequential halving visits all seven columns, but only one column wins, so the mean over all visits is far from
+    /// 1.
     #[test]
     fn the_value_is_that_of_the_search_policy_and_not_of_the_actions_it_rejects() {
         let game = ConnectFour::new();

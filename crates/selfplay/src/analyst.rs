@@ -1,4 +1,4 @@
-//! Search of one position in steps, where each step continues the last.
+//! Incremental search of one position.
 
 use game::Game;
 use inference::{Error, Evaluator};
@@ -9,8 +9,8 @@ use crate::analysis::{Analysis, searched};
 use crate::leaf_batcher::{BatchContext, Buffers, LeafBatcher, Limits, NetworkLeaves};
 use crate::tree_search::{TreeSearch, settings_by_rules, settings_of_any_length};
 
-/// Searches one position in steps, where each step continues the tree of the last. It always uses pUCT, since
-/// sequential halving requires the budget at the start. Rewards are not discounted: it serves games scored by outcome.
+/// An incremental search of one position: each call continues the same tree. The search always uses pUCT, since
+/// sequential halving requires a fixed budget. Rewards are not discounted, so use it for games scored by outcome.
 pub struct Analyst<G: Game> {
     game: G,
     position: G::Position,
@@ -27,13 +27,13 @@ impl<G: Game> std::fmt::Debug for Analyst<G> {
 }
 
 impl<G: Game> Analyst<G> {
-    /// Creates an analyst without any search yet. Up to `leaves_per_batch` leaves are evaluated together; with 1 the
-    /// search is exactly sequential.
+    /// Creates an analyst of `position` without simulations. Up to `leaves_per_batch` leaves are evaluated together;
+    /// with 1 the search is exactly sequential.
     ///
     /// # Panics
-    /// If the position is over: there is no action to choose.
+    /// If the game is over at the position: there is no action to choose.
     pub fn new(game: G, position: G::Position, search: &SearchSettings, leaves_per_batch: usize) -> Self {
-        assert!(game.outcome(&position).is_none(), "a position that is over has nothing to analyse");
+        assert!(game.outcome(&position).is_none(), "the game is over at the position, so there is nothing to analyse");
         let search = settings_by_rules(game.spec(), &settings_of_any_length(search));
         Self {
             search: TreeSearch::new(&search, 0),
@@ -45,10 +45,10 @@ impl<G: Game> Analyst<G> {
         }
     }
 
-    /// Searches until `simulations` were made in total, or the position is proven.
+    /// Searches until the tree has `simulations` simulations in total, or the position is proven.
     ///
     /// # Errors
-    /// The evaluator fails; the results of earlier simulations are kept.
+    /// The evaluator fails. The completed simulations are kept.
     pub fn search_to(
         &mut self,
         simulations: u32,
@@ -66,18 +66,18 @@ impl<G: Game> Analyst<G> {
             if gathered.is_finished {
                 return Ok(());
             }
-            assert!(gathered.goes_on(), "a search that is not finished and has nothing in flight goes on");
+            assert!(gathered.goes_on(), "an unfinished search waits for a batch");
             batcher.resolve(&context, &mut leaves, search)?;
         }
     }
 
-    /// Number of simulations made.
+    /// Returns the number of completed simulations.
     #[must_use]
     pub fn simulations(&self) -> u32 {
         if self.search.tree.is_ready() { self.search.tree.root().simulations() } else { 0 }
     }
 
-    /// The analysis so far; `None` before the first search.
+    /// Returns the analysis so far. `None` before the first search.
     #[must_use]
     pub fn analysis(&self) -> Option<Analysis> {
         self.search.tree.is_ready().then(|| searched(&self.search.tree))
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_position_that_is_proven_is_searched_no_further() {
-        // Three in the first column, with the owner to move.
+        // The first player has three stones in the first column and is to move.
         let mut analyst = analyst(&[0, 1, 0, 1, 0, 1]);
         analyst.search_to(100_000, &mut hashing(), &mut rng()).unwrap();
         assert!(analyst.simulations() < 1000, "{} simulations", analyst.simulations());

@@ -1,77 +1,76 @@
-//! The sections `[search]` and `[selfplay]` of a run file, as written, shared by every process that reads them.
+//! The sections `[search]` and `[selfplay]` of a run file, for every process that needs them.
 //!
 //! Keys are plain numbers and words. [`SearchSection::settings`] and [`SelfplaySection::settings`] check the ranges and
-//! return validated [`Settings`].
+//! return validated settings.
 
 use std::fmt::Display;
 
 use search::{Dirichlet, EarlyStop, SearchAlgorithm, Settings as SearchSettings, Solver, ValueRange, ValueSpan};
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of games; the trees of more would not fit any machine.
+/// Maximum number of concurrent games in a thread. More search trees would not fit in the memory of any machine.
 const GAMES_MAX: usize = 1 << 16;
 
 /// A key with an invalid value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key} {reason}")]
 pub struct Invalid {
-    /// The key, prefixed by the section: `search.c_init`.
+    /// The key with the section as a prefix, for example `search.c_init`.
     pub key: &'static str,
-    /// The violated requirement and the value: `must be above 0, not -1`.
+    /// The violated requirement and the value, for example `must be above 0, not -1`.
     pub reason: String,
 }
 
-/// The section `[search]`: the search of every tree.
+/// The section `[search]`: settings of every tree search.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SearchSection {
-    /// `puct` or `gumbel`.
+    /// Search algorithm: `puct` or `gumbel`.
     pub algorithm: AlgorithmName,
-    /// `c_base` of pUCT, above 0: the visit count around which exploration starts to grow.
+    /// `c_base` of pUCT, above 0: the visit count at which the exploration term starts to grow.
     pub c_base: f32,
-    /// `c_init` of pUCT. The published 1.25 is for values in `[0, 1]`; values here are in `[-1, 1]`, where the same
-    /// number explores half as much.
+    /// `c_init` of pUCT: the strength of exploration at low visit counts. The published 1.25 is for values in `[0, 1]`.
+    /// For values in `[-1, 1]` as here, the same number explores half as much.
     pub c_init: f32,
-    /// First-play reduction: unvisited actions are worth the parent's value less this factor times the square root of
-    /// the visited prior mass.
+    /// First-play reduction, from 0 to 2: an unvisited action has the value of the parent minus this factor times the
+    /// square root of the visited prior mass.
     pub fpu_reduction: f32,
-    /// Total Dirichlet concentration over all legal actions.
+    /// Total Dirichlet concentration, divided equally among the legal actions.
     pub dirichlet_total: f32,
-    /// Share of the root's priors that the noise replaces in full searches.
+    /// Weight of the Dirichlet noise in the root priors of full searches, from 0 to 1.
     pub dirichlet_fraction: f32,
     /// True to back up proven wins, draws and losses.
     pub solver: bool,
-    /// True to stop a search under `puct` as soon as the most visited action could not be overtaken. This applies to
-    /// searches that play the best action: in play, evaluation and the arena, and fast searches of self-play at
-    /// temperature 0.
+    /// True to stop a `puct` search when no action can overtake the most visited action. This applies only to searches
+    /// that play the best action: in play, evaluation and the arena, and fast searches of self-play at temperature 0.
     pub early_stop: bool,
-    /// Gumbel: the maximum number of root actions considered.
+    /// Gumbel: maximum number of root actions considered.
     pub gumbel_considered_actions_max: usize,
-    /// Gumbel: `c_visit`.
+    /// Gumbel: `c_visit` of the value transformation σ.
     pub gumbel_c_visit: f32,
-    /// Gumbel: `c_scale`.
+    /// Gumbel: `c_scale` of the value transformation σ.
     pub gumbel_c_scale: f32,
-    /// Gumbel with a learned model: the span of values that maps to `[0, 1]`.
+    /// Gumbel with a learned model: the span of values rescaled to `[0, 1]`, `tree` or `node`.
     pub gumbel_value_span: SpanName,
 }
 
-/// The span of values that Gumbel maps to `[0, 1]` with a learned model: [`ValueSpan`], which has no text format.
+/// The span of values that Gumbel rescales to `[0, 1]` with a learned model: the text format of [`ValueSpan`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SpanName {
-    /// `tree`: the action values met in the tree during the search.
+    /// `tree`: the action values of the whole tree.
     Tree,
     /// `node`: the completed action values of each node, as in mctx.
     Node,
 }
 
-/// The algorithm that spends the simulations of a move.
+/// The search algorithm: the text format of [`SearchAlgorithm`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AlgorithmName {
     /// `puct`: pUCT at every node.
     Puct,
-    /// `gumbel`: sequential halving at the root.
+    /// `gumbel`: sequential halving at the root, the improved policy below the root.
     Gumbel,
 }
 
@@ -96,7 +95,7 @@ impl Default for SearchSection {
 }
 
 impl SearchSection {
-    /// Checks the keys and returns the settings.
+    /// Checks the ranges of all keys and returns the settings.
     ///
     /// # Errors
     /// [`Invalid`] names the first key that is out of range.
@@ -134,31 +133,31 @@ impl SearchSection {
     }
 }
 
-/// The section `[selfplay]`: self-play of episodes.
+/// The section `[selfplay]`: settings of self-play episodes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SelfplaySection {
-    /// Games that advance together in each thread.
+    /// Concurrent games in each thread.
     pub games: usize,
-    /// Leaves of one game in one batch.
+    /// Maximum leaves of one game in a batch.
     pub leaves_per_game: usize,
     /// Simulations of a full search.
     pub full_simulations: u32,
-    /// Maximum simulations of a full search by an actor that would otherwise wait for the learner. With a value not
-    /// above `full_simulations`, the actor waits instead.
+    /// Maximum simulations of a full search by an actor that would otherwise wait for the learner. With a value of at
+    /// most `full_simulations`, the actor waits.
     pub full_simulations_max: u32,
     /// Simulations of a fast search.
     pub fast_simulations: u32,
-    /// Probability that a search is full.
+    /// Probability that a search is full, above 0 and at most 1.
     pub full_search_probability: f32,
-    /// Moves of full searches under `gumbel`: `best`, which the Gumbel noise has randomised, or drawn at the
-    /// temperature from the improved `policy` or from the `visits`.
+    /// Choice of the move after a full search under `gumbel`: the `best` action under the Gumbel noise, or an action
+    /// sampled at the temperature from the improved `policy` or from the `visits`.
     pub gumbel_moves: GumbelMoves,
-    /// Temperature of the first ply. Full searches under `gumbel` use none if `gumbel_moves` is `best`.
+    /// Temperature of the first ply. Full searches under `gumbel` ignore the temperature if `gumbel_moves` is `best`.
     pub temperature_early: f32,
     /// Temperature at the end of the decay.
     pub temperature_late: f32,
-    /// Plies until the temperature is halfway to the late one (`half_life`), or until it drops (`cut`).
+    /// Half-life of the temperature decay in plies (`half_life`), or the ply of the temperature drop (`cut`).
     pub temperature_plies: f32,
     /// Decay of the temperature: `half_life` or `cut`.
     pub temperature_decay: DecayName,
@@ -166,46 +165,45 @@ pub struct SelfplaySection {
     pub random_opening_probability: f32,
     /// Maximum number of random plies at the start of an episode.
     pub opening_plies_max: u16,
-    /// Probability that an episode starts as a fork: with the first plies of an earlier episode of the same slot and
-    /// one random ply.
+    /// Probability that an episode starts as a fork: with the first plies of an earlier episode, then one random ply.
     pub fork_probability: f32,
-    /// Position of an earlier episode at which an episode forks: `any`, or drawn by the `surprise` of the search.
+    /// Choice of fork positions: `any` (uniform), or in proportion to the `surprise` of the search.
     pub fork_positions: ForkPositions,
-    /// Treatment of hopeless games: `never` resign, `played_out` (the rest with fast searches) or `decided` (for the
-    /// opponent).
+    /// Treatment of hopeless games: `never` resign, play out with fast searches (`played_out`), or end the game as a
+    /// loss (`decided`).
     pub resignation: ResignationName,
-    /// Resignation threshold: moves of a player with a lower value count towards resignation.
+    /// Resignation threshold, from -1 to 0: moves with a lower search value count towards resignation.
     pub resign_threshold: f32,
-    /// Consecutive moves below the threshold after which a player resigns.
+    /// Number of consecutive moves below the threshold after which a player resigns.
     pub resign_moves: u16,
-    /// Share of games that are searched to the end despite a resignation.
+    /// Share of calibration games, from 0 to 1: games played to the end with unchanged searches despite a resignation.
     pub resign_calibration_share: f32,
-    /// True to keep the subtree below the move played.
+    /// True to keep the subtree below the played move for the next search.
     pub subtree_reuse: bool,
-    /// True to let one answer of the evaluator serve a position and all images under the symmetries of the game.
+    /// True to use one evaluation for a position and all images under the symmetries of the game.
     pub symmetry_reuse: bool,
 }
 
-/// Moves of full searches under Gumbel.
+/// Choice of the move after a full search under Gumbel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GumbelMoves {
-    /// The best action under the noise.
+    /// The best action under the Gumbel noise.
     Best,
-    /// Drawn from the improved policy at the temperature.
+    /// An action sampled from the improved policy at the temperature.
     Policy,
-    /// Drawn from the shares of visits at the temperature.
+    /// An action sampled from the visit shares at the temperature.
     Visits,
 }
 
-/// Positions of earlier episodes at which episodes fork.
+/// Choice of the positions at which episodes fork from an earlier episode.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ForkPositions {
-    /// Every position is equally probable (Go-Exploit).
+    /// All positions with equal probability (Go-Exploit).
     #[default]
     Any,
-    /// In proportion to the divergence of the search policy from the prior.
+    /// Positions in proportion to the divergence of the search policy from the prior.
     Surprise,
 }
 
@@ -213,9 +211,9 @@ pub enum ForkPositions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DecayName {
-    /// Exponential decay with a half-life.
+    /// `half_life`: exponential decay.
     HalfLife,
-    /// A single drop.
+    /// `cut`: a single drop at a fixed ply.
     Cut,
 }
 
@@ -223,16 +221,17 @@ pub enum DecayName {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResignationName {
-    /// Games are searched to the end as usual.
+    /// No player resigns, and all games are played to the end with normal searches.
     Never,
-    /// The rest of the game is played with fast searches.
+    /// After a resignation, the rest of the game is played with fast searches.
     PlayedOut,
-    /// The game ends and is decided for the opponent.
+    /// After a resignation, the game ends at once and the opponent wins.
     Decided,
 }
 
 impl Default for SelfplaySection {
-    /// Defaults for small boards: AlphaZero's proportions at a tenth of the budget, with KataGo's playout caps.
+    /// Returns defaults for small boards: the proportions of AlphaZero at a tenth of the simulation budget, with the
+    /// playout cap randomisation of KataGo.
     fn default() -> Self {
         Self {
             games: 64,
@@ -261,14 +260,14 @@ impl Default for SelfplaySection {
 }
 
 impl Default for Settings {
-    /// The settings for the defaults of the run file, except that no search stops early.
+    /// Returns the default settings of a run file, except that no search stops early.
     fn default() -> Self {
         SelfplaySection::default().settings(SearchSettings::default()).expect("the defaults are in their ranges")
     }
 }
 
 impl SelfplaySection {
-    /// Checks the keys and returns the settings, including the given `search`.
+    /// Checks the ranges of all keys and returns the settings, with the search settings `search`.
     ///
     /// # Errors
     /// [`Invalid`] names the first key that is out of range.
@@ -309,7 +308,7 @@ impl SelfplaySection {
                 late: self.temperature_late,
                 decay: match self.temperature_decay {
                     DecayName::HalfLife => TemperatureDecay::HalfLife { plies: self.temperature_plies },
-                    // The conversion saturates at more plies than any game has.
+                    // The conversion saturates at 65535 plies, longer than any game.
                     DecayName::Cut => TemperatureDecay::Cut { plies: self.temperature_plies as u16 },
                 },
             },
@@ -349,45 +348,45 @@ fn ensure(is_good: bool, key: &'static str, range: impl Display, value: impl Dis
     Err(Invalid { key, reason: format!("must be {range}, not {value}") })
 }
 
-/// Settings of episodes. These are plain values; `config` checks the keys of the run file.
+/// Settings of self-play episodes, with ranges already checked by [`SelfplaySection::settings`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// Number of games that advance together.
+    /// Number of concurrent games.
     pub games: usize,
-    /// Leaves that each game may have in one batch. More leaves fill larger batches but search slightly worse.
+    /// Maximum leaves of each game in a batch. More leaves fill larger batches but slightly weaken the search.
     pub leaves_per_tree: usize,
     /// Settings of each tree search.
     pub search: SearchSettings,
-    /// Simulations of a full search, which yields a policy as training target.
+    /// Simulations of a full search. A full search provides a policy as training target.
     pub full_simulations: u32,
-    /// Maximum simulations of a full search by an actor that would otherwise wait for the learner; without effect if
-    /// not above `full_simulations`.
+    /// Maximum simulations of a full search by an actor that would otherwise wait for the learner. Values up to
+    /// `full_simulations` have no effect.
     pub full_simulations_max: u32,
-    /// Simulations of a fast search, which only chooses a move (playout cap randomisation, KataGo).
+    /// Simulations of a fast search. A fast search only chooses a move (playout cap randomisation, KataGo).
     pub fast_simulations: u32,
     /// Probability that a search is full; 1 disables fast searches.
     pub full_search_probability: f32,
-    /// Moves of full searches under Gumbel.
+    /// Choice of the move after a full search under Gumbel.
     pub gumbel_moves: GumbelMoves,
-    /// Temperature at which moves are drawn from the search.
+    /// Temperature for sampling moves from the search policy.
     pub temperature: Temperature,
-    /// Condition under which a hopeless game is cut short.
+    /// Condition under which a player resigns a hopeless game.
     pub resignation: Resignation,
-    /// Random plies at the start of episodes, which diversify them.
+    /// Random plies and forks at the start of episodes, to diversify the games.
     pub openings: Openings,
-    /// Determines whether the subtree below the move played is kept.
+    /// Reuse of the subtree below the played move.
     pub subtree_reuse: SubtreeReuse,
-    /// Determines whether one answer of the evaluator serves a position and all images under the symmetries of the
-    /// game.
+    /// Reuse of one evaluation for a position and all images under the symmetries of the game.
     pub symmetry_reuse: SymmetryReuse,
 }
 
-/// Temperature of a move, which is drawn in proportion to the search policy to the power of `1 / temperature`.
+/// Temperature for sampling a move. Moves are sampled in proportion to the search policy raised to the power
+/// `1 / temperature`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Temperature {
     /// Temperature at the first ply.
     pub early: f32,
-    /// Temperature at the end; at 0 the best move is played.
+    /// Temperature after the transition. At 0 the best move is played.
     pub late: f32,
     /// Transition from the early to the late temperature.
     pub decay: TemperatureDecay,
@@ -398,18 +397,18 @@ pub struct Temperature {
 pub enum TemperatureDecay {
     /// A drop after a fixed number of plies (AlphaZero: 30).
     Cut {
-        /// First ply that is played at the late temperature, counted from 0.
+        /// First ply played at the late temperature, counted from 0.
         plies: u16,
     },
-    /// Exponential decay (KataGo: with a half-life of as many plies as the board is wide).
+    /// Exponential decay (KataGo: the half-life in plies equals the board width).
     HalfLife {
-        /// Plies until the temperature is halfway to the late one.
+        /// Half-life in plies: the distance to the late temperature halves every `plies` plies.
         plies: f32,
     },
 }
 
 impl Temperature {
-    /// The temperature of the move at `ply`.
+    /// Returns the temperature of the move at `ply`, counted from 0.
     #[must_use]
     pub fn at(&self, ply: usize) -> f32 {
         match self.decay {
@@ -422,19 +421,19 @@ impl Temperature {
     }
 }
 
-/// Condition under which a hopeless game is cut short. Games for one player are never cut short.
+/// Condition under which a player resigns a hopeless game. In single-player games nobody resigns.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Resignation {
-    /// Every game is searched to the end.
+    /// No player resigns.
     Never,
-    /// A player resigns after several consecutive own moves with a value below a threshold.
+    /// A player resigns after several consecutive moves of the same player with search values below a threshold.
     Below {
-        /// Threshold of the value to move under the search policy, from −1 to 0.
+        /// Threshold for the expected value of the search policy for the player to move, from −1 to 0.
         threshold: f32,
-        /// Number of consecutive moves of the player.
+        /// Number of consecutive moves of the player with values below the threshold.
         consecutive: u16,
-        /// Share of games that are played out with unchanged searches despite a resignation. They measure how often a
-        /// resignation would have been wrong.
+        /// Share of calibration games, which are played to the end with unchanged searches despite a resignation, to
+        /// measure the rate of wrong resignations.
         calibration_share: f32,
         /// Treatment of a resigned game.
         resigned: Resigned,
@@ -444,42 +443,42 @@ pub enum Resignation {
 /// Treatment of a resigned game.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resigned {
-    /// The game is played out with fast searches, so that the result follows from the rules (after KataGo's soft
-    /// resignation).
+    /// The game is played out with fast searches, so that the rules determine the result (similar to the soft
+    /// resignation of KataGo).
     PlayedOut,
-    /// The game ends at once and is decided for the opponent.
+    /// The game ends at once and the opponent wins.
     Decided,
 }
 
-/// Plies at the start of some episodes that no search chooses. They never end a game.
+/// Opening plies of some episodes, played without a search. Opening plies never end a game.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 pub struct Openings {
-    /// Probability that an episode that is no fork starts with random plies.
+    /// Probability of random plies at the start of an episode that is not a fork.
     pub probability: f32,
-    /// Maximum number of random plies; the number is drawn uniformly from 1 to this.
+    /// Maximum number of random plies. The number is drawn uniformly from 1 to this maximum.
     pub random_plies_max: u16,
-    /// Probability that an episode starts as a fork of an earlier episode of the same slot, followed by one random ply.
+    /// Probability that an episode starts as a fork of an earlier episode of the same slot, then one random ply.
     pub fork_probability: f32,
-    /// Positions at which episodes fork.
+    /// Choice of fork positions.
     pub fork_positions: ForkPositions,
 }
 
-/// Determines whether the next search starts from the subtree below the move played.
+/// Reuse of the subtree below the played move in the next search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SubtreeReuse {
-    /// The subtree is kept, and the kept visits count towards the next budget. Answers of earlier weights are never
-    /// kept.
+    /// The subtree is kept, and the kept visits count towards the next budget. A subtree with evaluations by earlier
+    /// weights is always dropped.
     Keep,
-    /// Every search starts from a fresh root.
+    /// Every search starts from a new root.
     Discard,
 }
 
-/// Determines whether one answer of the evaluator serves a position and all images under the symmetries of the game.
+/// Reuse of one evaluation for a position and all images under the symmetries of the game.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SymmetryReuse {
-    /// The image with the smallest hash is evaluated for all images.
+    /// Only the image with the smallest hash is evaluated, and all images use that evaluation.
     Share,
-    /// Each position is evaluated as it is.
+    /// Each position is evaluated separately.
     Apart,
 }
 

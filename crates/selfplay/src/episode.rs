@@ -1,4 +1,4 @@
-//! One game of many: position, tree and record.
+//! One of many concurrent episodes: position, search tree and record.
 
 use experience::{Invalid, Observations, Step, StepKind, Trajectory, TrajectoryId};
 use game::{Action, Game, Outcome, stored_seed};
@@ -11,37 +11,37 @@ use crate::record::{Choice, EpisodeRecord};
 use crate::round::Round;
 use crate::tree_search::TreeSearch;
 
-/// Maximum number of simulations and moves that one game may complete in one round without a leaf for the batch. It
-/// keeps a round finite when all positions are in the cache.
+/// Maximum number of simulations and moves completed by one game in one round without a leaf for the batch. The limit
+/// keeps a round finite if all positions are in the cache.
 const WORK_PER_ROUND_MAX: usize = 256;
 
 /// A complete episode, from the first ply to the result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FinishedEpisode {
-    /// Slot of the game: the index among the games that advance together.
+    /// Slot of the episode: the index among the concurrent games.
     pub slot: usize,
-    /// Number of the episode in the slot, from zero. The slot, the number and the seed determine all random draws.
+    /// Number of the episode in the slot, from 0. The run seed, the slot and this number determine all random draws.
     pub number: u64,
     /// The steps in order, at least one.
     pub steps: Vec<Step>,
-    /// The seed, the outcome and the truncation value.
+    /// The seed, the outcome and the truncation value of the episode.
     pub facts: experience::Episode,
-    /// The cause of the result.
+    /// The reason why the episode ended.
     pub ending: Ending,
-    /// The observations of every step and the final one, if the rules do not recompute them.
+    /// The observations of every step and the final observation; `None` if the rules can recompute observations.
     pub observations: Option<Observations>,
-    /// Position hash of each fully searched step, the same for all images under the symmetries of the game; empty after
-    /// searches without rules.
+    /// Position hash of each step with a full search, equal for all images of a position under the game symmetries.
+    /// Empty after search in a learned model.
     pub positions: Vec<u64>,
-    /// Divergence of the search policy from the prior for each fully searched step, in nats.
+    /// Divergence of the search policy from the prior for each step with a full search, in nats.
     pub surprises: Vec<f32>,
 }
 
 impl FinishedEpisode {
-    /// Returns the episode as a trajectory of `game` with this id.
+    /// Converts the episode to a trajectory of the game named `game` with the id `id`.
     ///
     /// # Errors
-    /// [`Trajectory::of_episode`] or [`Trajectory::of_recorded`] fails, which no episode of self-play should cause.
+    /// [`Invalid`] if the steps do not form a valid trajectory, which indicates a bug in self-play.
     pub fn trajectory(&self, id: TrajectoryId, game: &str) -> Result<Trajectory, Invalid> {
         let trajectory = match &self.observations {
             Some(observations) => Trajectory::of_recorded(id, game, &self.steps, self.facts, observations.clone()),
@@ -51,12 +51,12 @@ impl FinishedEpisode {
     }
 }
 
-/// The cause of the end of an episode.
+/// The reason why an episode ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     /// The game ended by the rules.
     Rules,
-    /// A player resigned: the result is a win of the opponent, and the last position is not over.
+    /// A player resigned: the opponent wins, although the game is not over at the last position.
     Resignation,
 }
 
@@ -64,45 +64,45 @@ pub(crate) struct Episode<G: Game> {
     record: EpisodeRecord,
     position: G::Position,
     pub(crate) search: TreeSearch<G::Position>,
-    /// The weights version of every answer in the tree, during a search and after it.
+    /// The weights version of all evaluations in the tree, during and after a search.
     tree_version: u64,
     phase: Phase,
-    /// Leaves and roots of this episode that went into batches.
+    /// Number of leaves and roots of this episode added to batches.
     leaves: u64,
 }
 
-/// The progress of an episode that has not finished.
+/// The progress of an unfinished episode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EpisodeProgress {
     /// Number of the episode in the slot, as in [`FinishedEpisode::number`].
     pub number: u64,
     /// Number of steps so far.
     pub plies: usize,
-    /// Number of positions from searches of this episode that went into batches so far.
+    /// Number of positions of this episode added to evaluation batches so far.
     pub leaves: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Nothing was played yet; openings are drawn once there is a weights version to stamp them with.
+    /// The episode has not started. The opening is played in the next round, when the weights version is known.
     Fresh,
-    /// Between two moves.
+    /// Between two moves, without a running search.
     AtMove,
     Searching,
-    /// The episode was cut short and needs the value of the last position.
+    /// The episode was truncated and waits for the value of the last position.
     Truncated,
 }
 
-/// Determines whether searches may start.
+/// Controls whether new searches may start in a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pace {
     /// Searches and moves continue.
     PlayOn,
-    /// Every running search is finished, and none starts.
+    /// Running searches continue to the end, and no new search starts.
     Settle,
 }
 
-/// Scratch memory that all episodes share.
+/// Scratch memory shared by all episodes.
 #[derive(Debug, Default)]
 pub(crate) struct Workspace {
     pub(crate) legal: Vec<Action>,
@@ -126,17 +126,17 @@ impl<G: Game> Episode<G> {
         EpisodeProgress { number: self.record.number(), plies: self.record.plies(), leaves: self.leaves }
     }
 
-    /// True if the episode has started.
+    /// Returns true if the episode has started.
     pub(crate) fn is_under_way(&self) -> bool {
         self.phase != Phase::Fresh
     }
 
-    /// True if the episode needs no answer of a network.
+    /// Returns true if the episode waits for no evaluation: it has not started or is between two moves.
     pub(crate) fn is_at_move(&self) -> bool {
         matches!(self.phase, Phase::Fresh | Phase::AtMove)
     }
 
-    /// Abandons the running search, if there is one.
+    /// Discards the running search, if any. The move is searched again from a new root.
     pub(crate) fn abandon(&mut self, settings: &Settings) {
         if self.phase == Phase::Searching {
             self.search = TreeSearch::new(&settings.search, self.record.slot());
@@ -144,7 +144,7 @@ impl<G: Game> Episode<G> {
         }
     }
 
-    /// Gathers this game's share of a round: leaves for the batch, and all moves that require none.
+    /// Advances the episode in a round: adds leaves to the batch, and plays all moves possible without an evaluation.
     #[expect(clippy::too_many_arguments, reason = "the parts of one round, each borrowed from another field")]
     pub(crate) fn gather(
         &mut self,
@@ -186,8 +186,8 @@ impl<G: Game> Episode<G> {
         }
     }
 
-    /// Restarts a running search that has answers of other weights, so that no tree mixes two versions. Between rounds
-    /// no leaf is in flight.
+    /// Restarts a running search with evaluations by another weights version, so that no tree mixes two versions. No
+    /// leaf is in flight between rounds.
     fn keep_to(&mut self, weights_version: u64) {
         if !self.is_at_move() && self.tree_version != weights_version {
             self.tree_version = weights_version;
@@ -195,7 +195,7 @@ impl<G: Game> Episode<G> {
         }
     }
 
-    /// Plays the plies at the start of an episode.
+    /// Plays the opening plies of an episode and prepares the first search.
     fn open(&mut self, context: &BatchContext<'_, G>, settings: &Settings, workspace: &mut Workspace) {
         let weights_version = context.leaves.weights_version;
         self.record.open(context.game, &mut self.position, settings, weights_version, &mut workspace.legal);
@@ -217,7 +217,7 @@ impl<G: Game> Episode<G> {
         self.tree_version = weights_version;
     }
 
-    /// Finishes a search: records it, plays the chosen move, and starts the next episode if the move ended this one.
+    /// Records a finished search and plays the chosen move. If the move ends the episode, starts the next episode.
     fn play(
         &mut self,
         game: &G,
@@ -237,7 +237,7 @@ impl<G: Game> Episode<G> {
 
         let resigned = self.record.resigned(mover, value).map(|outcome| (outcome, Ending::Resignation));
         let Some(end) = game.outcome(&self.position).map(|outcome| (outcome, Ending::Rules)).or(resigned) else {
-            // The result is not used here: the next search checks whether a subtree was kept.
+            // The result is ignored: the next search checks whether the tree still has a root.
             let _ = self.search.tree.advance(action);
             self.phase = Phase::AtMove;
             return;

@@ -9,25 +9,25 @@ use crate::leaf_batcher::{BatchContext, Buffers, LeafBatcher, NetworkLeaves};
 use crate::round::Round;
 use crate::tree_search::{TreeSearch, TreeSet, settings_by_rules};
 
-/// Plays many episodes of self-play concurrently and without end, on one thread.
+/// Plays an endless stream of concurrent self-play episodes on one thread, with search by the rules.
 ///
-/// The moves of each episode depend on the seed, the slot and the evaluator's answers, not on the other episodes. In a
-/// game scored by rewards the evaluator answers with returns, searches are as in [`analyse`](crate::analyse), nothing
-/// is cached, and a truncated episode ends once the evaluator has valued the last position. A subtree is kept unless
-/// chance chose after the move.
+/// The moves of an episode depend on the seed, the slot and the evaluator predictions, but not on other episodes. In
+/// games scored by rewards, the evaluator predicts returns, searches are as in [`analyse`](crate::analyse), and the
+/// cache is not used. A truncated episode ends once the evaluator has evaluated the last position. No subtree is kept
+/// after a move with a chance outcome.
 pub struct Episodes<G: Game> {
     game: G,
     settings: Settings,
-    /// γ.
+    /// The discount γ for each step of the game.
     discount: f32,
     episodes: Vec<Episode<G>>,
-    /// The slot that gathers first: the slot that did not fit into the last batch.
+    /// The first slot to gather leaves in the next round: the first slot that did not fit into the last full batch.
     first: usize,
     batcher: LeafBatcher<G>,
     buffers: Buffers,
     workspace: Workspace,
     finished: Vec<FinishedEpisode>,
-    /// Counts of rounds that an evaluator error cut short; the next round reports them.
+    /// Counters of failed rounds, added to the result of the next successful round.
     unreported: Round,
 }
 
@@ -46,7 +46,8 @@ impl<G: Game> TreeSet<G::Position> for Games<'_, G> {
 }
 
 impl<G: Game> Episodes<G> {
-    /// Creates `settings.games` games that have not started. `discount` is γ, which is 1 in games scored by outcome.
+    /// Creates `settings.games` slots, with no episode started. `discount` is γ for one step; 1 in games scored by
+    /// outcome.
     #[must_use]
     pub fn new(game: G, settings: Settings, discount: f32, seed: u64) -> Self {
         let settings = Settings { search: settings_by_rules(game.spec(), &settings.search), ..settings };
@@ -65,7 +66,7 @@ impl<G: Game> Episodes<G> {
         }
     }
 
-    /// Measures the time spent on observing in every round, by this clock.
+    /// Enables measuring the observation time of every round ([`Round::observing`]), with the clock `clock`.
     #[must_use]
     pub fn timed(mut self, clock: fn() -> Instant) -> Self {
         self.batcher.clock = Some(clock);
@@ -73,19 +74,19 @@ impl<G: Game> Episodes<G> {
     }
 
     /// Runs one round: gathers leaves from all games, evaluates the leaves missing from the cache as one batch and
-    /// applies the answers.
+    /// applies the predictions.
     ///
-    /// If the evaluator has another weights version than the last one, every running search restarts;
-    /// [`settle`](Self::settle) finishes them first.
+    /// If the weights version of the evaluator has changed since the last round, every running search restarts. Call
+    /// [`settle`](Self::settle) before the change to finish the searches instead.
     ///
     /// # Errors
-    /// The evaluator fails. The leaves of the round are then cancelled, the next round reports the counts, and the
-    /// episodes can continue, with this evaluator or another.
+    /// The evaluator fails. All leaves of the round are cancelled, the next round includes the counters of this round,
+    /// and the episodes can continue with this evaluator or another.
     pub fn advance(&mut self, evaluator: &mut dyn Evaluator, cache: Option<WeightsCache<'_>>) -> Result<Round, Error> {
         self.round(evaluator, cache, Pace::PlayOn)
     }
 
-    /// Finishes every running search and starts none, so that new weights take effect between moves.
+    /// Finishes every running search without starting new searches, so that new weights take effect between moves.
     ///
     /// # Errors
     /// The evaluator fails, as in [`advance`](Self::advance).
@@ -103,8 +104,8 @@ impl<G: Game> Episodes<G> {
         Ok(sum)
     }
 
-    /// Abandons every running search; the move is searched again from a fresh root. This is for replacing an evaluator
-    /// that cannot [`settle`](Self::settle), so that no search mixes two evaluators.
+    /// Abandons every running search, so that each move is searched again from a new root. Use this to replace a failed
+    /// evaluator that cannot [`settle`](Self::settle), so that no search mixes two evaluators.
     pub fn abandon(&mut self) {
         for episode in &mut self.episodes {
             episode.abandon(&self.settings);
@@ -154,32 +155,32 @@ impl<G: Game> Episodes<G> {
         round.answered(resolved, &mut self.unreported)
     }
 
-    /// Sets the simulations of full searches that start from now on; `settings.full_simulations` until then.
+    /// Sets the number of simulations for new full searches; the initial number is `settings.full_simulations`.
     pub fn search_fully_with(&mut self, simulations: u32) {
         self.settings.full_simulations = simulations;
     }
 
-    /// Returns the episodes that finished since the last call.
+    /// Returns the episodes finished since the last call.
     pub fn drain_finished(&mut self) -> impl Iterator<Item = FinishedEpisode> + '_ {
         self.finished.drain(..)
     }
 
-    /// Number of games that advance together.
+    /// Returns the number of concurrent episodes.
     #[must_use]
     pub fn slots(&self) -> usize {
         self.episodes.len()
     }
 
-    /// Returns the progress of the episode in a slot.
+    /// Returns the progress of the episode in the slot `slot`.
     ///
     /// # Panics
-    /// If there is no such slot.
+    /// If `slot` is not below [`slots`](Self::slots).
     #[must_use]
     pub fn progress(&self, slot: usize) -> EpisodeProgress {
         self.episodes[slot].progress()
     }
 
-    /// Number of episodes that have started and are not finished.
+    /// Returns the number of started and unfinished episodes.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.episodes.iter().filter(|episode| episode.is_under_way()).count()

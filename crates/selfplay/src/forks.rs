@@ -1,6 +1,7 @@
-//! Forks: episodes that start with the first plies of an earlier one (Go-Exploit, Trudeau and Bowling 2023; KataGo).
+//! Forks: episodes that start with the first plies of an earlier episode (Go-Exploit, Trudeau and Bowling 2023;
+//! KataGo).
 //!
-//! A slot forks from earlier episodes of the same slot, so that no episode depends on another slot.
+//! An episode forks only from earlier episodes of the same slot, so that slots stay independent.
 
 use std::collections::VecDeque;
 
@@ -12,18 +13,18 @@ use rand::{Rng, RngExt};
 
 use crate::config::ForkPositions;
 
-/// Number of positions that a slot keeps; a new position replaces the oldest.
+/// Maximum number of fork positions stored for each slot. Beyond it, a new position replaces the oldest.
 const KEPT_MAX: usize = 64;
-/// Number of plies up to a fork; more would take memory and hardly vary the end of a long episode.
+/// Maximum number of plies before a fork. A higher limit would cost memory without much more variety.
 const PLIES_MAX: usize = 1024;
 
-/// Positions of earlier episodes of a slot, stored as the actions that lead to them.
+/// The fork positions of a slot, each stored as an action list from the episode start.
 #[derive(Debug, Default)]
 pub(crate) struct Forks(VecDeque<Vec<Action>>);
 
 impl Forks {
-    /// Keeps one position of a finished episode. `surprises` holds each step's divergence of the search policy from the
-    /// prior, `[steps]`.
+    /// Stores one position of a finished episode as a fork position. `surprises`, `[steps]`, is the divergence of the
+    /// search policy from the prior at each step.
     pub(crate) fn keep(&mut self, steps: &[Step], surprises: &[f32], positions: ForkPositions, rng: &mut impl Rng) {
         let last = steps.len().saturating_sub(1).min(PLIES_MAX);
         if last == 0 {
@@ -31,7 +32,7 @@ impl Forks {
         }
         let by_surprise = match positions {
             ForkPositions::Any => None,
-            // An episode without surprises forks anywhere.
+            // If all surprises are 0, every position is equally probable.
             ForkPositions::Surprise => WeightedIndex::new(&surprises[1..=last]).ok(),
         };
         let plies = match by_surprise {
@@ -44,13 +45,13 @@ impl Forks {
         self.0.push_back(steps[..plies].iter().map(|step| step.action).collect());
     }
 
-    /// Draws one of the positions; `None` until an episode has finished.
+    /// Draws a stored fork position uniformly. `None` if no position is stored.
     pub(crate) fn draw(&self, rng: &mut impl Rng) -> Option<&[Action]> {
         (!self.0.is_empty()).then(|| self.0[rng.random_range(0..self.0.len())].as_slice())
     }
 }
 
-/// Returns the Kullback-Leibler divergence of a search policy from the prior, both `[actions]`, in nats.
+/// Returns the Kullback-Leibler divergence of a search policy from the priors in nats. Both slices are `[actions]`.
 pub(crate) fn surprise(policy: &[f32], priors: &[f32]) -> f32 {
     let term = |(&p, &prior): (&f32, &f32)| if p > 0.0 { p * (p / prior.max(f32::MIN_POSITIVE)).ln() } else { 0.0 };
     policy.iter().zip(priors).map(term).sum::<f32>().max(0.0)

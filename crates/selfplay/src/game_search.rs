@@ -1,4 +1,4 @@
-//! Search of the positions of one game, one after another, for engines: [`GameSearch`].
+//! Search of successive positions of one game, for game engines: [`GameSearch`].
 
 use std::ops::ControlFlow::{self, Break};
 
@@ -11,20 +11,20 @@ use crate::analysis::{Analysis, searched};
 use crate::parallel::{Effort, search_together};
 use crate::tree_search::{TreeSearch, settings_by_rules, settings_of_any_length};
 
-/// Maximum simulations of a position. Visit counts are exact in f32 up to 2²⁴.
+/// Maximum number of simulations of a search. Visit counts are exact in f32 up to 2²⁴.
 const SIMULATIONS_MAX: u32 = 10_000_000;
-/// Simulations that stop at terminal positions, which need no evaluator, between two calls of `progress`.
+/// Maximum number of simulations completed without an evaluator between two calls of `progress`.
 const COMPLETED_MAX: usize = 1024;
 
-/// Searches the position of a game by many threads, until a limit is reached or the caller breaks off, and keeps the
-/// subtree of each move played. It always uses pUCT, as [`Analyst`](crate::Analyst) does. It serves games scored by
-/// outcome.
+/// A multi-threaded search of the current position in a game. The search stops at a limit or when the caller requests
+/// it, and keeps the subtree after each move. It always uses pUCT, like [`Analyst`](crate::Analyst), and supports only
+/// games scored by outcome.
 pub struct GameSearch<G: Game> {
     game: G,
     position: G::Position,
     settings: SearchSettings,
     search: TreeSearch<G::Position>,
-    /// The actions to which the tree's root is restricted.
+    /// The allowed actions at the root of the tree; `None` for all legal actions.
     restriction: Option<Vec<Action>>,
 }
 
@@ -37,38 +37,38 @@ impl<G: Game> std::fmt::Debug for GameSearch<G> {
 /// The limits of a search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum simulations, including the visits that the tree already has; `None` for the maximum of a tree.
+    /// Maximum number of simulations, including the visits already in the tree; `None` for the maximum of a tree.
     pub simulations: Option<u32>,
-    /// Leaves that an evaluator gets at a time. With 1 and one evaluator the search is exactly sequential.
+    /// Maximum leaves in one batch of an evaluator. With 1 and a single evaluator the search is exactly sequential.
     pub leaves_per_batch: usize,
-    /// Memory of the tree at which the search stops, in bytes. It is checked after every batch.
+    /// Tree memory in bytes at which the search stops, checked after every batch.
     pub tree_bytes_max: usize,
-    /// Heap memory owned by each position in the tree, in bytes, which [`Tree::bytes`] does not count.
+    /// Heap memory owned by each position in the tree, in bytes. [`Tree::bytes`] does not include this memory.
     pub position_heap_bytes: usize,
-    /// The actions to which the search is restricted, at least one of them legal; `None` for all legal actions.
+    /// The allowed root actions, including at least one legal action; `None` for all legal actions.
     pub actions: Option<Vec<Action>>,
 }
 
-/// A view of the results of a search so far.
+/// A view of the search results so far.
 #[derive(Debug)]
 pub struct Findings<'a, S> {
     tree: &'a Tree<S>,
 }
 
 impl<S> Findings<'_, S> {
-    /// Number of simulations, including visits kept from earlier positions.
+    /// Returns the number of simulations, including visits kept from earlier positions.
     #[must_use]
     pub fn simulations(&self) -> u32 {
         self.tree.root().simulations()
     }
 
-    /// Returns the analysis. In a restricted search, the actions are the allowed actions, with priors that sum to one.
+    /// Returns the analysis. In a restricted search, it covers only the allowed actions, and the priors sum to 1.
     #[must_use]
     pub fn analysis(&self) -> Analysis {
         searched(self.tree)
     }
 
-    /// Returns the best play of both players after an action of the position, starting with that action.
+    /// Returns the variation of best play that starts with the action `first`.
     #[must_use]
     pub fn variation(&self, first: Action) -> Vec<VariationStep> {
         self.tree.variation(first)
@@ -76,53 +76,54 @@ impl<S> Findings<'_, S> {
 }
 
 impl<G: Game> GameSearch<G> {
-    /// Returns a search that starts at `position`, without any simulation yet.
+    /// Creates a search of `position` without simulations.
     #[must_use]
     pub fn new(game: G, position: G::Position, search: &SearchSettings) -> Self {
         let settings = settings_by_rules(game.spec(), &settings_of_any_length(search));
         Self { search: TreeSearch::new(&settings, 0), game, position, settings, restriction: None }
     }
 
-    /// The rules of the search.
+    /// Returns the rules of the game.
     pub const fn game(&self) -> &G {
         &self.game
     }
 
-    /// The current position, to which [`play`](Self::play) applies moves.
+    /// Returns the current position.
     pub const fn position(&self) -> &G::Position {
         &self.position
     }
 
-    /// Plays a legal action and keeps the subtree below it.
+    /// Plays a legal action and keeps the subtree below the action.
     pub fn play(&mut self, action: Action) {
         if self.search.tree.is_ready() {
             self.search.tree.advance(action);
         }
-        // Only the root is restricted: below it, all actions were searched.
+        // The restriction applies only to the root: below the root, all actions were searched.
         self.restriction = None;
         self.game.play(&mut self.position, action);
     }
 
-    /// Replaces the position and forgets the tree.
+    /// Replaces the position and drops the tree.
     pub fn replace(&mut self, position: G::Position) {
         self.position = position;
         self.forget();
     }
 
-    /// Forgets the tree and the restriction; the position stays.
+    /// Drops the tree and the restriction, and keeps the position.
     pub fn forget(&mut self) {
         self.search = TreeSearch::new(&self.settings, 0);
         self.restriction = None;
     }
 
-    /// Continues the search of the position until a limit is reached, the position is proven, or `progress`, which is
-    /// called after every batch, breaks off. A search with another restriction than the last starts afresh.
+    /// Continues the search of the position until a limit is reached, the position is proven, or `progress` returns
+    /// `Break`. `progress` is called after every batch. A search with a new set of allowed actions starts from an empty
+    /// tree.
     ///
     /// # Errors
-    /// An evaluator fails; the tree is then forgotten.
+    /// An evaluator fails. The tree is then dropped.
     ///
     /// # Panics
-    /// If the position is over, no allowed action is legal, or there is no evaluator.
+    /// If the game is over at the position, no allowed action is legal, or `evaluators` is empty.
     pub fn search(
         &mut self,
         limits: &Limits,
@@ -130,7 +131,7 @@ impl<G: Game> GameSearch<G> {
         rng: &mut impl Rng,
         progress: &mut dyn FnMut(&Findings<'_, G::Position>) -> ControlFlow<()>,
     ) -> Result<(), Error> {
-        assert!(self.game.outcome(&self.position).is_none(), "a position that is over has nothing to search");
+        assert!(self.game.outcome(&self.position).is_none(), "the game is over, so there is nothing to search");
         if self.restriction != limits.actions {
             self.forget();
             self.restriction.clone_from(&limits.actions);
@@ -153,7 +154,7 @@ impl<G: Game> GameSearch<G> {
         searched
     }
 
-    /// Returns the results of the searches of the position; `None` before the first.
+    /// Returns the search results of the position. `None` before the first search.
     #[must_use]
     pub fn findings(&self) -> Option<Findings<'_, G::Position>> {
         self.search.tree.is_ready().then_some(Findings { tree: &self.search.tree })
@@ -208,7 +209,7 @@ mod tests {
         search.findings().unwrap().analysis()
     }
 
-    /// The independent description is the search of a position that is given beforehand.
+    /// Compares with an uninterrupted search of the same position by [`analyse`].
     #[test]
     fn a_search_that_is_broken_off_and_continued_is_the_search_in_one_piece() {
         let game = ConnectFour::new();

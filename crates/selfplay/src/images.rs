@@ -2,12 +2,12 @@ use game::{Action, Game};
 use inference::Predictions;
 use search::Expansion;
 
-/// Maps answers for an image of a position back to the position itself.
+/// Maps predictions for an image of a position (under a game symmetry) back to the position.
 #[derive(Debug)]
 pub(crate) struct Images {
-    /// The source of each image action under each symmetry, `[symmetries][A]`.
+    /// For each symmetry and image action, the action before the symmetry, `[symmetries][A]`.
     sources: Vec<Vec<Action>>,
-    /// Legal actions with priors, mapped back to the position.
+    /// Legal actions of the position with priors, mapped back from the image.
     turned: Vec<(Action, f32)>,
     actions: Vec<Action>,
     priors: Vec<f32>,
@@ -25,8 +25,8 @@ impl Images {
         Self { sources: sources.collect(), turned: Vec::new(), actions: Vec::new(), priors: Vec::new() }
     }
 
-    /// Returns the smallest hash among the images of a position. The image with that hash represents all of them: it is
-    /// returned with the symmetry from the position to the image, or is `None` if it is the position itself.
+    /// Returns the canonical image of a position: the image with the smallest hash. The result is the hash and, unless
+    /// the position is the canonical image, the symmetry from the position to the image and the image.
     pub(crate) fn smallest<G: Game>(game: &G, position: &G::Position) -> (u64, Option<(usize, G::Position)>) {
         let (mut least, mut smallest) = (game.hash(position), None);
         for symmetry in 1..game.symmetries().len() {
@@ -39,8 +39,8 @@ impl Images {
         (least, smallest)
     }
 
-    /// Converts answer `i`, for the image under `symmetry` with these legal actions, to the answer for the position,
-    /// with the legal actions ascending.
+    /// Converts prediction `i`, for an image under `symmetry` with the legal actions `legal`, to an expansion of the
+    /// position, with the actions in ascending order.
     pub(crate) fn expansion<'a>(
         &'a mut self,
         symmetry: usize,
@@ -73,7 +73,7 @@ mod tests {
 
     use super::*;
 
-    /// Positions of random games that are not over.
+    /// Returns all non-terminal positions of random games.
     fn positions<G: Game>(game: &G, rng: &mut impl Rng) -> Vec<G::Position> {
         let (mut positions, mut legal) = (Vec::new(), Vec::new());
         for _ in 0..20 {

@@ -1,8 +1,8 @@
 //! Self-play and analysis with a learned model (MuZero; Schrittwieser et al. 2020).
 //!
-//! The rules give observations, legal actions and rewards of the real positions; below the root of a search only the
-//! model does: every action is legal there, and no state is terminal. [`LatentEpisodes`] play many games or
-//! environments together, [`analyse`] searches given positions. Start with `batcher`, which drives the trees of both.
+//! The rules provide observations, legal actions and rewards only for real positions. Below the root of a search, the
+//! model predicts everything: every action is legal, and no state is terminal. [`LatentEpisodes`] play many games or
+//! environments together, and [`analyse`] searches given positions. Start with `batcher`, which drives the trees.
 
 mod analysis;
 pub(crate) mod batcher;
@@ -15,24 +15,24 @@ pub use episodes::LatentEpisodes;
 use game::{EnvironmentsError, Players};
 use search::{Settings as SearchSettings, Solver, ValueRange};
 
-/// The reason why episodes could not advance.
+/// An error that stopped episodes from advancing.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The model, or the evaluator, has failed; the episodes can continue.
+    /// The model or evaluator failed. The episodes can continue in later calls.
     #[error(transparent)]
     Model(#[from] inference::Error),
-    /// The environments have failed; the episodes cannot continue.
+    /// The environments failed. The episodes cannot continue.
     #[error(transparent)]
     Environments(#[from] EnvironmentsError),
 }
 
-/// Returns `search` adapted to a learned model: values have any range, and nothing is proven.
+/// Returns the settings `search` adapted to a learned model: values are normalised, and the solver is off.
 pub(crate) fn search_settings(search: &SearchSettings) -> SearchSettings {
     SearchSettings { solver: Solver::Off, values: ValueRange::Normalised, ..search.clone() }
 }
 
-/// Returns the factor that converts a value after an action to the view of the player who took it. A learned model does
-/// not predict the player to move, so two players are assumed to alternate.
+/// Returns the factor that converts a value after an action to the view of the player who took the action. A learned
+/// model does not predict the player to move, so two players are assumed to alternate.
 fn step_discount(players: Players, discount: f32) -> f32 {
     match players {
         Players::One => discount,

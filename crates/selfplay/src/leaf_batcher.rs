@@ -1,4 +1,4 @@
-//! Descends trees to leaves, answers terminal and cached positions at once, and collects the rest for one batch.
+//! Descends trees to leaves, completes terminal and cached positions immediately, and collects the rest in one batch.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -13,10 +13,10 @@ use crate::config::SymmetryReuse;
 use crate::images::Images;
 use crate::tree_search::{Next, State, Step, TreeSearch, TreeSet};
 
-/// The game, the cache and the evaluator's attributes, which all descents of a batch share.
+/// The game, the cache and the evaluator attributes, shared by all descents of a batch.
 pub(crate) struct BatchContext<'a, G: Game> {
     pub(crate) game: &'a G,
-    /// γ.
+    /// The discount γ for each step of the game.
     pub(crate) discount: f32,
     pub(crate) cache: Option<WeightsCache<'a>>,
     pub(crate) symmetry_reuse: SymmetryReuse,
@@ -33,43 +33,43 @@ impl<G: Game> Clone for BatchContext<'_, G> {
 impl<G: Game> Copy for BatchContext<'_, G> {}
 
 impl<'a, G: Game> BatchContext<'a, G> {
-    /// Creates a context without a cache; every position is evaluated as it is.
+    /// Creates a context without a cache and without sharing of evaluations between symmetric positions.
     pub(crate) fn new(game: &'a G, discount: f32, leaves: &dyn LeafEvaluator<G>) -> Self {
         Self { game, discount, cache: None, symmetry_reuse: SymmetryReuse::Apart, leaves: leaves.attributes() }
     }
 
-    /// Evaluates as few positions as the cache and `symmetry_reuse` allow. The cache holds probabilities of wins, draws
-    /// and losses, so it is not used in games scored by rewards.
+    /// Sets the cache and `symmetry_reuse`, which reduce the number of evaluated positions. Cache entries are win, draw
+    /// and loss probabilities, so the cache is ignored in games scored by rewards.
     pub(crate) fn sharing(self, cache: Option<WeightsCache<'a>>, symmetry_reuse: SymmetryReuse) -> Self {
         let is_cached = self.game.spec().scoring == Scoring::Outcome;
         Self { cache: cache.filter(|_| is_cached), symmetry_reuse, ..self }
     }
 }
 
-/// The leaves that wait for the batch.
+/// Collects the leaves of many searches in one batch, and distributes the predictions.
 pub(crate) struct LeafBatcher<G: Game> {
     waiting: Vec<Waiting<G::Position>>,
-    /// The distinct positions of the batch, in order.
+    /// The distinct positions of the batch, in batch order.
     leaves: Vec<Leaf>,
-    /// Legal actions of all leaves, one after another.
+    /// Legal actions of all leaves, concatenated.
     legal: Vec<Action>,
-    /// The leaf with each position hash.
+    /// The index in `leaves` by position hash.
     known: HashMap<u64, usize, BuildHasherDefault<PositionHasher>>,
     /// The legal actions of the current position.
     scratch: Vec<Action>,
     chances: Chances,
     cached: Predictions,
     images: Images,
-    /// The values of the last positions of truncated episodes, by owner, until taken.
+    /// The values of the last positions of truncated episodes, each with the owner, until the caller takes them.
     pub(crate) last_values: Vec<(usize, f32)>,
     pub(crate) cache_lookups: usize,
     pub(crate) cache_hits: usize,
-    /// The clock that measures the time spent on observing batches; without a clock it is not measured.
+    /// The clock for measuring `observing`; `None` disables the measurement.
     pub(crate) clock: Option<fn() -> Instant>,
     pub(crate) observing: Duration,
 }
 
-/// The outcomes that chance may have after an action, with probabilities.
+/// The chance outcomes after an action, with probabilities.
 #[derive(Debug, Default)]
 struct Chances {
     chances: Vec<Chance>,
@@ -78,8 +78,8 @@ struct Chances {
 }
 
 impl Chances {
-    /// Adds a chance node after the action of a request that may have several outcomes, and returns the request for the
-    /// first outcome. The state of a chance node is the position before the action.
+    /// Adds a chance node if the action of a request has several outcomes, and returns the request for the first
+    /// outcome. Otherwise returns the request unchanged. The state of a chance node is the position before the action.
     fn branch<G: Game>(&mut self, game: &G, tree: &mut Tree<G::Position>, request: Request) -> Request {
         if request.outcome.is_some() {
             return request;
@@ -103,7 +103,7 @@ struct Waiting<P> {
     place: Place,
     position: P,
     leaf: usize,
-    /// The symmetry that maps the position to the leaf.
+    /// The symmetry that maps the position to the evaluated image.
     symmetry: usize,
 }
 
@@ -113,10 +113,10 @@ enum Place {
         request: Request,
         reward: f32,
         discount: f32,
-        /// True if a limit of time cuts the episode off here: there is no next action, and only the value is used.
+        /// True if a step limit truncates the episode at this position: only the predicted value is used.
         is_truncated: bool,
     },
-    /// Outside any tree: the last position of a truncated episode.
+    /// The last position of a truncated episode, which belongs to no tree.
     Last,
 }
 
@@ -125,31 +125,31 @@ struct Leaf {
     legal: Range<usize>,
 }
 
-/// The source of the answer to a position.
+/// The source of the prediction for a position.
 enum Source {
-    /// The answer is in `cached`, for the image under this symmetry, with the legal actions in `scratch`.
+    /// The prediction is in `cached`, for the image under `symmetry` with the legal actions in `scratch`.
     Cache { symmetry: usize },
-    /// The answer to this leaf, which is the image under this symmetry.
+    /// The prediction for a leaf of the batch: the image of the position under `symmetry`.
     Leaf { leaf: usize, symmetry: usize },
     /// The batch has no capacity left.
     NoRoom,
 }
 
-/// The limits of one step of a search.
+/// The limits of one call of [`LeafBatcher::gather`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// Maximum number of leaves of the tree that wait for the batch.
+    /// Maximum number of leaves added to the batch.
     pub(crate) leaves: usize,
-    /// Maximum number of simulations completed without the batch.
+    /// Maximum number of simulations completed without an evaluation.
     pub(crate) completed: usize,
 }
 
-/// The work of one step of a search.
+/// The result of one call of [`LeafBatcher::gather`].
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Gathered {
-    /// Number of leaves of the tree that were added to the batch; 1 if the root was.
+    /// Number of leaves added to the batch; 1 if the root was added.
     pub(crate) waiting: usize,
-    /// Number of simulations that were completed without the batch.
+    /// Number of simulations completed without an evaluation.
     pub(crate) completed: usize,
     /// True if the batch had no capacity for another leaf.
     pub(crate) is_full: bool,
@@ -158,7 +158,7 @@ pub(crate) struct Gathered {
 }
 
 impl Gathered {
-    /// True if a batch will advance the search: this one, or a later one with free capacity.
+    /// Returns true if the search waits for a batch: the current batch, or a later batch with free capacity.
     pub(crate) fn goes_on(&self) -> bool {
         self.waiting > 0 || self.is_full
     }
@@ -183,13 +183,13 @@ impl<G: Game> LeafBatcher<G> {
         }
     }
 
-    /// The number of positions in the batch.
+    /// Returns the number of positions in the batch.
     pub(crate) fn batch(&self) -> usize {
         self.leaves.len()
     }
 
-    /// Advances a search of `position`, which is not over: creates the root of the tree, starts the search with
-    /// `begin`, and descends until leaves wait, a limit is reached or the search is finished.
+    /// Advances a search of `position`: evaluates the root, starts the search with `begin`, and descends until a limit
+    /// is reached, no leaf can be selected, the batch is full or the search is finished. The game must not be over.
     pub(crate) fn gather(
         &mut self,
         context: &BatchContext<'_, G>,
@@ -224,7 +224,7 @@ impl<G: Game> LeafBatcher<G> {
         gathered
     }
 
-    /// Descends until a limit is reached, nothing can be selected or the search is finished.
+    /// Descends until a limit is reached, no leaf can be selected, the batch is full or the search is finished.
     fn descend(
         &mut self,
         context: &BatchContext<'_, G>,
@@ -283,8 +283,8 @@ impl<G: Game> LeafBatcher<G> {
         gathered.is_finished = tree.is_finished();
     }
 
-    /// Finds the answer to a position that is not over in the cache or in the batch, else adds the position to the
-    /// batch.
+    /// Looks up a position in the cache and the batch, and adds the position to the batch if not found. The game must
+    /// not be over at the position.
     fn source(&mut self, context: &BatchContext<'_, G>, position: &G::Position) -> Source {
         let (hash, image) = match context.symmetry_reuse {
             SymmetryReuse::Share => Images::smallest(context.game, position),
@@ -303,7 +303,7 @@ impl<G: Game> LeafBatcher<G> {
         if context.leaves.is_deterministic
             && let Some(&leaf) = self.known.get(&hash)
         {
-            // Equal hashes of different positions are improbable but possible.
+            // Different positions with equal hashes are improbable but possible.
             if self.legal[self.leaves[leaf].legal.clone()] == self.scratch[..] {
                 return Source::Leaf { leaf, symmetry };
             }
@@ -321,12 +321,12 @@ impl<G: Game> LeafBatcher<G> {
         Source::Leaf { leaf, symmetry }
     }
 
-    /// Adds a position without legal actions to the batch, for the value only.
+    /// Adds a position without legal actions to the batch, to evaluate only the value.
     fn source_of_ended(&mut self, context: &BatchContext<'_, G>, position: &G::Position) -> Source {
         if self.leaves.len() >= context.leaves.batch_max {
             return Source::NoRoom;
         }
-        // Priors, which are not used here, need at least one action.
+        // The priors are not used, but an evaluation requires at least one action.
         let start = self.legal.len();
         let every = (0..context.game.spec().actions).filter_map(|action| u16::try_from(action).ok());
         self.legal.extend(every.map(Action));
@@ -334,19 +334,19 @@ impl<G: Game> LeafBatcher<G> {
         Source::Leaf { leaf: self.leaves.len() - 1, symmetry: 0 }
     }
 
-    /// Requests the value of the last position of a truncated episode; returns false if the batch is full.
+    /// Requests the value of the last position of a truncated episode. Returns false if the batch is full.
     pub(crate) fn gather_last(&mut self, context: &BatchContext<'_, G>, owner: usize, position: &G::Position) -> bool {
         let Source::Leaf { leaf, symmetry } = self.source_of_ended(context, position) else { return false };
         self.waiting.push(Waiting { owner, place: Place::Last, position: position.clone(), leaf, symmetry });
         true
     }
 
-    /// Observes all leaves of the batch in one pass, after they are known, so that the time can be measured.
+    /// Pushes the observations of all leaves of the batch to `leaves`, in one pass to measure the total time.
     pub(crate) fn observe(&mut self, context: &BatchContext<'_, G>, leaves: &mut dyn LeafEvaluator<G>) {
         let start = self.clock.map(|clock| clock());
         let mut next = 0;
         for Waiting { position, leaf, symmetry, .. } in &self.waiting {
-            // The first entry that waits for a leaf comes before the other entries that share the answer.
+            // For each leaf, only the first waiting entry pushes the observation.
             if *leaf == next {
                 let legal = &self.legal[self.leaves[next].legal.clone()];
                 match symmetry {
@@ -361,10 +361,10 @@ impl<G: Game> LeafBatcher<G> {
         }
     }
 
-    /// Evaluates the batch and answers all waiting requests; returns the number of simulations that this completed.
+    /// Evaluates the batch and answers all waiting requests. Returns the number of simulations completed by the batch.
     ///
-    /// After an error nothing is in flight: the leaves are cancelled, and simulations completed without the batch
-    /// remain.
+    /// On an error, all waiting leaves are cancelled, so nothing is in flight. Simulations completed without the batch
+    /// are kept.
     pub(crate) fn resolve(
         &mut self,
         context: &BatchContext<'_, G>,
@@ -384,15 +384,14 @@ impl<G: Game> LeafBatcher<G> {
         }
     }
 
-    /// Answers all waiting requests with the predictions of the batch; returns the number of simulations that this
-    /// completed.
+    /// Answers all waiting requests with the predictions of the batch. Returns the number of completed simulations.
     pub(crate) fn answer(
         &mut self,
         context: &BatchContext<'_, G>,
         predictions: &Predictions,
         trees: &mut impl TreeSet<G::Position>,
     ) -> usize {
-        assert_eq!(predictions.len(), self.leaves.len(), "an evaluator answers every position of its batch");
+        assert_eq!(predictions.len(), self.leaves.len(), "an evaluator returns a prediction for every position");
         if let Some(cache) = context.cache {
             for (i, (leaf, &wdl)) in self.leaves.iter().zip(predictions.wdl()).enumerate() {
                 cache.insert(leaf.hash, predictions.priors(i), wdl);
@@ -440,45 +439,43 @@ impl<G: Game> LeafBatcher<G> {
     }
 }
 
-/// Evaluates positions rather than observations, for the leaf batcher.
-///
-/// A batch is pushed position by position and evaluated at once.
+/// An evaluator of positions for the leaf batcher. Positions are pushed one by one and evaluated as one batch.
 pub(crate) trait LeafEvaluator<G: Game> {
-    /// The batch limit and the kind of the answers.
+    /// Returns the batch limit, the weights version and whether predictions are deterministic.
     fn attributes(&self) -> LeafAttributes;
 
-    /// Adds a position with the legal actions; with every action where a limit of time ended the episode.
+    /// Adds a position with the legal actions. Positions where the episode was truncated are added with every action.
     fn push(&mut self, game: &G, position: &G::Position, legal: &[Action]);
 
-    /// Answers everything pushed since the last call, in order.
+    /// Returns predictions for all positions pushed since the last call, in order.
     ///
     /// # Errors
     /// The underlying evaluator fails. The pushed positions are dropped.
     fn evaluate(&mut self) -> Result<&Predictions, Error>;
 }
 
-/// The batch limit of a [`LeafEvaluator`] and the kind of the answers.
+/// The properties of a [`LeafEvaluator`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LeafAttributes {
     /// Maximum number of positions in one batch.
     pub(crate) batch_max: usize,
-    /// Weights version of the answers.
+    /// Weights version of the predictions.
     pub(crate) weights_version: u64,
-    /// True if the same position always has the same answer, so that one answer may serve many.
+    /// True if equal positions always have equal predictions, so that one prediction can be shared.
     pub(crate) is_deterministic: bool,
 }
 
-/// Observes positions into a batch for an [`Evaluator`].
+/// A [`LeafEvaluator`] that evaluates the observations of positions with an [`Evaluator`].
 pub(crate) struct NetworkLeaves<'a> {
     evaluator: &'a mut dyn Evaluator,
     buffers: &'a mut Buffers,
 }
 
-/// The buffers of [`NetworkLeaves`], which outlive the evaluator they are used with.
+/// The reusable buffers of [`NetworkLeaves`].
 #[derive(Debug)]
 pub(crate) struct Buffers {
     batch: Batch,
-    /// The answers to the last batch.
+    /// The predictions for the last batch.
     pub(crate) predictions: Predictions,
 }
 

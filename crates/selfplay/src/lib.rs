@@ -1,15 +1,15 @@
-//! Self-play of many episodes at once, and analysis of given positions, on full batches.
+//! Self-play of many concurrent episodes, and analysis of given positions, with batched evaluation.
 //!
 //! [`Episodes`] advance many games together under [`Settings`]: each [`Round`] gathers leaves from every game,
-//! evaluates one batch, applies the answers and records the moves; results are [`FinishedEpisode`]s. [`analyse`]
-//! searches given positions under [`AnalysisSettings`] and returns an [`Analysis`] of each, [`analyse_together`]
-//! searches one with many threads, and [`Analyst`] one in steps. [`GameSearch`] searches the positions of one game and
-//! keeps the tree. [`playouts`] is a baseline opponent without a network. [`LatentEpisodes`] and [`latent::analyse`] do
-//! the same with search in a learned model, the former also in environments outside this process. [`Reanalysis`]
-//! searches the positions of stored trajectories again.
+//! evaluates one batch, applies the predictions and records the moves. The results are [`FinishedEpisode`]s.
+//! [`analyse`] searches given positions under [`AnalysisSettings`] and returns an [`Analysis`] of each position.
+//! [`analyse_together`] searches one position with many threads, and [`Analyst`] searches one position in steps.
+//! [`GameSearch`] searches the positions of one game and keeps the tree. [`playouts`] is a baseline opponent without a
+//! network. [`LatentEpisodes`] and [`latent::analyse`] search in a learned model; [`LatentEpisodes`] also supports
+//! environments outside this process. [`Reanalysis`] searches the positions of stored trajectories again.
 //!
-//! One driver (`leaf_batcher`) runs [`search::Tree`] where the rules are the transition, one (`latent`) where a model
-//! is. The crate uses no tokio, no clock and no network.
+//! `leaf_batcher` drives [`search::Tree`] by the rules of a game, and `latent` by a learned model. The crate uses no
+//! tokio, clock or network connection.
 
 pub mod analysis;
 mod analyst;

@@ -1,8 +1,8 @@
-//! Search of one position by many threads: the calling thread owns the tree, and each further thread an evaluator.
+//! Search of one position by many threads: the calling thread owns the tree, and each worker thread owns an evaluator.
 //!
-//! A tree processes millions of simulations in a second and an evaluator thousands, so a tree needs no second thread;
-//! only the evaluations are distributed. Leaves in flight hold a visit in the tree, so that the next descents reach
-//! different leaves. Batches are answered in the order of sending, so the speed of each thread does not affect the
+//! A tree processes millions of simulations per second, and an evaluator thousands. The tree therefore needs only one
+//! thread, and only the evaluations are distributed. Each leaf in flight holds a visit in the tree, so that later
+//! descents reach different leaves. Results are applied in the order of sending, so thread speed does not affect the
 //! search.
 
 use std::collections::VecDeque;
@@ -19,15 +19,17 @@ use crate::analysis::{Analysis, AnalysisSettings, analysis_of};
 use crate::leaf_batcher::{BatchContext, Buffers, LeafBatcher, LeafEvaluator, Limits, NetworkLeaves};
 use crate::tree_search::{TreeSearch, settings_by_rules};
 
-/// Runs [`analyse`](crate::analyse) for one position, with a thread for each evaluator; all must hold the same weights.
+/// Runs [`analyse`](crate::analyse) for one position, with a thread for each evaluator. All evaluators must have the
+/// same weights.
 ///
-/// Each evaluator gets up to `leaves_per_tree` leaves at a time, so that many leaves are in flight together.
+/// Each batch of an evaluator has up to `leaves_per_tree` leaves, and the batches of all evaluators are in flight
+/// together.
 ///
 /// # Errors
 /// An evaluator fails.
 ///
 /// # Panics
-/// If the position is over, or without an evaluator.
+/// If the game is over at the position, or `evaluators` is empty.
 pub fn analyse_together<G: Game>(
     game: &G,
     position: &G::Position,
@@ -35,7 +37,7 @@ pub fn analyse_together<G: Game>(
     evaluators: &mut [Box<dyn Evaluator>],
     rng: &mut impl Rng,
 ) -> Result<Analysis, Error> {
-    assert!(game.outcome(position).is_none(), "a position that is over has nothing to analyse");
+    assert!(game.outcome(position).is_none(), "the game is over at the position, so there is nothing to analyse");
     let mut search = TreeSearch::new(&settings_by_rules(game.spec(), &settings.search), 0);
     let AnalysisSettings { simulations, leaves_per_tree, discount, .. } = *settings;
     let effort = Effort { simulations, leaves: leaves_per_tree, completed: usize::MAX, discount };
@@ -44,27 +46,27 @@ pub fn analyse_together<G: Game>(
     Ok(analysis_of(&search.tree, simulations))
 }
 
-/// The length of a search by many threads, and the distribution of the work.
+/// The budget and the batch sizes of a multi-threaded search.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Effort {
-    /// Total simulations, including the visits that the tree already has.
+    /// Total number of simulations, including the visits already in the tree.
     pub(crate) simulations: u32,
-    /// Leaves that an evaluator gets at a time.
+    /// Maximum leaves in one batch of an evaluator.
     pub(crate) leaves: usize,
-    /// Maximum number of simulations completed without an evaluator before `progress` is called.
+    /// Maximum number of simulations completed without an evaluator between two calls of `progress`.
     pub(crate) completed: usize,
-    /// γ.
+    /// The discount γ for each step of the game.
     pub(crate) discount: f32,
 }
 
-/// A function that a search calls after every batch, and that may stop the search.
+/// A callback after every batch of a search, which returns `Break` to stop the search.
 pub(crate) type TreeProgress<'a, S> = dyn FnMut(&Tree<S>) -> ControlFlow<()> + 'a;
 
-/// Searches a position that is not over with a thread for each evaluator, until the simulations are made or `progress`
-/// breaks off. The leaves in flight are then still answered: the next search continues the tree.
+/// Searches a position with a thread for each evaluator, until the search is finished or `progress` returns `Break`.
+/// Leaves in flight are still completed, so that a later search can continue the tree. The game must not be over.
 ///
 /// # Errors
-/// An evaluator fails. The tree cannot be used any more.
+/// An evaluator fails. The tree must not be used afterwards.
 pub(crate) fn search_together<G: Game>(
     game: &G,
     position: &G::Position,
@@ -85,7 +87,7 @@ pub(crate) fn search_together<G: Game>(
     })
 }
 
-/// The evaluators that search one tree.
+/// The workers and the batches in flight of a search in one tree.
 struct ParallelSearch<'a, G: Game> {
     context: BatchContext<'a, G>,
     workers: Vec<Worker<G>>,
@@ -93,14 +95,14 @@ struct ParallelSearch<'a, G: Game> {
     in_flight: VecDeque<usize>,
 }
 
-/// One evaluator on a separate thread. `job` is `None` while it is in flight.
+/// One evaluator on a separate thread. `job` is `None` while a batch is in flight.
 struct Worker<G: Game> {
     job: Option<Job<G>>,
     jobs: SyncSender<Job<G>>,
     done: Receiver<Job<G>>,
 }
 
-/// Leaves sent to an evaluator, or returned with the predictions.
+/// A batch of leaves sent to an evaluator, and returned with the predictions.
 struct Job<G: Game> {
     batcher: LeafBatcher<G>,
     buffers: Buffers,
@@ -131,7 +133,7 @@ impl<G: Game> Worker<G> {
 }
 
 impl<G: Game> ParallelSearch<'_, G> {
-    /// Searches `position` until finished, or until `progress` breaks off.
+    /// Searches `position` until the search is finished or `progress` returns `Break`.
     fn run(
         &mut self,
         search: &mut TreeSearch<G::Position>,
@@ -147,14 +149,14 @@ impl<G: Game> ParallelSearch<'_, G> {
                 Some(index) => self.receive(index, search)?,
                 None if is_stopped || search.tree.is_finished() => return Ok(()),
                 None => {
-                    assert!(completed > 0, "a search that is not finished and has nothing in flight goes on");
+                    assert!(completed > 0, "an unfinished search with nothing in flight completes simulations");
                 }
             }
             is_stopped = is_stopped || (search.tree.is_ready() && progress(&search.tree).is_break());
         }
     }
 
-    /// Sends a batch to each free worker, and returns the number of simulations that were completed without a batch.
+    /// Sends a batch to each free worker. Returns the number of simulations completed without an evaluation.
     fn gather(
         &mut self,
         search: &mut TreeSearch<G::Position>,
@@ -180,7 +182,7 @@ impl<G: Game> ParallelSearch<'_, G> {
         completed
     }
 
-    /// Waits for the batch of a worker and answers the leaves.
+    /// Waits for the batch of the worker `index` and applies the predictions to the tree.
     fn receive(&mut self, index: usize, search: &mut TreeSearch<G::Position>) -> Result<(), Error> {
         let worker = &mut self.workers[index];
         let ended = |_| Error::Backend("an evaluator thread stopped".to_owned());
@@ -266,8 +268,8 @@ mod tests {
         }
     }
 
-    /// An evaluator that waits until every evaluator sharing `meets` evaluates at the same time; if they ran in
-    /// sequence, it would block forever.
+    /// An evaluator that waits until all evaluators with the same barrier `meets` evaluate at the same time. Sequential
+    /// evaluation would block forever.
     struct Rendezvous {
         meets: Arc<Barrier>,
         evaluator: Hashing,

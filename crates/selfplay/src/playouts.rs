@@ -1,4 +1,4 @@
-//! Leaves valued by random play to the end: search without a network, the fixed baseline for measuring strength.
+//! Search without a network: leaf values come from random playouts. A fixed baseline for measuring playing strength.
 
 use game::{Action, Game};
 use inference::{Error, Predictions};
@@ -9,15 +9,15 @@ use rand_chacha::rand_core::SeedableRng;
 use crate::analysis::{Analysis, AnalysisSettings, analyse_with};
 use crate::leaf_batcher::{LeafAttributes, LeafEvaluator};
 
-/// The maximum batch size. Playouts do not benefit from batches; the limit bounds memory.
+/// The maximum batch size in positions. The limit only bounds memory: playouts do not benefit from batches.
 const BATCH_MAX: usize = 4096;
 
-/// A leaf evaluator with uniform priors, and values from one uniformly random game each.
+/// A leaf evaluator with uniform priors. Each value is the result of one uniformly random game.
 struct Playouts {
     rng: ChaCha8Rng,
-    /// γ.
+    /// The discount γ for each ply.
     discount: f32,
-    /// The answers for the positions pushed since the last call.
+    /// The predictions for the positions pushed since the last call of `evaluate`.
     pushed: Predictions,
     answers: Predictions,
     legal: Vec<Action>,
@@ -35,7 +35,7 @@ impl Playouts {
         }
     }
 
-    /// Returns the discounted result of a random game, to the player to move at the start.
+    /// Plays a random game from `position` and returns the discounted result for the player to move at `position`.
     fn play_out<G: Game>(&mut self, game: &G, position: &G::Position) -> f32 {
         let judge = game.to_move(position);
         let mut position = position.clone();
@@ -73,7 +73,7 @@ impl<G: Game> LeafEvaluator<G> for Playouts {
 /// Runs [`analyse`](crate::analysis::analyse) with random playouts instead of an evaluator.
 ///
 /// # Panics
-/// If one of the positions is over.
+/// If the game is over at a position.
 pub fn analyse_with_playouts<G: Game>(
     game: &G,
     positions: &[G::Position],
@@ -108,8 +108,8 @@ mod tests {
 
     type Position = <TicTacToe as Game>::Position;
 
-    /// Follows every reply of the opponent to the moves of the search. Checks that no game is lost, and returns the
-    /// number of games that end.
+    /// Plays the moves of the search against every reply of the opponent. Checks that no game is lost, and returns the
+    /// number of finished games.
     fn play_against_every_reply(game: &TicTacToe, searcher: Player) -> usize {
         let mut rng = ChaCha8Rng::seed_from_u64(7);
         let (mut ended, mut layer): (usize, Vec<Position>) = (0, vec![game.start()]);

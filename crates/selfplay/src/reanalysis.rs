@@ -1,4 +1,4 @@
-//! Reanalysis: the positions of stored trajectories are searched again, in full batches (MuZero Reanalyze,
+//! Reanalysis: searches the positions of stored trajectories again, with batched evaluation (MuZero Reanalyze,
 //! Schrittwieser et al. 2020, appendix H; Schrittwieser et al. 2021).
 //!
 //! `course` recomputes positions from the seed and the actions, or reads stored observations, and collects the results;
@@ -24,51 +24,53 @@ use crate::tree_search::{TreeSearch, TreeSet, settings_by_rules};
 pub use course::Unusable;
 use course::{Answer, Course, Position, Purpose, Root};
 
-/// Maximum number of simulations and positions that one slot may complete in one round without a leaf for the batch. It
-/// keeps a round finite when all positions are in the cache.
+/// Maximum number of simulations and positions completed by one slot in one round without a leaf for the batch. The
+/// limit keeps a round finite if all positions are in the cache.
 const WORK_PER_ROUND_MAX: usize = 256;
 
-/// Searches the positions of trajectories again, many at once, with the latest network.
+/// Searches the positions of stored trajectories again with the latest network, many positions at once.
 ///
-/// Each step that a search chose is searched from a fresh root. A full step gets `full_simulations` and the exploration
-/// of self-play, so that all policies of a table come from the same procedure. A fast step gets `fast_simulations`
-/// without noise, and only the value is kept. The value of the last observation of a truncated episode is evaluated
-/// again. Steps that were played at random stay as they are. Searches depend on the seed, the trajectory, the ply and
-/// the network, not on the other searches.
+/// Each step chosen by a search is searched from a new root. Full steps get `full_simulations` and the exploration
+/// noise of self-play, so that all policies of a table come from the same procedure. Fast steps get
+/// `fast_simulations` without noise, and only the value is replaced. In truncated episodes the last observation is
+/// evaluated again. Random opening plies stay unchanged. Each search depends on the seed, the trajectory, the ply and
+/// the network, but not on other searches.
 ///
-/// The kind of network decides on the search, by the rules or in latent states; it may change at any time.
+/// The kind of network determines the search: by the rules ([`advance`](Self::advance)) or in a learned model
+/// ([`advance_latent`](Self::advance_latent)). The kind may change between rounds.
 pub struct Reanalysis<G: Game> {
     game: G,
     settings: Settings,
-    /// γ.
+    /// The discount γ for each step of the game.
     discount: f32,
     seed: u64,
     driver: Option<Driver<G>>,
-    /// The position of each slot.
+    /// The position being searched in each slot; `None` for a free slot.
     slots: Vec<Option<Position<G>>>,
-    /// The slot that gathers first, so that every slot advances even where batches are too small for all.
+    /// The first slot to gather leaves in the next round. It rotates, so that every slot advances even if batches are
+    /// too small for all slots.
     first: usize,
-    /// The trajectories in progress by number, in the order of arrival.
+    /// The trajectories in progress, by number in order of arrival.
     courses: BTreeMap<u64, Course<G>>,
     /// The number of the next trajectory.
     next_course: u64,
     finished: Vec<Reanalysed>,
-    /// The weights version of every answer in the trees.
+    /// The weights version of all evaluations in the trees.
     version: u64,
-    /// Counters of rounds that an error cut short, added to the report of the next round.
+    /// Counters of failed rounds, added to the result of the next successful round.
     unreported: Round,
 }
 
-/// A trajectory with new searches.
+/// A reanalysed trajectory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reanalysed {
-    /// The same episode with new search policies, values and weights versions, without stored observations.
+    /// The same episode with new search policies, values and weights versions. Stored observations are not included.
     pub trajectory: Trajectory,
-    /// Number of positions that were searched.
+    /// Number of positions searched or evaluated.
     pub positions: usize,
 }
 
-/// The trees of one kind of search, one for each slot.
+/// The driver of one kind of search, with one tree for each slot.
 enum Driver<G: Game> {
     Rules { trees: Trees<G::Position>, batcher: Box<LeafBatcher<G>>, buffers: Buffers },
     Latent { trees: Trees<Slot>, batcher: Box<LatentBatcher> },
@@ -99,7 +101,7 @@ impl<G: Game> std::fmt::Debug for Reanalysis<G> {
 }
 
 impl<G: Game> Reanalysis<G> {
-    /// Prepares searches of `settings.games` positions at a time. `discount` is as in
+    /// Creates a reanalysis of `settings.games` positions at a time. `discount` is γ for one step of the game, as in
     /// [`LatentEpisodes::new`](crate::LatentEpisodes::new).
     #[must_use]
     pub fn new(game: G, settings: Settings, discount: f32, seed: u64) -> Self {
@@ -119,34 +121,35 @@ impl<G: Game> Reanalysis<G> {
         }
     }
 
-    /// Adds a trajectory to search.
+    /// Adds a trajectory to reanalyse.
     ///
     /// # Errors
-    /// [`Unusable`] if the trajectory is no episode of this game by the rules, or has no searched step.
+    /// [`Unusable`] if the trajectory is not a valid episode of this game, or has no step chosen by a search.
     pub fn push(&mut self, trajectory: &Trajectory) -> Result<(), Unusable> {
         self.courses.insert(self.next_course, Course::new(&self.game, trajectory)?);
         self.next_course += 1;
         Ok(())
     }
 
-    /// Returns true if slots will be free before long: another trajectory is needed to fill the batches.
+    /// Returns true if fewer positions wait for a search than there are slots. The caller should then push another
+    /// trajectory, to keep the batches full.
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.courses.values().map(Course::left).sum::<usize>() < self.slots.len()
     }
 
-    /// Returns true if there is nothing to search.
+    /// Returns true if no trajectory is in progress.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.courses.is_empty()
     }
 
-    /// Returns the trajectories that were completely searched since the last call.
+    /// Returns the trajectories completed since the last call.
     pub fn drain_finished(&mut self) -> impl Iterator<Item = Reanalysed> + '_ {
         self.finished.drain(..)
     }
 
-    /// Restarts every running search: for a new network, even of the same version.
+    /// Restarts every running search. Required for a new network with the same weights version.
     pub fn restart(&mut self) {
         match &mut self.driver {
             None => {}
@@ -155,11 +158,11 @@ impl<G: Game> Reanalysis<G> {
         }
     }
 
-    /// Runs one round of searches by the rules. If the evaluator has another weights version than the last one, every
-    /// running search restarts.
+    /// Runs one round of searches by the rules. If the weights version of the evaluator has changed since the last
+    /// round, every running search restarts. Trajectories with stored observations are dropped.
     ///
     /// # Errors
-    /// The evaluator fails; the searches can continue, with this evaluator or another.
+    /// The evaluator fails. The searches can continue in later calls, with this evaluator or another.
     pub fn advance(&mut self, evaluator: &mut dyn Evaluator, cache: Option<WeightsCache<'_>>) -> Result<Round, Error> {
         self.keep_to(evaluator.attributes().weights_version);
         if !matches!(self.driver, Some(Driver::Rules { .. })) {
@@ -185,7 +188,7 @@ impl<G: Game> Reanalysis<G> {
                 let Root::Position(position) = root else { unreachable!("courses of observations are not searched") };
                 if *purpose == Purpose::Last {
                     batcher.gather_last(&context, slot, position);
-                    // The answer comes with this round, or with a later round that has room in the batch.
+                    // The value arrives with this round, or with a later round if the batch is full.
                     break;
                 }
                 let (simulations, exploration) = budget(&self.settings, *purpose);
@@ -211,10 +214,11 @@ impl<G: Game> Reanalysis<G> {
         round.answered(resolved, &mut self.unreported)
     }
 
-    /// Runs one round of searches in a learned model, as [`advance`](Self::advance) does by the rules.
+    /// Runs one round of searches in a learned model. If the weights version of the model has changed since the last
+    /// round, every running search restarts.
     ///
     /// # Errors
-    /// The model fails; the searches can continue, with this model or another.
+    /// The model fails. The searches can continue in later calls, with this model or another.
     pub fn advance_latent(&mut self, model: &mut dyn LatentModel) -> Result<Round, Error> {
         self.keep_to(model.attributes().weights_version);
         if !matches!(self.driver, Some(Driver::Latent { .. })) {
@@ -253,7 +257,7 @@ impl<G: Game> Reanalysis<G> {
                         Root::Position(position) => batcher.gather_last(slot, &(&self.game, &*position)),
                         Root::Observation(values) => batcher.gather_last(slot, &StoredObservation { values, actions }),
                     };
-                    // The answer comes with this round, or with a later round that has room in the batch.
+                    // The value arrives with this round, or with a later round if the batch is full.
                     break;
                 }
                 let (simulations, exploration) = budget(&self.settings, *purpose);
@@ -273,14 +277,14 @@ impl<G: Game> Reanalysis<G> {
         }
     }
 
-    /// Returns the order of the slots in this round.
+    /// Returns the slots in the gathering order of this round, and rotates the order for the next round.
     fn order(&mut self) -> impl Iterator<Item = usize> + use<G> {
         let (first, slots) = (self.first, self.slots.len());
         self.first = (first + 1) % slots.max(1);
         (0..slots).map(move |i| (first + i) % slots)
     }
 
-    /// Restarts all searches if the weights version changed, so that no tree mixes two versions.
+    /// Restarts all searches if the weights version has changed, so that no tree mixes two versions.
     fn keep_to(&mut self, weights_version: u64) {
         if self.version != weights_version {
             self.version = weights_version;
@@ -288,7 +292,7 @@ impl<G: Game> Reanalysis<G> {
         }
     }
 
-    /// Gives a free slot the next position, and returns true if the slot has one.
+    /// Assigns the next position to a free slot. Returns true if the slot has a position.
     fn fill<S>(&mut self, slot: usize, search: &mut TreeSearch<S>) -> bool {
         if self.slots[slot].is_none() {
             let mut courses = self.courses.iter_mut();
@@ -301,7 +305,7 @@ impl<G: Game> Reanalysis<G> {
         self.slots[slot].is_some()
     }
 
-    /// Gives up courses of stored observations, from which a search by the rules cannot start.
+    /// Abandons trajectories with stored observations: search by the rules cannot start from an observation.
     fn leave_recorded(&mut self) {
         self.courses.values_mut().filter(|course| course.is_recorded()).for_each(Course::abandon);
         for slot in 0..self.slots.len() {
@@ -313,7 +317,7 @@ impl<G: Game> Reanalysis<G> {
         self.collect();
     }
 
-    /// Records a finished search, and frees the slot.
+    /// Records the result of a finished search and frees the slot.
     fn conclude<S>(&mut self, slot: usize, tree: &Tree<S>) {
         let mut policy = Vec::new();
         tree.search_policy(&mut policy);
@@ -323,7 +327,7 @@ impl<G: Game> Reanalysis<G> {
 
     fn answer(&mut self, slot: usize, answer: Answer) {
         let Some(Position { course: number, ply, .. }) = self.slots[slot].take() else { return };
-        // A course that was given up is gone.
+        // An abandoned course has already been removed.
         if let Some(course) = self.courses.get_mut(&number) {
             course.answer(ply, answer, self.version);
             if course.is_finished() {
@@ -332,14 +336,14 @@ impl<G: Game> Reanalysis<G> {
         }
     }
 
-    /// Moves the finished courses to the results.
+    /// Moves finished courses to the results and drops abandoned courses.
     fn collect(&mut self) {
         let finished = self.courses.extract_if(.., |_, course| course.is_finished());
         self.finished.extend(finished.filter_map(|(_, course)| course.finish()));
     }
 }
 
-/// Returns the simulations and the exploration of a search.
+/// Returns the simulation budget and the exploration of a search.
 fn budget(settings: &Settings, purpose: Purpose) -> (u32, Exploration) {
     match purpose {
         Purpose::Full => (settings.full_simulations, Exploration::Explore),

@@ -1,7 +1,7 @@
-//! The record of one episode: steps, random draws, and the choices that depend on them.
+//! The record of one episode: steps, random draws, and random choices of moves and searches.
 //!
-//! It is the same for every driver: [`Episodes`](crate::Episodes) search by rules,
-//! [`LatentEpisodes`](crate::LatentEpisodes) with a learned model.
+//! [`Episodes`](crate::Episodes), with search by the rules, and [`LatentEpisodes`](crate::LatentEpisodes), with search
+//! in a learned model, use the same record.
 
 use experience::{ActionProbability, POLICY_ENTRIES_MAX, Step, StepKind, WeightsVersion, bound_policies};
 use game::{Action, Game, Outcome, Player, Players, mix};
@@ -17,12 +17,12 @@ use crate::resignation::Watch;
 use crate::round::Round;
 use crate::seeds::training_seed;
 
-/// The smallest recorded entry of a search policy. Smaller entries are noise of the softmax and would waste space.
+/// The smallest recorded probability of a search policy. Smaller entries are softmax noise and would waste space.
 const PROBABILITY_MIN: f32 = 1e-5;
-/// The temperature below which the best move is played: powers of shares would underflow.
+/// The temperature below which the best move is played without sampling, because the sampling weights would underflow.
 const TEMPERATURE_MIN: f32 = 0.01;
 
-/// The steps and the random draws of an episode that has not finished.
+/// The steps and the random state of an unfinished episode.
 #[derive(Debug)]
 pub(crate) struct EpisodeRecord {
     slot: usize,
@@ -33,9 +33,9 @@ pub(crate) struct EpisodeRecord {
     /// The kind of search for the next move.
     kind: SearchKind,
     steps: Vec<Step>,
-    /// The divergence of the search policy of each step from the prior; 0 for steps without a full search.
+    /// The divergence of the search policy from the prior for each step, in nats; 0 for steps without a full search.
     surprises: Vec<f32>,
-    /// The hashes of the positions of full steps.
+    /// The position hash of each step with a full search.
     positions: Vec<u64>,
     /// The number of search policy entries in all steps.
     policy_entries: usize,
@@ -44,27 +44,27 @@ pub(crate) struct EpisodeRecord {
     watch: Watch,
 }
 
-/// The remaining plies at the start of an episode, which are played without a search.
+/// The remaining opening plies, which are played without a search.
 #[derive(Debug, Default)]
 struct Opening {
-    /// The remaining plies of a fork, last first.
+    /// The remaining plies of a fork, in reverse order.
     fork: Vec<Action>,
     random_plies: u16,
 }
 
-/// The two kinds of search of playout cap randomisation.
+/// The kind of a search, drawn at random for each move (playout cap randomisation).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SearchKind {
     Full,
     Fast,
 }
 
-/// The move that a search has chosen, with the recorded result of the search.
+/// The move chosen after a search, with the search result to record.
 #[derive(Debug)]
 pub(crate) struct Choice {
     pub(crate) action: Action,
     pub(crate) kind: StepKind,
-    /// The value that the search expects for the player to move.
+    /// The expected value of the search policy for the player to move.
     pub(crate) value: f32,
 }
 
@@ -95,7 +95,8 @@ impl EpisodeRecord {
         game.start_from(self.start_seed())
     }
 
-    /// The seed for the rules, a function of the run's seed, the slot and the episode number. No evaluation uses it.
+    /// Returns the seed for the rules: a function of the run seed, the slot and the episode number. No evaluation
+    /// episode has the same seed.
     pub(crate) fn start_seed(&self) -> u64 {
         training_seed(mix(mix(mix(self.seed) ^ self.slot as u64) ^ self.number))
     }
@@ -116,7 +117,7 @@ impl EpisodeRecord {
         &mut self.rng
     }
 
-    /// Plays the plies at the start of an episode. `legal` is scratch memory.
+    /// Plays the opening plies of an episode. `legal` is scratch memory.
     pub(crate) fn open<G: Game>(
         &mut self,
         game: &G,
@@ -142,7 +143,7 @@ impl EpisodeRecord {
         }
     }
 
-    /// Draws the plies that the episode starts with.
+    /// Draws the opening of the episode: a fork with one random ply, random plies only, or no opening.
     pub(crate) fn draw_opening(&mut self, settings: &Settings) {
         let fork_probability = settings.openings.fork_probability;
         let is_fork = fork_probability > 0.0 && self.rng.random::<f32>() < fork_probability;
@@ -152,8 +153,8 @@ impl EpisodeRecord {
         self.opening = Opening { fork, random_plies };
     }
 
-    /// Returns the next ply of the opening: one of the `legal` actions that `accepts`. `None` if there is none.
-    /// Consumes `legal`.
+    /// Returns the next action of the opening: a legal action for which `accepts` returns true. `None` if the opening
+    /// has ended or no legal action is accepted. Consumes `legal`.
     pub(crate) fn next_of_opening(
         &mut self,
         legal: &mut Vec<Action>,
@@ -163,7 +164,7 @@ impl EpisodeRecord {
             if legal.contains(&action) && accepts(action) {
                 return Some(action);
             }
-            // Chance has led elsewhere.
+            // A different chance outcome has led to another position.
             self.opening.fork.clear();
         }
         if self.opening.random_plies == 0 {
@@ -173,14 +174,14 @@ impl EpisodeRecord {
         draw_action(legal, &mut self.rng, accepts)
     }
 
-    /// Draws the kind of the next search, once for each move: if it were drawn again with every restarted search, full
-    /// searches would become rarer, because they take longer.
+    /// Draws the kind of the next search, once for each move. A new draw at each search restart would make full
+    /// searches rarer, because long searches are interrupted more often.
     pub(crate) fn draw_kind(&mut self, settings: &Settings) {
         let is_full = self.rng.random::<f32>() < settings.full_search_probability && !self.watch.is_resigned();
         self.kind = if is_full { SearchKind::Full } else { SearchKind::Fast };
     }
 
-    /// Returns the simulations of the next search, and the randomness of the move.
+    /// Returns the simulation budget and the exploration of the next search.
     pub(crate) fn budget(&self, settings: &Settings) -> (u32, Exploration) {
         match self.kind {
             SearchKind::Full => (settings.full_simulations, Exploration::Explore),
@@ -191,7 +192,7 @@ impl EpisodeRecord {
         }
     }
 
-    /// Chooses the move that a finished search has found. `policy` is scratch memory.
+    /// Chooses the move after a finished search. `policy` is scratch memory.
     pub(crate) fn choose<S>(&mut self, settings: &Settings, tree: &Tree<S>, policy: &mut Vec<f32>) -> Choice {
         tree.search_policy(policy);
         let (root, value) = (tree.root(), tree.root().value_under(policy));
@@ -218,17 +219,17 @@ impl EpisodeRecord {
         }
     }
 
-    /// The temperature of the next move.
+    /// Returns the temperature of the next move.
     fn temperature(&self, settings: &Settings) -> f32 {
         settings.temperature.at(self.steps.len())
     }
 
-    /// Keeps the position hash of the full step that is added next.
+    /// Stores the position hash of the next step, which must be a full step.
     pub(crate) fn keep_position(&mut self, position: u64) {
         self.positions.push(position);
     }
 
-    /// Adds a step, and shortens the recorded policies if they exceed the limit for one episode.
+    /// Adds a step. Shortens the recorded policies if the total number of entries exceeds the limit for one episode.
     pub(crate) fn push(&mut self, action: Action, reward: f32, kind: StepKind, weights_version: u64) {
         self.policy_entries += kind.policy().len();
         self.steps.push(Step { action, reward, kind, weights_version: WeightsVersion(weights_version) });
@@ -237,13 +238,13 @@ impl EpisodeRecord {
         }
     }
 
-    /// Records the value expected by the search for `mover`'s move; returns the outcome if that decides the game.
+    /// Records the search value of a move by `mover`. Returns the game outcome if a resignation ends the game.
     pub(crate) fn resigned(&mut self, mover: Player, value: f32) -> Option<Outcome> {
         self.watch.observe(mover, value)
     }
 
-    /// Ends the episode, counts it in `round` and starts the record of the next episode in the slot. `seed` and
-    /// `truncation_value` are as in [`experience::Episode`].
+    /// Ends the episode, updates the counters of `round` and starts the record of the next episode in the slot. `seed`
+    /// and `truncation_value` are as in [`experience::Episode`].
     pub(crate) fn finish(
         &mut self,
         seed: u64,
@@ -268,7 +269,7 @@ impl EpisodeRecord {
         finished
     }
 
-    /// Starts the record of the next episode in the slot; the steps of this one are dropped.
+    /// Drops the current steps and starts the record of the next episode in the slot.
     pub(crate) fn next_episode(&mut self, settings: &Settings) {
         self.steps.clear();
         self.surprises.clear();
@@ -280,7 +281,7 @@ impl EpisodeRecord {
     }
 }
 
-/// Returns the recorded entries of a search policy, renormalised.
+/// Returns the entries of a search policy that are large enough to record, renormalised to sum to 1.
 pub(crate) fn sparse(actions: &[Action], policy: &[f32]) -> Vec<ActionProbability> {
     let kept = || actions.iter().zip(policy).filter(|&(_, &share)| share >= PROBABILITY_MIN);
     let sum: f64 = kept().map(|(_, &share)| f64::from(share)).sum();
@@ -288,17 +289,17 @@ pub(crate) fn sparse(actions: &[Action], policy: &[f32]) -> Vec<ActionProbabilit
     kept().map(entry).collect()
 }
 
-/// Creates a separate random number generator for every episode, so that draws do not depend on other games.
+/// Creates the random number generator of one episode, independent of all other episodes.
 fn generator(seed: u64, slot: usize, number: u64) -> ChaCha8Rng {
-    /// The distance between the streams of two slots; a slot plays fewer episodes, so that no two episodes share a
-    /// stream.
+    /// The offset between the random streams of two slots. A slot plays fewer episodes, so no two episodes have the
+    /// same stream.
     const EPISODES_PER_SLOT: u64 = 1 << 40;
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     rng.set_stream((slot as u64).wrapping_mul(EPISODES_PER_SLOT).wrapping_add(number));
     rng
 }
 
-/// Draws the number of random plies that an episode starts with.
+/// Draws the number of random plies at the start of an episode.
 fn draw_length(openings: &Openings, rng: &mut impl Rng) -> u16 {
     if openings.random_plies_max == 0 || rng.random::<f32>() >= openings.probability {
         return 0;
@@ -306,7 +307,7 @@ fn draw_length(openings: &Openings, rng: &mut impl Rng) -> u16 {
     rng.random_range(1..=openings.random_plies_max)
 }
 
-/// Draws one of the `legal` actions that `accepts`; `None` if it accepts none. Consumes `legal`.
+/// Draws a legal action for which `accepts` returns true. `None` if no legal action is accepted. Consumes `legal`.
 fn draw_action(legal: &mut Vec<Action>, rng: &mut impl Rng, mut accepts: impl FnMut(Action) -> bool) -> Option<Action> {
     while !legal.is_empty() {
         let action = legal.swap_remove(rng.random_range(0..legal.len()));

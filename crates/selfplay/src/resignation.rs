@@ -1,23 +1,23 @@
-//! Decides when a player resigns, and whether the game is played on.
+//! Decides when a player resigns, and whether the game continues afterwards.
 
 use game::{Outcome, Player, Players};
 use rand::{Rng, RngExt};
 
 use crate::config::{Resignation, Resigned};
 
-/// Tracks the values of one episode and decides on resignation.
+/// Tracks the search values of one episode and decides on resignation.
 #[derive(Debug, Clone)]
 pub(crate) struct Watch {
     resignation: Resignation,
-    /// True if the episode is played out with unchanged searches despite a resignation.
+    /// True for a calibration episode, which is played out with unchanged searches despite a resignation.
     pub(crate) is_calibration: bool,
     hopeless_moves: [u16; 2],
-    /// The player that resigned, or would have resigned.
+    /// The player who resigned, or would have resigned in a calibration episode.
     pub(crate) resigner: Option<Player>,
 }
 
 impl Watch {
-    /// Draws whether the episode is a calibration episode.
+    /// Starts watching an episode, and draws whether it is a calibration episode.
     pub(crate) fn new(resignation: Resignation, players: Players, rng: &mut impl Rng) -> Self {
         let resignation = if players == Players::One { Resignation::Never } else { resignation };
         let is_calibration = match resignation {
@@ -27,7 +27,7 @@ impl Watch {
         Self { resignation, is_calibration, hopeless_moves: [0; 2], resigner: None }
     }
 
-    /// Records the value expected by the search for `mover`'s move; returns the outcome if that decides the game.
+    /// Records the search value of a move by `mover`. Returns the game outcome if a resignation ends the game.
     pub(crate) fn observe(&mut self, mover: Player, value: f32) -> Option<Outcome> {
         let Resignation::Below { threshold, consecutive, resigned, .. } = self.resignation else {
             return None;
@@ -47,7 +47,7 @@ impl Watch {
         }
     }
 
-    /// True if the rest of the game is played with fast searches only.
+    /// Returns true if a resignation is in effect: the rest of the game is played with fast searches only.
     pub(crate) fn is_resigned(&self) -> bool {
         self.resigner.is_some() && !self.is_calibration
     }

@@ -1,4 +1,4 @@
-//! Counts of the work of self-play.
+//! Counters of self-play rounds.
 
 use std::time::Duration;
 
@@ -6,19 +6,19 @@ use game::Outcome;
 
 use crate::resignation::Watch;
 
-/// Counts of one round, or summed over several.
+/// Counters of one round, or sums over several rounds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Round {
-    /// Positions in the batch; 0 if none was needed. With a learned model, the total of observations, recurrent steps
-    /// and actions to afterstates.
+    /// Positions in the batch; 0 if no batch was needed. With a learned model, the total of observations, recurrent
+    /// steps and actions to afterstates. A sum over rounds has the value of the last round.
     pub batch: usize,
-    /// Positions answered by the evaluator, from the batch, or from all batches where rounds are summed.
+    /// Positions evaluated in the batch, or in all batches of summed rounds.
     pub evaluated: usize,
-    /// Batches: 1 or 0 in a single round, with a learned model up to 3; more where rounds are summed.
+    /// Evaluated batches: at most 1 in a round, with a learned model at most 3. Summed rounds have more.
     pub batches: usize,
-    /// Positions that were looked up in the cache.
+    /// Lookups of positions in the evaluation cache.
     pub cache_lookups: usize,
-    /// Positions found in the cache.
+    /// Lookups that found the position in the evaluation cache.
     pub cache_hits: usize,
     /// Completed simulations.
     pub simulations: usize,
@@ -26,17 +26,17 @@ pub struct Round {
     pub moves: usize,
     /// Finished episodes.
     pub episodes_finished: usize,
-    /// Episodes that the environments lost.
+    /// Episodes lost by the environments and dropped.
     pub episodes_lost: usize,
-    /// Time spent on observing the positions of the batch; zero unless [timed](crate::Episodes::timed).
+    /// Time spent writing the observations of the batch; zero unless [timed](crate::Episodes::timed).
     pub observing: Duration,
-    /// Calibration of resignation over the finished episodes.
+    /// Resignation accuracy over the finished episodes.
     pub calibration: Calibration,
 }
 
 impl Round {
-    /// Adds the answers of a batch by the rules, where `resolved` is the number of completed simulations. After an
-    /// error the counts move to `unreported`.
+    /// Adds the result of an evaluated batch in a search by the rules. `resolved` is the number of simulations
+    /// completed by the batch. On an error the counters move to `unreported`.
     pub(crate) fn answered<E>(mut self, resolved: Result<usize, E>, unreported: &mut Self) -> Result<Self, E> {
         match resolved {
             Ok(simulations) => {
@@ -53,16 +53,16 @@ impl Round {
     }
 }
 
-/// Accuracy of resignations, counted over finished episodes.
+/// Resignation accuracy, in numbers of finished episodes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Calibration {
-    /// Episodes cut short (or played out with fast searches) by a resignation.
+    /// Episodes in which a resignation took effect: ended early or played out with fast searches.
     pub resigned: usize,
-    /// Calibration episodes, which are played out with unchanged searches despite a resignation.
+    /// Calibration episodes, in which resignations are ignored.
     pub episodes: usize,
     /// Calibration episodes in which a player would have resigned.
     pub would_resign: usize,
-    /// Calibration episodes in which the resigner did not lose.
+    /// Calibration episodes in which the player who would have resigned did not lose.
     pub wrong: usize,
 }
 

@@ -6,15 +6,16 @@ use game::{Dynamics, Game, Spec};
 pub struct NotSearchable {
     /// The name of the game.
     pub game: String,
-    /// The property of the game that forbids it.
+    /// The property of the game that prevents search by the rules.
     pub reason: &'static str,
 }
 
-/// Checks that AlphaZero can search a game. The rules must be in this program. If actions have random results, the
-/// rules must name the distribution of the results, so that a search sees nothing that a player could not foresee.
+/// Checks that a game can be searched by the rules, as AlphaZero requires. The rules must be implemented in this
+/// program. If actions have random results, the rules must provide the probabilities: otherwise a search would foresee
+/// the random results.
 ///
 /// # Errors
-/// [`NotSearchable`] names the property of the game that forbids it.
+/// [`NotSearchable`] names the property of the game that prevents search by the rules.
 pub fn check_searchable<G: Game>(game: &G) -> Result<(), NotSearchable> {
     let Spec { name, recording, dynamics, .. } = game.spec();
     let refuse = |reason| Err(NotSearchable { game: name.clone(), reason });

@@ -2,17 +2,17 @@
 
 use game::mix;
 
-/// The bit that is set in the seeds of evaluation episodes, and clear in self-play.
+/// The bit set in the seeds of evaluation episodes and cleared in the seeds of self-play episodes.
 const EVALUATION: u64 = 1 << 63;
 
-/// Returns the seed of the evaluation episode `index`. No episode of self-play has this seed, so that an evaluation
-/// never measures an episode that a network was trained on.
+/// Returns the seed of the evaluation episode `index`. No self-play episode has this seed, so an evaluation never uses
+/// an episode from the training data.
 #[must_use]
 pub fn evaluation_seed(seed: u64, index: u64) -> u64 {
     mix(mix(seed) ^ index) | EVALUATION
 }
 
-/// Returns the seed of the self-play episode for which `drawn` was drawn.
+/// Converts a random number to the seed of a self-play episode, which no evaluation uses.
 pub(crate) fn training_seed(drawn: u64) -> u64 {
     drawn & !EVALUATION
 }

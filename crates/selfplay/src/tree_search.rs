@@ -1,7 +1,7 @@
-//! A tree and the state of the search in it, as the leaf batcher drives it.
+//! A tree with the state of the current search, for the leaf batcher.
 //!
-//! Episodes, analyses and parallel searches all drive trees with `LeafBatcher::gather`. They differ in the place where
-//! a batch is evaluated, and in the use of a finished search.
+//! Episodes, analyses and parallel searches all drive trees with `LeafBatcher::gather`. They differ in where batches
+//! are evaluated and in the use of finished searches.
 
 use game::{Action, Game, Outcome, Player, Players, Scoring, Spec};
 use search::{EarlyStop, Expansion, SearchAlgorithm, Settings as SearchSettings, Solver, Tree, ValueRange};
@@ -12,22 +12,22 @@ pub(crate) struct TreeSearch<S> {
     /// The number of this search in a [`TreeSet`].
     pub(crate) owner: usize,
     pub(crate) state: State,
-    /// The actions to which the next evaluated root is restricted; `None` for all legal actions.
+    /// The allowed actions at the next evaluated root; `None` for all legal actions.
     pub(crate) root_actions: Option<Vec<Action>>,
 }
 
-/// The searches that share a batcher, identified by number.
+/// A set of searches with a common batcher, identified by number.
 pub(crate) trait TreeSet<S> {
-    /// The search number `owner`.
+    /// Returns the search with the number `owner`.
     fn search(&mut self, owner: usize) -> &mut TreeSearch<S>;
 }
 
 /// The progress of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// The tree has no root of this search's position.
+    /// The tree has no root for the position of this search.
     Unrooted,
-    /// The root waits for evaluation.
+    /// The root waits for an evaluation.
     AwaitingRoot,
     /// The tree has the root, but the search has not started.
     Rooted,
@@ -39,17 +39,17 @@ impl<S> TreeSearch<S> {
         Self { tree: Tree::new(settings.clone()), owner, state: State::Unrooted, root_actions: None }
     }
 
-    /// Makes the next search start from a fresh root, even if the tree has one.
+    /// Makes the next search start from a new root, even if the tree has a root.
     pub(crate) fn restart(&mut self) {
         self.state = State::Unrooted;
     }
 
-    /// Makes the next search start from the tree's current root, or from a fresh root if there is none.
+    /// Makes the next search start from the current root of the tree, or from a new root if the tree has no root.
     pub(crate) fn resume(&mut self) {
         self.state = if self.tree.is_ready() { State::Rooted } else { State::Unrooted };
     }
 
-    /// Sets the root of the tree.
+    /// Replaces the tree with a new root, restricted to the allowed actions if set.
     pub(crate) fn root(&mut self, state: S, expansion: Expansion<'_>) {
         match (&self.root_actions, expansion) {
             (Some(allowed), Expansion::Evaluated { actions, priors, value }) => {
@@ -62,7 +62,7 @@ impl<S> TreeSearch<S> {
     }
 }
 
-/// Returns the allowed `actions` with priors that sum to one again.
+/// Returns the elements of `actions` contained in `allowed`, with the priors renormalised to sum to 1.
 fn restricted(actions: &[Action], priors: &[f32], allowed: &[Action]) -> (Vec<Action>, Vec<f32>) {
     let kept = actions.iter().zip(priors).filter(|(action, _)| allowed.contains(action));
     let (actions, mut priors): (Vec<Action>, Vec<f32>) = kept.unzip();
@@ -71,21 +71,21 @@ fn restricted(actions: &[Action], priors: &[f32], allowed: &[Action]) -> (Vec<Ac
     (actions, priors)
 }
 
-/// A set of one search.
+/// A set with a single search.
 impl<S> TreeSet<S> for TreeSearch<S> {
     fn search(&mut self, _owner: usize) -> &mut Self {
         self
     }
 }
 
-/// Returns `search` for searches of unknown length: by pUCT, since sequential halving assigns a budget beforehand, and
-/// without an early stop, because the caller decides when to stop.
+/// Returns the settings `search` adapted to searches of unknown length: with pUCT, because sequential halving allocates
+/// a fixed budget, and without early stop, because the caller decides when to stop.
 pub(crate) fn settings_of_any_length(search: &SearchSettings) -> SearchSettings {
     SearchSettings { algorithm: SearchAlgorithm::Puct, early_stop: EarlyStop::Never, ..search.clone() }
 }
 
-/// Returns `search` adapted to the rules of a game: in a game scored by rewards, values have any range and nothing is
-/// proven.
+/// Returns the settings `search` adapted to a game: for games scored by rewards, values are normalised and the solver
+/// is off.
 pub(crate) fn settings_by_rules(spec: &Spec, search: &SearchSettings) -> SearchSettings {
     match spec.scoring {
         Scoring::Outcome => search.clone(),
@@ -93,50 +93,50 @@ pub(crate) fn settings_by_rules(spec: &Spec, search: &SearchSettings) -> SearchS
     }
 }
 
-/// The transition made by an action, for a search tree.
+/// The transition after an action, for a search tree.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Step {
-    /// Reward of the action, to the player who moved.
+    /// Reward of the action for the player who moved.
     pub reward: f32,
-    /// Factor that converts a value after the action to the view of the player who moved, without γ.
+    /// Factor that converts a value after the action to the view of the player who moved: 1 or −1, without γ.
     pub discount: f32,
-    /// Continuation after the action.
+    /// Continuation of the episode after the action.
     pub next: Next,
 }
 
-/// Continuation after an action.
+/// Continuation of an episode after an action.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Next {
-    /// Another action.
+    /// The episode continues with another action.
     Action,
-    /// None: the game is over.
+    /// The game is over.
     Terminal {
-        /// Result to the opponent of the player who moved; in games for one player, to that player.
+        /// Result for the opponent of the player who moved; in single-player games, for the player.
         value: f32,
     },
-    /// None, because a limit of time cuts further rewards off: the position is worth the network's value.
+    /// A step limit truncated the episode. The position has the network value, since further rewards are cut off.
     Truncated,
 }
 
 impl Step {
-    /// Plays `action`, which is legal, at `position`.
+    /// Plays the legal action `action` at `position`.
     pub fn play<G: Game>(game: &G, position: &mut G::Position, action: Action) -> Self {
         Self::by(game, position, |position| game.play(position, action))
     }
 
-    /// Plays `action`, which is legal, at `position`, with this outcome from the [`chances`](Game::chances) of the
-    /// action.
+    /// Plays the legal action `action` at `position` with the chance outcome `outcome`, one of the
+    /// [`chances`](Game::chances) of the action.
     pub fn play_chance<G: Game>(game: &G, position: &mut G::Position, action: Action, outcome: u16) -> Self {
         Self::by(game, position, |position| game.play_chance(position, action, outcome))
     }
 
-    /// Returns the step made by `play`, which returns the reward.
+    /// Applies `play` to the position and returns the step. `play` returns the reward.
     fn by<G: Game>(game: &G, position: &mut G::Position, play: impl FnOnce(&mut G::Position) -> f32) -> Self {
         let mover = game.to_move(position);
         let reward = play(position);
         if let Some(outcome) = game.outcome(position) {
-            // No player is to move once a game is over; the result is given from the view of the mover's opponent, so
-            // that the solver treats the players as alternating.
+            // No player is to move after the end of a game. The result is from the view of the opponent of the mover,
+            // so that the solver treats the players as alternating.
             let (judge, discount) = match game.spec().players {
                 Players::One => (mover, 1.0),
                 Players::Two => (mover.opponent(), -1.0),
@@ -151,7 +151,7 @@ impl Step {
     }
 }
 
-/// The discount without γ: −1 where the other player moves next, because the value changes sign.
+/// Returns the discount without γ: −1 if the other player moves next, because the value changes sign, otherwise 1.
 fn discount(mover: Player, next: Player) -> f32 {
     if mover == next { 1.0 } else { -1.0 }
 }

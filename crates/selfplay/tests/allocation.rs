@@ -1,6 +1,6 @@
-//! Self-play allocates nothing from batch to batch, once the buffers have grown.
+//! Checks that self-play rounds without a move allocate no memory once the buffers have grown.
 //!
-//! No other test may share this process, because the allocator counts for all threads.
+//! No other test may run in this process, because the allocator counts the allocations of all threads.
 
 #[path = "../../search/tests/counting/mod.rs"]
 mod counting;
@@ -11,7 +11,7 @@ use games::ConnectFour;
 use inference::{Attributes, Batch, Error, Evaluator, LatentModel, LatentPredictions, Predictions, Slot, Unroll, Wdl};
 use selfplay::{Episodes, LatentEpisodes, Round, SearchAlgorithm, SearchSettings, Settings};
 
-/// A leaf evaluator with even priors, and values that depend on the stones.
+/// An evaluator with uniform priors, and values that depend on the stones.
 struct Stones {
     attributes: Attributes,
     priors: Vec<f32>,
@@ -43,7 +43,7 @@ impl Evaluator for Stones {
     }
 }
 
-/// A learned model in which a latent state is a hash of the actions that lead to it.
+/// A learned model with a hash of the action sequence as the latent state.
 struct Hashes {
     attributes: Attributes,
     pool: Vec<u64>,
@@ -97,7 +97,7 @@ fn check(mut advance: impl FnMut() -> Round) {
         round(false);
     }
     let quiet = (0..2000).filter(|_| round(true)).count();
-    assert!(quiet > 500, "moves in nearly every batch: {quiet} of 2000 are without");
+    assert!(quiet > 500, "only {quiet} of 2000 batches are without a move");
 }
 
 #[test]

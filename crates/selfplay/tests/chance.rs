@@ -1,4 +1,4 @@
-//! Searches by the rules in games with a known distribution of chance.
+//! Tests searches by the rules in games with known chance probabilities.
 
 use evaluator_doubles::Uniform;
 use game::{Action, Game};
@@ -21,7 +21,7 @@ fn analysed<G: Game>(game: &G, position: &G::Position, settings: &AnalysisSettin
         .remove(0)
 }
 
-/// The expected reward of an action under the probabilities of chance.
+/// Returns the expected reward of an action under the chance probabilities.
 fn expected_reward<G: Game>(game: &G, position: &G::Position, action: Action) -> f64 {
     let mut chances = Vec::new();
     game.chances(position, action, &mut chances);
@@ -59,7 +59,7 @@ fn in_the_last_step_of_market_making_actions_are_worth_their_expected_rewards() 
     }
 }
 
-/// The expected discounted return of an action if every later action is the best one, by expectimax.
+/// Returns the expected discounted return of an action under optimal later play, by expectimax.
 fn action_value<G: Game>(game: &G, position: &G::Position, action: Action, discount: f64) -> f64 {
     let mut chances = Vec::new();
     game.chances(position, action, &mut chances);
@@ -93,7 +93,7 @@ fn two_steps_before_the_end_of_market_making_the_best_action_is_that_of_a_discou
     }
 }
 
-/// Analyses positions that differ in nothing but the future choices of chance.
+/// Checks that positions with different future chance outcomes but equal observations have equal analyses.
 fn check_foresight<G: Game>(game: &G) {
     let seen = |position: &G::Position| {
         let mut planes = vec![0.0; game.spec().observation.len()];

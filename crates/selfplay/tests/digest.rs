@@ -1,6 +1,6 @@
-//! The same seeds play the same games, bit for bit: refactoring must not change the digests of whole episodes.
+//! Checks that equal seeds play bitwise equal games: refactoring must not change the digests of whole episodes.
 //!
-//! A change of the search or of self-play that intentionally plays other games records new digests.
+//! An intentional change of the games played by self-play must update the digests.
 #![cfg(target_arch = "x86_64")]
 
 use experience::StepKind;
@@ -12,11 +12,11 @@ use selfplay::{
     Settings, Temperature, TemperatureDecay,
 };
 
-/// Number of episodes of each slot in the digest.
+/// Number of episodes in the digest for each slot.
 const PER_SLOT: u64 = 3;
 
-/// Settings with playout caps, openings, resignation and reused subtrees. Fast searches of pUCT stop early at the late
-/// temperature.
+/// Returns settings with playout caps, openings, resignation and subtree reuse. Fast pUCT searches stop early at the
+/// late temperature.
 fn settings(algorithm: SearchAlgorithm) -> Settings {
     Settings {
         games: 6,
@@ -36,7 +36,7 @@ fn settings(algorithm: SearchAlgorithm) -> Settings {
     }
 }
 
-/// The digest of the first [`PER_SLOT`] episodes of every slot, ordered by slot and number.
+/// Returns the digest of the first [`PER_SLOT`] episodes of every slot, ordered by slot and number.
 fn digest<G: Game>(game: G, settings: Settings, cache: Option<WeightsCache<'_>>) -> u64 {
     let mut evaluator = Hashing::new(game.spec().observation, 3);
     let wanted = settings.games * PER_SLOT as usize;
@@ -50,8 +50,8 @@ fn digest<G: Game>(game: G, settings: Settings, cache: Option<WeightsCache<'_>>)
     finished.iter().fold(0, add)
 }
 
-/// Folds an episode into a digest, field by field: `digest ← mix(digest ^ word)` for each word. The word of a float is
-/// its bit pattern.
+/// Folds an episode into a digest, field by field: `digest ← mix(digest ^ word)` for each word. A float is folded as
+/// the bit pattern.
 ///
 /// The words are: slot, number, steps; for each step action, reward, weights version, kind (0 opening, 1 fast, 2 full),
 /// after a fast or full search the value, and after a full search the number of policy entries, then action and
@@ -84,7 +84,7 @@ fn add(digest: u64, episode: &FinishedEpisode) -> u64 {
     words.into_iter().fold(digest, |digest, word| mix(digest ^ word))
 }
 
-/// The digests of tic-tac-toe, Connect Four and Hex 5x5.
+/// Returns the digests of tic-tac-toe, Connect Four and Hex 5x5.
 fn digests(settings: &Settings) -> [u64; 3] {
     let cache = Cache::new(10_000);
     [

@@ -1,11 +1,11 @@
-//! The part of the command line that every process shares.
+//! Command-line options that all processes share.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use crate::Probe;
 
-/// Options of every process.
+/// Command-line options that every process accepts.
 #[derive(Debug, Clone, PartialEq, Eq, clap::Parser)]
 #[command(version)]
 pub struct CommonArgs {
@@ -13,9 +13,9 @@ pub struct CommonArgs {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Override one key of the run file: `--set section.key=value`.
+    /// Override one key of the run file; may be repeated.
     ///
-    /// Repeatable.
+    /// For example `--set learner.device=cpu`.
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
     pub sets: Vec<String>,
 
@@ -23,13 +23,13 @@ pub struct CommonArgs {
     #[arg(long)]
     pub print_config: bool,
 
-    /// Address of the gRPC server, if any; port 0 picks a free port.
+    /// Listen address of the gRPC server, if any; port 0 picks a free port.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     pub listen: SocketAddr,
 
-    /// Address of the admin port; port 0 picks a free port.
+    /// Listen address of the admin server; port 0 picks a free port.
     ///
-    /// Serves `/metrics`, `/healthz` and `/readyz`.
+    /// The admin server responds to `/metrics`, `/healthz` and `/readyz` over HTTP.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     pub admin: SocketAddr,
 
@@ -41,26 +41,26 @@ pub struct CommonArgs {
     #[arg(long, default_value = "info")]
     pub log_level: String,
 
-    /// Drain as soon as standard input closes.
+    /// Drain and exit as soon as standard input closes.
     ///
-    /// The supervisor holds the other end of the pipe, so that no process outlives the supervisor.
+    /// A supervisor keeps the other end of the pipe open, so that no process outlives the supervisor.
     #[arg(long)]
     pub exit_with_parent: bool,
 
-    /// Probe the process at `--admin` instead of starting a process.
+    /// Probe the running process at `--admin`, and exit.
     ///
-    /// Prints the response and exits with 0 if the process is healthy, else with 1. For health checks of containers
-    /// without a shell.
+    /// Prints the response, and exits with 0 if the probe succeeds, else with 1. Intended for health checks of
+    /// containers without a shell.
     #[arg(long, value_enum, value_name = "WHAT")]
     pub probe: Option<Probe>,
 }
 
-/// The format of log lines.
+/// The format in which a process writes log events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum LogFormat {
-    /// One line of text per event.
+    /// One line of text per log event.
     #[default]
     Text,
-    /// One JSON object per event.
+    /// One JSON object per log event.
     Json,
 }

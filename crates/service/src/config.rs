@@ -297,7 +297,7 @@ pub enum ConfigError {
         origin: String,
     },
     /// A value where a section or a key was expected.
-    #[error("{key} {origin} is outside any section; write it as section.key, sections are {sections}")]
+    #[error("{key} {origin} is outside any section; write section.key, sections are {sections}")]
     OutsideSection {
         /// Key as written.
         key: String,
@@ -550,7 +550,7 @@ fn hint<'a>(wrong: &str, names: impl Iterator<Item = &'a str>, all: &str) -> Str
     let names: Vec<&str> = names.collect();
     let similarity = |name: &str| strsim::jaro_winkler(&wrong.to_lowercase(), name);
     match names.iter().max_by(|a, b| similarity(a).total_cmp(&similarity(b))) {
-        None => "it has no keys below it".to_owned(),
+        None => "no key exists at this place".to_owned(),
         Some(name) if similarity(name) >= SIMILARITY_MIN => format!("did you mean {name}?"),
         Some(_) => format!("{all} {}", names.join(", ")),
     }

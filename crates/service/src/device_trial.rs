@@ -54,7 +54,7 @@ impl DeviceTrial {
             |device: &str| self.missing.iter().find_map(|missing| missing.strip_prefix(device)?.strip_prefix(": "));
         // If CUDA as a whole is missing, the first CUDA device has the reason.
         let first = device.starts_with("cuda").then(|| of("cuda")).flatten();
-        Some(of(device).or(first).unwrap_or("libtorch does not list it"))
+        Some(of(device).or(first).unwrap_or("libtorch does not list the device"))
     }
 }
 
@@ -94,7 +94,7 @@ mod tests {
         let missing = list(&["cuda: no driver", "mps: no MPS"]);
         let trial = DeviceTrial { working: list(&["cpu"]), missing, ..DeviceTrial::default() };
         let refusals = ["cpu", "cuda", "cuda:1", "mps", "xpu"].map(|device| trial.refusal(device));
-        let none = Some("libtorch does not list it");
+        let none = Some("libtorch does not list the device");
         assert_eq!(refusals, [None, Some("no driver"), Some("no driver"), Some("no MPS"), none]);
     }
 

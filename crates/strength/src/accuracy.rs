@@ -7,7 +7,7 @@ use game::Game;
 use crate::contestant::Contestant;
 use crate::solved::{Accuracy, SolvedPosition};
 
-/// Positions searched between pauses.
+/// Number of positions searched between two pauses.
 const CHUNK: usize = 100;
 
 /// Returns at most `count_max` of the positions, evenly spaced so that the bands keep the same shares. The selection
@@ -17,13 +17,13 @@ pub fn subset(positions: Vec<SolvedPosition>, count_max: usize) -> Vec<SolvedPos
     if all <= count_max {
         return positions;
     }
-    // Position i is taken if a new multiple of all / count_max starts there.
+    // Position i is taken if a new multiple of all / count_max starts at i.
     let is_taken = |index: usize| (index + 1) * count_max / all > index * count_max / all;
     positions.into_iter().enumerate().filter(|(index, _)| is_taken(*index)).map(|(_, position)| position).collect()
 }
 
-/// Measures the accuracy of `contestant` on `positions`. `pause` is called between chunks; `None` if it stopped the
-/// measurement.
+/// Measures the accuracy of `contestant` on `positions`. `pause` is called between chunks; the result is `None` if
+/// `pause` stopped the measurement.
 ///
 /// # Errors
 /// An evaluator fails.
@@ -82,8 +82,8 @@ mod tests {
         assert!(subset(all, 0).is_empty());
     }
 
-    /// Random play keeps the outcome in 37 % of the bundled positions. All of them are scored; the tolerance is five
-    /// standard errors of equally many coin tosses.
+    /// Random play keeps the outcome in 37 % of the bundled positions. All bundled positions are scored; the tolerance
+    /// is five standard errors of the same number of coin tosses.
     #[test]
     fn random_play_is_measured_at_its_known_accuracy() {
         let all = positions();

@@ -1,6 +1,6 @@
 //! An opponent of fixed strength: alpha-beta search (Knuth and Moore 1975) to a fixed depth.
 //!
-//! At that depth, positions have the game's heuristic value. Start with [`AlphaBetaMover`].
+//! Positions at that depth get the game's heuristic value. Start with [`AlphaBetaMover`].
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -14,15 +14,15 @@ use crate::contestant::Contestant;
 /// Value of a win at the depth of the search; an earlier win has a larger value.
 const WIN: i32 = 2 * HEURISTIC_MAX;
 
-/// Absolute value above every position's.
+/// Bound above the absolute value of every position.
 const INFINITE: i32 = 2 * WIN;
 
-/// Maximum positions in the table of a search. A full table takes no new position.
+/// Maximum number of positions in the table of a search. A full table accepts no new position.
 const TABLE_MAX: usize = 1 << 20;
 
 /// Searches with alpha-beta and the game's heuristic value, instead of a network or playouts.
 ///
-/// It plays a random action of several best actions, so that games differ. In a game without a heuristic value it
+/// Several best actions are chosen at random, so that games differ. In a game without a heuristic value, the player
 /// avoids losses within the search depth, and otherwise plays at random.
 #[derive(Debug)]
 pub struct AlphaBetaMover {
@@ -52,8 +52,8 @@ impl<G: Game> Contestant<G> for AlphaBetaMover {
     }
 }
 
-/// The values that a search distinguishes: values between the bounds are exact; otherwise the search returns a bound
-/// beyond the window.
+/// The alpha-beta window of a search. Values between the bounds are exact; for any other value, the search returns a
+/// bound outside the window.
 #[derive(Debug, Clone, Copy)]
 struct Window {
     low: i32,
@@ -116,7 +116,7 @@ impl<'a, G: Game> Search<'a, G> {
         if to_move == player { value(window) } else { -value(window.reversed()) }
     }
 
-    /// Returns the highest value of an action of the player to move, from the table if the bounds there suffice.
+    /// Returns the highest action value for the player to move, from the table if the stored bounds suffice.
     fn known_value(&mut self, position: &G::Position, to_move: Player, depth: u8, window: Window) -> i32 {
         let key = (self.game.hash(position), depth);
         let known = self.table.get(&key).copied().unwrap_or(Window::FULL);
@@ -135,7 +135,7 @@ impl<'a, G: Game> Search<'a, G> {
         value
     }
 
-    /// Returns the highest value of an action of the player to move.
+    /// Returns the highest action value for the player to move.
     fn highest_value(&mut self, position: &G::Position, to_move: Player, depth: u8, window: Window) -> i32 {
         let mut highest = window.low;
         for (_, next) in self.children(position, depth) {

@@ -15,7 +15,7 @@ use weights::WeightsVersion;
 use crate::alpha_beta::AlphaBetaMover;
 use crate::ledger::Player;
 
-/// Maximum positions evaluated together; larger batches gain nothing on a CPU.
+/// Maximum number of positions evaluated together; larger batches gain nothing on a CPU.
 const BATCH: usize = 256;
 
 /// Leaves in flight per tree in a sequential search: one leaf per position at a time.
@@ -27,7 +27,7 @@ pub const BATCHED: usize = 4;
 
 /// Search of opponents without a network: pUCT with AlphaZero's constants, and the first-play reduction of KataGo.
 /// These players are the fixed points of the Elo scale. A change to any value would make ratings from earlier runs
-/// incomparable, so that these values do not follow the defaults of the search.
+/// incomparable, so these values do not follow the defaults of the search.
 const PLAYOUT_SEARCH: SearchSettings = SearchSettings {
     algorithm: SearchAlgorithm::Puct,
     c_base: 19_652.0,
@@ -41,14 +41,14 @@ const PLAYOUT_SEARCH: SearchSettings = SearchSettings {
 
 /// A player of one game that chooses actions in many positions at once.
 pub trait Contestant<G: Game> {
-    /// Returns a legal action for each of `positions`, none of which is over.
+    /// Returns a legal action for each of the non-final `positions`.
     ///
     /// # Errors
     /// The evaluator fails.
     fn choose(&mut self, game: &G, positions: &[G::Position]) -> Result<Vec<Action>, inference::Error>;
 
-    /// Returns each action with the expected value for the player to move, from −1 to 1; `None` if this player
-    /// estimates no values.
+    /// Returns an action for each position, with the expected value for the player to move, from −1 to 1. The value is
+    /// `None` if this player estimates no values.
     ///
     /// # Errors
     /// The evaluator fails.

@@ -1,6 +1,6 @@
-//! Verifies perfect play: one player meets every reply, in games as small as tic-tac-toe.
+//! Verifies perfect play in games as small as tic-tac-toe: one player plays against every sequence of replies.
 //!
-//! The player must be a function of the position, as a search without noise is; each position is searched once. Start
+//! The choice must depend only on the position, as in a search without noise: each position is searched once. Start
 //! with [`check`].
 
 use std::collections::HashSet;

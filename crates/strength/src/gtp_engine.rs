@@ -1,9 +1,9 @@
 //! Programs with the Go Text Protocol as participants of matches: [`GtpEngine`].
 //!
-//! An engine is a few processes of one command line. Each plays one complete game at a time, and gets each move once.
-//! A process that exits, hangs or breaks the protocol is restarted once per game, with all moves of the game. The
-//! rules of this program decide: a move that they forbid loses the game, and a game in which the engine refuses a
-//! move that they allow is void. Start with [`GtpEngine::start`].
+//! An engine is a few processes of one command line. Each process plays one complete game at a time, and gets each move
+//! once. A process that exits, hangs or breaks the protocol is restarted once per game, and gets all moves again. The
+//! rules of this program decide: an engine that plays a forbidden move loses the game, and an engine that refuses a
+//! legal move makes the game void. Start with [`GtpEngine::start`].
 
 mod error;
 mod session;
@@ -22,7 +22,7 @@ use self::session::{Answer, Common, Rules, Session};
 use crate::matches::{Failure, Ongoing, Participant, Reply};
 use crate::notation::Notation;
 
-/// Consecutive games that an engine may lose by failing before the match stops.
+/// Number of consecutive games that an engine may lose by failing before the match stops.
 const FAILURES_MAX: u32 = 3;
 
 /// The command line of an engine, and limits of the processes.
@@ -34,7 +34,7 @@ pub struct Settings {
     pub words: Vec<String>,
     /// Number of processes, and so of concurrent games; at least 1.
     pub processes: usize,
-    /// Maximum time for a response, except that the first response of a process always has a minute.
+    /// Maximum time for a response. The limit for the first response of a process is at least a minute.
     pub response_time_max: Duration,
 }
 
@@ -50,19 +50,19 @@ pub struct Identity {
     pub version: String,
 }
 
-/// A program that plays over the Go Text Protocol. The drop kills the processes.
+/// A program that plays over the Go Text Protocol. Dropping the engine kills the processes.
 pub struct GtpEngine {
     settings: Settings,
     rules: Rules,
     identity: Identity,
     interrupt: Interrupt,
     sessions: Vec<Session>,
-    /// Consecutive latest games that the engine lost by failing.
+    /// Number of consecutive games, up to the latest, that the engine lost by failing.
     failures: u32,
 }
 
 impl GtpEngine {
-    /// Starts the first process, asks for name and version, and sets a game up there.
+    /// Starts the first process, asks for the engine's name and version, and sets up a game.
     ///
     /// # Errors
     /// The protocol has no name for the game, or the process cannot be started or refuses the game.
@@ -104,7 +104,7 @@ impl GtpEngine {
         }
     }
 
-    /// Returns the response of each game's process. The processes think at the same time.
+    /// Returns the response of each game's process. All processes compute concurrently.
     fn answers(&mut self, game: &AnyGame, games: &[Ongoing<'_, AnyPosition>]) -> Result<Vec<(usize, Answer)>, Error> {
         let Self { settings, rules, interrupt, sessions, .. } = self;
         let common = Common { settings, interrupt, rules };
@@ -145,7 +145,7 @@ impl Participant<AnyGame> for GtpEngine {
                 }
             });
         }
-        Ok(replies.into_iter().map(|reply| reply.expect("each game has an answer")).collect())
+        Ok(replies.into_iter().map(|reply| reply.expect("each game has a response")).collect())
     }
 
     fn end_game(&mut self, number: usize) {

@@ -21,7 +21,7 @@ pub const ALPHABETA_DEPTH_MAX: u8 = 14;
 /// Version of the file format; other versions are rejected.
 const FORMAT: u32 = 2;
 
-/// All results of a run by pair of players: lesser player, greater player, and results for the lesser.
+/// All results of a run, by pair of players in ascending order, from the first player's point of view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ledger {
     game: String,
@@ -38,7 +38,7 @@ pub struct Rated {
     pub elo: f64,
     /// Lower bound of the 95 % confidence interval.
     pub low: f64,
-    /// Upper bound of the interval.
+    /// Upper bound of the 95 % confidence interval.
     pub high: f64,
     /// Number of games of the player.
     pub games: u64,
@@ -61,12 +61,12 @@ struct ResultLine {
     b: Player,
     /// Numbers of openings in which `a` scored 0 to 4 half points over both games.
     pairs: Tally,
-    /// Number of further openings, which do not count. Files from earlier releases lack it.
+    /// Number of further openings, which do not count. Files from earlier releases lack this field.
     #[serde(default)]
     repeated: u64,
 }
 
-/// Returns the `count` versions with the highest lower bounds of the rating interval: few games prove little.
+/// Returns the `count` versions with the highest lower bounds of the rating interval, because few games prove little.
 #[must_use]
 pub fn best(ratings: &[Rated], versions: &[WeightsVersion], count: usize) -> Vec<WeightsVersion> {
     let rated = |&version: &WeightsVersion| {
@@ -309,8 +309,8 @@ impl AddAssign for Results {
 /// The results of openings between two players, from one player's point of view.
 ///
 /// `pairs[k]` counts the openings in which the player scored `k` half points over both games: 0 for two losses, 4 for
-/// two wins. The two games of an opening are not independent (an opening that favours a side brings each player a
-/// win), so that variances are taken over pairs.
+/// two wins. The two games of an opening are not independent (an opening that favours a side gives each player a win),
+/// so that variances are taken over pairs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Tally {

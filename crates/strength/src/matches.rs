@@ -47,7 +47,7 @@ pub struct Error {
 ///
 /// No two openings of a sequence are equal up to symmetry, because a repeated game between deterministic players adds
 /// no evidence. If there are too few openings of that length, later openings have more plies; a game with too few
-/// openings of any length repeats them.
+/// openings of any length repeats openings.
 pub fn openings<G: Game>(
     game: &G,
     settings: Settings,
@@ -78,13 +78,14 @@ pub fn openings<G: Game>(
     openings.split_off(skipped)
 }
 
-/// Plays each opening twice between two participants, with sides exchanged, and adds the games to `played`. As many
-/// games advance together as both can play at a time. Breaks if the match was stopped; complete pairs are still added.
+/// Plays each opening twice between two participants, with sides exchanged, and adds the games to `played`. The number
+/// of concurrent games is limited by both participants. Breaks if the match was stopped; complete pairs are still
+/// added.
 ///
 /// `pause` is called after every round of moves with the number of unfinished games: it may sleep, or stop the match.
 ///
 /// # Errors
-/// A participant can play no more games; [`Error`] names it. Complete pairs are still added.
+/// A participant can play no more games; [`Error`] names the participant. Complete pairs are still added.
 pub fn play<G: Game>(
     game: &G,
     participants: [&mut dyn Participant<G>; 2],
@@ -107,7 +108,7 @@ pub fn play<G: Game>(
 
 type Participants<'p, G> = [&'p mut (dyn Participant<G> + 'p); 2];
 
-/// The games of a call of [`play`].
+/// The games of one call of [`play`].
 struct Table<'a, G: Game> {
     game: &'a G,
     openings: &'a [Opening<G::Position>],
@@ -136,7 +137,7 @@ struct Board<P> {
     verdict: Option<Verdict>,
 }
 
-/// The result of a game by other means than the rules.
+/// The result of a game that the rules did not decide.
 enum Verdict {
     Lost { loser: Player, end: GameEnd },
     Void { reason: String },
@@ -183,7 +184,7 @@ impl<'a, G: Game> Table<'a, G> {
         flow
     }
 
-    /// Starts games until `concurrent_max`, or one, are under way.
+    /// Starts games until `concurrent_max`, or at least one, are in progress.
     fn begin_games(&mut self, concurrent_max: usize) {
         let free = concurrent_max.max(1).saturating_sub(self.boards.len()).min(self.waiting.len());
         let board = |seating: Seating| {
@@ -193,7 +194,7 @@ impl<'a, G: Game> Table<'a, G> {
         self.boards.extend(self.waiting.drain(..free).map(board));
     }
 
-    /// Lets both participants move once, each on the boards where it is that participant's turn.
+    /// Lets each participant move once, on every board with that participant to move.
     fn play_round(&mut self, participants: &mut Participants<'_, G>) -> Result<(), Error> {
         // The boards are divided by the player to move before either participant moves: a board advances by one ply
         // per round.
@@ -284,7 +285,7 @@ impl<P> Board<P> {
         let (outcome, end) = match self.verdict {
             Some(Verdict::Void { reason }) => return Err(reason),
             Some(Verdict::Lost { loser, end }) => (Outcome::Win(loser.opponent()), end),
-            None => (game.outcome(&self.position).expect("a board without a verdict is over"), GameEnd::Rules),
+            None => (game.outcome(&self.position).expect("the rules decided the game"), GameEnd::Rules),
         };
         Ok(PlayedGame { actions: self.actions, outcome, end })
     }

@@ -9,13 +9,13 @@ use games::{AnyGame, AnyPosition};
 use crate::contestant::Contestant;
 use crate::returns::{EpisodeReturn, Error};
 
-/// Maximum tries of one evaluation episode that environments lose.
+/// Maximum number of attempts at one evaluation episode that environments lose.
 const TRIES_MAX: u32 = 10;
 
 /// A function that starts the environments of an evaluation, at least one per episode.
 pub type StartEnvironments = Box<dyn FnMut() -> Result<Box<dyn Environments>, bridge::Error> + Send>;
 
-/// The environments of evaluations. They are started on first use, and again after an incomplete evaluation.
+/// The environments of evaluations, started on first use, and restarted after an incomplete evaluation.
 pub struct Outside<G: Game> {
     start: StartEnvironments,
     /// Environments that are all idle.
@@ -32,7 +32,7 @@ impl Outside<AnyGame> {
 }
 
 impl<G: Game> Outside<G> {
-    /// Plays as [`play`] does.
+    /// Plays like [`play`], and starts the environments if necessary.
     pub fn play(
         &mut self,
         game: &G,
@@ -50,13 +50,13 @@ impl<G: Game> Outside<G> {
     }
 }
 
-/// Plays the episode of each seed with the contestant's actions, all together; one result per seed, as
-/// [`returns::play`](crate::returns::play) does by the rules of a game. Episode i is played in environment i; all
-/// environments are idle at the start. A lost episode is replaced by another evaluation seed, derived from the lost
-/// one: a fault may depend on the seed.
+/// Plays one episode per seed with the contestant's actions, all concurrently, like
+/// [`returns::play`](crate::returns::play) by the rules of a game; returns one result per seed. Episode i is played in
+/// environment i; all environments must be idle. A lost episode is replaced by an episode with a seed derived from the
+/// lost seed: a fault may depend on the seed.
 ///
 /// # Errors
-/// The network or the environments fail, or an episode is lost again and again.
+/// The network or the environments fail, or an episode is lost repeatedly.
 ///
 /// # Panics
 /// There are more seeds than environments.
@@ -88,7 +88,7 @@ enum Phase {
 impl Episode {
     const NOTHING: EpisodeReturn = EpisodeReturn { sum: 0.0, steps: 0 };
 
-    /// Starts the episode with another seed.
+    /// Records a lost attempt, and sets another seed for the next attempt.
     fn lose(&mut self, game: &str) -> Result<(), Error> {
         (self.phase, self.sum, self.tries) = (Phase::Waiting, Self::NOTHING, self.tries + 1);
         if self.tries >= TRIES_MAX {
@@ -135,7 +135,7 @@ fn play_observed<G: Game>(
         let running = of(&episodes, Phase::UnderWay);
         if running.is_empty() {
             let waiting = of(&episodes, Phase::Waiting);
-            // The start of episodes blocks while there is hope, so that none of these can be played.
+            // Starting episodes blocks while an environment may recover, so that no waiting episode can be played.
             let seed = waiting.first().map_or(0, |&index| episodes[index].seed);
             return Err(Error::Lost { game: name.clone(), seed, tries: 0 });
         }
@@ -185,7 +185,7 @@ mod tests {
         /// Last seed that each environment started from.
         seeds: Vec<u64>,
         left: Vec<u64>,
-        /// Number of steps per lost episode.
+        /// Number of steps between two lost episodes.
         lost_every: u64,
         steps: u64,
     }

@@ -143,7 +143,7 @@ impl<'a> Fit<'a> {
     }
 }
 
-/// Returns the expected score, 0 to 1, of a player rated `elo` against one rated `opponent_elo`.
+/// Returns the expected score, 0 to 1, of a player with rating `elo` against an opponent with rating `opponent_elo`.
 pub fn expected_score(elo: f64, opponent_elo: f64) -> f64 {
     sigmoid((elo - opponent_elo) / ELO_PER_UNIT)
 }

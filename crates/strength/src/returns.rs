@@ -29,7 +29,7 @@ pub struct Returns {
     pub mean: f64,
     /// Lower bound of the 95 % confidence interval of the mean.
     pub low: f64,
-    /// Upper bound of the interval.
+    /// Upper bound of the 95 % confidence interval of the mean.
     pub high: f64,
     /// Mean number of steps.
     pub length: f64,
@@ -41,7 +41,7 @@ pub enum Error {
     /// The network failed.
     #[error("evaluate positions")]
     Network(#[from] inference::Error),
-    /// The rules gave a reward that is not a number.
+    /// The rules returned a reward that is not finite.
     #[error("{game} returned the reward {reward} in step {step} of the episode with seed {seed}")]
     Reward {
         /// Name of the game.
@@ -71,7 +71,7 @@ pub enum Error {
         game: String,
         /// Seed of the episode.
         seed: u64,
-        /// Number of tries.
+        /// Number of attempts.
         tries: u32,
     },
 }
@@ -82,7 +82,7 @@ pub fn seeds(seed: u64, count: usize) -> impl Iterator<Item = u64> {
     (0..count as u64).map(move |index| selfplay::evaluation_seed(seed, index))
 }
 
-/// Plays the episode of each seed with the contestant's actions, all together; one result per seed.
+/// Plays one episode per seed with the contestant's actions, all concurrently; returns one result per seed.
 ///
 /// `pause` is called after every step of all episodes: it may sleep, or stop the evaluation, which then has no result.
 ///
@@ -123,7 +123,7 @@ pub fn play<G: Game>(
 }
 
 impl Returns {
-    /// Computes the statistics of at least two episodes, with Student's interval.
+    /// Computes the statistics of at least two episodes, with a confidence interval from Student's distribution.
     ///
     /// # Panics
     /// There are fewer than two episodes, which have no interval.

@@ -1,7 +1,7 @@
 //! The strengths of opponents without a network, measured once.
 //!
 //! With these strengths, a version's interval shows only the noise of the version's games, and ratings from different
-//! runs are on one scale. docs/benchmarks/search.md has the command that measured them. Start with [`elo`].
+//! runs are on one scale. docs/benchmarks/search.md contains the command for the measurement. Start with [`elo`].
 
 /// The opponents of each game by name, in Elo over random play.
 const SCALES: &[(&str, &[(&str, f64)])] = &[(

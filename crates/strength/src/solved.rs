@@ -17,7 +17,7 @@ use serde::{Serialize, Serializer};
 
 use crate::contestant::Assessment;
 
-/// A position with the exact score of every move. It is not final; every legal action has a score, and no other action.
+/// A non-final position with the exact score of every legal action. Illegal actions have no score.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SolvedPosition {
     /// Actions from the start to the position.
@@ -45,7 +45,7 @@ impl SolvedPosition {
     /// Returns the position.
     ///
     /// # Panics
-    /// `game` has other rules than the game for which the position was parsed.
+    /// `game` differs from the game for which the position was parsed.
     #[must_use]
     pub fn position<G: Game>(&self, game: &G) -> G::Position {
         game.replay(&self.moves).expect("the moves were played when the position was read")
@@ -97,7 +97,7 @@ pub fn parse<G: Game>(game: &G, file: &str, text: &str) -> Result<Vec<SolvedPosi
     Ok(positions)
 }
 
-/// Returns the solved positions that the registry bundles with `game`; `None` without any.
+/// Returns the solved positions that the registry bundles with `game`; `None` if there are none.
 #[must_use]
 pub fn bundled<G: Game>(game: &G) -> Option<Vec<SolvedPosition>> {
     let SolvedPositions { file, csv } = game.spec().name.parse::<GameKind>().ok()?.entry().solved?;
@@ -164,7 +164,7 @@ fn parse_position<G: Game>(game: &G, notation: Notation, fields: &[&str]) -> Res
 }
 
 fn best_of(scores: &[Option<i32>]) -> i32 {
-    scores.iter().flatten().copied().max().expect("a position that goes on has a legal action")
+    scores.iter().flatten().copied().max().expect("an unfinished position has a legal action")
 }
 
 fn parse_moves<G: Game>(game: &G, notation: Notation, text: &str) -> Result<(Vec<Action>, G::Position), String> {

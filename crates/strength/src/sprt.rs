@@ -11,14 +11,14 @@ use serde::Serialize;
 
 use crate::ledger::Tally;
 
-/// Count of pairs that replaces zero for a result that was not observed, as in Fishtest. Without it, one result alone
-/// would exclude every hypothesis but one.
+/// Pseudo-count of pairs for each unobserved result, as in Fishtest. With zero counts, a single observed result would
+/// exclude every hypothesis but one.
 const UNOBSERVED: f64 = 1e-3;
 
-/// Maximum steps of a root search; each at least halves an interval, or is a step of Newton's method.
+/// Maximum number of steps in a root search; each step halves an interval or is a Newton step.
 const STEPS_MAX: usize = 200;
 
-/// Maximum hypothesis, in Elo: a share of 0.9999 of the points.
+/// Maximum difference in a hypothesis, in Elo, at which the stronger player scores 0.9999 of the points.
 const ELO_MAX: f64 = 1600.0;
 
 /// Minimum distance between the hypotheses, in Elo: a finer test would take more than ten million games.
@@ -84,8 +84,8 @@ pub struct Bounds {
     pub high: f64,
 }
 
-/// A sequential probability ratio test; see the [module](self). It holds no games: the state follows from a [`Tally`]
-/// of all games, however they were split into batches.
+/// A sequential probability ratio test; see the [module](self). A test holds no games: the state depends only on a
+/// [`Tally`] of all games, and not on the batches.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sprt {
     settings: Settings,

@@ -1,10 +1,10 @@
-//! Builds training batches from samples: replays the episode by the rules, or reads the stored observations, transforms
-//! each sample by a symmetry, and writes observations and targets.
+//! Builds training batches from samples. Each position is replayed by the game rules, or its stored observation is
+//! read. A random symmetry transforms the sample, and observations and targets are written to the batch.
 //!
-//! [`Targets`] depend on the run's model: `positions` for AlphaZero, `unrolled` for MuZero and for AlphaZero in games
-//! scored by rewards, with the settings [`Unroll`]; a [`PolicyTemperature`] makes policies softer. A batch is [`Built`]
-//! from the valid samples; invalid samples are [`Rejected`]. The crate has no configuration, process or clock. Start
-//! with [`Targets::examples`].
+//! [`Targets`] depend on the model of the run: `positions` for AlphaZero; `unrolled`, with the settings [`Unroll`], for
+//! MuZero and for AlphaZero in games scored by rewards. A [`PolicyTemperature`] makes policies softer. [`Built`]
+//! contains the batch of all valid samples; invalid samples are [`Rejected`]. The crate has no configuration, process or
+//! clock. Start with [`Targets::examples`].
 
 mod policy_temperature;
 mod positions;
@@ -19,42 +19,42 @@ use training::Examples;
 pub use policy_temperature::PolicyTemperature;
 pub use unrolled::Unroll;
 
-/// A trajectory that violates the rules of the game, to be reported to the replay server.
+/// A trajectory that violates the game rules, to be reported to the replay server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejected {
-    /// Id of the trajectory that violates the rules.
+    /// Id of the invalid trajectory.
     pub trajectory: TrajectoryId,
-    /// Ply of the sample with the violation.
+    /// Ply of the sample in which the violation was found.
     pub ply: usize,
-    /// Violation of the rules, as text for logs and messages.
+    /// Description of the violation, for logs and messages.
     pub reason: String,
 }
 
-/// A batch, and the samples that are not in it.
+/// A batch built from samples, and the rejected samples.
 #[derive(Debug)]
 pub struct Built {
-    /// The batch of the valid samples, in the order given.
+    /// The batch of all valid samples, in the order of the samples.
     pub examples: Examples,
-    /// Index of the sample of each row.
+    /// Sample index for each row of the batch.
     pub rows: Vec<usize>,
-    /// Trajectories of the invalid samples.
+    /// Trajectories of the invalid samples, with the violations.
     pub rejected: Vec<Rejected>,
 }
 
-/// The training targets of a model.
+/// The settings of training targets for a model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Targets {
-    /// AlphaZero's targets, in games scored by outcome.
+    /// Targets for AlphaZero in games scored by outcome.
     Positions {
-        /// Share of the search's root value in the value target; the outcome of the episode has the rest.
+        /// Share of the search's root value in the value target; the episode outcome has the remaining share.
         search_value_share: f32,
     },
-    /// MuZero's targets; with K = 0, AlphaZero's targets in games scored by rewards.
+    /// Targets for MuZero; with K = 0 unrolled steps, for AlphaZero in games scored by rewards.
     Unrolled(Unroll),
 }
 
 impl Targets {
-    /// Returns K, the number of unroll steps from each position; 0 for AlphaZero.
+    /// Returns K, the number of unrolled steps from each position; 0 for AlphaZero.
     #[must_use]
     pub fn unroll_steps(&self) -> usize {
         match self {
@@ -63,7 +63,7 @@ impl Targets {
         }
     }
 
-    /// Returns the number of steps after the first in a segment.
+    /// Returns the number of steps after the first in a sampled segment.
     #[must_use]
     pub fn segment_steps(&self, spec: &Spec) -> usize {
         match self {
@@ -72,7 +72,8 @@ impl Targets {
         }
     }
 
-    /// Builds the batch of `samples`, each under a random symmetry and weighted by `importance`, `[samples]` or empty.
+    /// Builds a batch from `samples`, each under a random symmetry. `importance` has one weight per sample, or is
+    /// empty.
     pub fn examples<G: Game>(&self, game: &G, samples: &[Sample], importance: &[f32], rng: &mut impl Rng) -> Built {
         match *self {
             Self::Positions { search_value_share } => {
@@ -89,7 +90,7 @@ impl Targets {
     }
 }
 
-/// The indices of the samples that became rows, and the rejected samples.
+/// Sample indices of the rows in a batch, and the rejected samples.
 struct Pushed {
     rows: Vec<usize>,
     rejected: Vec<Rejected>,
@@ -114,8 +115,8 @@ impl Pushed {
     }
 }
 
-/// Writes the observation `[C, H, W]` of the position after `step` steps of a segment into `planes`. It is the stored
-/// observation where the rules are not in this program, else the rules compute it.
+/// Writes the observation `[C, H, W]` of the position after `step` steps of a segment to `planes`. The game rules
+/// compute the observation, or it is read from the segment if the program does not contain the rules.
 fn observe<G: Game>(
     game: &G,
     position: &G::Position,
@@ -142,7 +143,7 @@ fn observe<G: Game>(
     segment.observation(step, planes).ok_or_else(|| "the observation of the position is not stored".to_owned())
 }
 
-/// Returns the position at which a segment starts.
+/// Returns the position at the start of a segment.
 fn position_of<G: Game>(game: &G, segment: &Segment) -> Result<G::Position, String> {
     let Episode { seed, outcome, .. } = segment.episode();
     let is_scored_by_rewards = matches!(outcome, Outcome::Finished | Outcome::Truncated);
@@ -157,7 +158,7 @@ fn position_of<G: Game>(game: &G, segment: &Segment) -> Result<G::Position, Stri
     Ok(position)
 }
 
-/// Checks that a search policy holds only actions that are legal in the position at `ply`.
+/// Checks that all actions of a search policy are legal in the position at `ply`.
 fn check_policy<G: Game>(
     game: &G,
     position: &G::Position,
@@ -181,14 +182,14 @@ mod tests {
 
     use super::*;
 
-    /// An environment with two frames of two values each.
+    /// Returns an environment without rules, with two frames of two values each.
     fn outside() -> Recorded {
         let frame = ObservationShape { planes: 2, height: 1, width: 1 };
         let (name, range) = ("gym:Outside".to_owned(), ObservationRange::Unit);
         Described { name, actions: 3, frame, stack: 2, range, steps_max: 9 }.environment().unwrap()
     }
 
-    /// The sample at `ply` of a four-step episode, with the values k / 10 and 1 − k / 10 in frame k.
+    /// Returns the sample at `ply` of a four-step episode. Frame k contains the values k / 10 and 1 − k / 10.
     fn recorded(layout: ObservationLayout, ply: usize, action: u16) -> Sample {
         let policy = vec![ActionProbability { action: Action(action), probability: 1.0 }];
         let kind = StepKind::Full { policy, value: 1.0 };

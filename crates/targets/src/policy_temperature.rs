@@ -1,12 +1,12 @@
 use training::{Examples, TrainingBatch, UnrolledBatch};
 
-/// T, above 0: search policies as targets are raised to the power 1 / T and normalised. Above 1 they are softer, and
-/// the network learns more of the moves that the search neglected; 1 changes nothing.
+/// Temperature T of policy targets, above 0: search policies are raised to the power 1 / T and normalised. Values above
+/// 1 make policies softer, so that the network learns more about moves with few visits; 1 changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PolicyTemperature(pub f32);
 
 impl PolicyTemperature {
-    /// Changes the policies of `examples`. Policies without a weight stay as they are.
+    /// Changes the policies of `examples` in place. Policies with weight 0 are unchanged.
     pub fn apply(self, examples: &mut Examples) {
         if self.0 == 1.0 {
             return;
@@ -20,9 +20,9 @@ impl PolicyTemperature {
         }
     }
 
-    /// Changes a policy `[A]`.
+    /// Raises a policy `[A]` to the power 1 / T and normalises it.
     fn raise(self, policy: &mut [f32]) {
-        // Relative to the largest share, the power does not become zero for all actions.
+        // Division by the largest share prevents an underflow to 0 for all actions.
         let most = policy.iter().copied().fold(f32::MIN_POSITIVE, f32::max);
         policy.iter_mut().for_each(|share| *share = (*share / most).powf(1.0 / self.0));
         let sum = policy.iter().sum::<f32>().max(f32::MIN_POSITIVE);

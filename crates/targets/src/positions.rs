@@ -1,4 +1,4 @@
-//! AlphaZero's targets: a position under a symmetry, the search policy, and the outcome mixed with the search's value.
+//! Targets for AlphaZero: a position under a symmetry, the search policy, and a mean of outcome and search value.
 
 use experience::Segment;
 use game::{Action, Game, Outcome, Player};
@@ -7,19 +7,19 @@ use training::{Observations, TrainingBatch};
 
 use super::{check_policy, observe, position_of};
 
-/// The batch under construction, with buffers that are reused for every row.
+/// A batch under construction, with buffers that are reused for every row.
 #[derive(Debug)]
 pub(super) struct Rows {
     batch: TrainingBatch,
     search_value_share: f32,
     planes: Vec<f32>,
-    /// The planes under the symmetry.
+    /// Observation planes after the symmetry transformation.
     image: Vec<f32>,
     legal: Vec<Action>,
 }
 
 impl Rows {
-    /// Creates an empty batch with room for `capacity` rows.
+    /// Creates an empty batch with capacity for `capacity` rows.
     pub(super) fn new<G: Game>(game: &G, search_value_share: f32, capacity: usize) -> Self {
         let spec = game.spec();
         let batch = TrainingBatch {
@@ -35,7 +35,7 @@ impl Rows {
         Self { batch, search_value_share, image: planes.clone(), planes, legal: Vec::new() }
     }
 
-    /// Adds one row, or adds nothing and returns the violation of the rules.
+    /// Adds one row. If the segment violates the rules, adds nothing and returns a description of the violation.
     pub(super) fn push<G: Game>(&mut self, game: &G, segment: &Segment, rng: &mut impl Rng) -> Result<(), String> {
         let spec = game.spec();
         let position = position_of(game, segment)?;
@@ -71,23 +71,24 @@ impl Rows {
         Ok(())
     }
 
-    /// Returns the batch with the `importance` of each row.
+    /// Returns the batch; `importance` has one weight per row, or is empty.
     pub(super) fn batch(self, importance: Vec<f32>) -> TrainingBatch {
         TrainingBatch { importance, ..self.batch }
     }
 }
 
-/// Returns `[win, draw, loss]` of an outcome for the player to move.
+/// Returns the probabilities `[win, draw, loss]` of an outcome for the player to move.
 fn of_outcome(outcome: Outcome, to_move: Player) -> [f32; Outcome::RESULTS] {
     match outcome {
-        // The configuration refuses AlphaZero for episodes scored by rewards, and `position_of` such an episode.
+        // Unreachable: the configuration excludes games scored by rewards, and `position_of` rejects episodes scored by
+        // rewards.
         Outcome::Draw | Outcome::Finished | Outcome::Truncated => [0.0, 1.0, 0.0],
         Outcome::Win(winner) if winner == to_move => [1.0, 0.0, 0.0],
         Outcome::Win(_) => [0.0, 0.0, 1.0],
     }
 }
 
-/// Returns `[win, draw, loss]` of a search value `q`, which holds no information about draws.
+/// Returns the probabilities `[win, draw, loss]` for a search value `q`, which contains no information about draws.
 fn of_value(q: f32) -> [f32; Outcome::RESULTS] {
     let q = q.clamp(-1.0, 1.0);
     [(1.0 + q) / 2.0, 0.0, (1.0 - q) / 2.0]
@@ -152,8 +153,8 @@ mod tests {
         assert_eq!(batch.wdl, [0.375, 0.5, 0.125]);
     }
 
-    /// Planes and policy are transformed together: whichever mirror image is drawn, the policy still points at the
-    /// column with the stones.
+    /// Planes and policy get the same transformation: under either symmetry, the policy prefers the column with the
+    /// stones.
     #[test]
     fn policy_and_planes_turn_by_the_same_symmetry() {
         let game = ConnectFour::new();

@@ -1,52 +1,52 @@
-//! Returns in episodes scored by rewards: n discounted rewards plus the search value of the next step, as seen by the
-//! player to move.
+//! Returns in episodes scored by rewards: the sum of n discounted rewards and the search value of the next step, from
+//! the point of view of the player to move.
 
 use game::Player;
 
-/// A step, reduced to the parts that returns need.
+/// A step of an episode, reduced to the data that returns need.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Played {
     /// Player who chose the action.
     pub(super) player: Player,
-    /// Reward of that player.
+    /// Reward for this player.
     pub(super) reward: f32,
-    /// Search value for that player; `None` if there was no search.
+    /// Search value for this player; `None` if there was no search.
     pub(super) search_value: Option<f32>,
 }
 
-/// The continuation after the last of some steps.
+/// The continuation of an episode after the last available step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum End {
-    /// More steps of the episode, which are not at hand.
+    /// The episode continues with steps that are not available.
     Cut,
-    /// The end of the episode: no further reward.
+    /// The episode has ended, without further rewards.
     Terminal,
-    /// A limit of time: further rewards are estimated by a value.
+    /// The episode was truncated by a limit; the value of the last position estimates further rewards.
     Truncated {
         /// Player to move in the last position.
         to_move: Player,
-        /// Value of the last position for that player.
+        /// Value of the last position for this player.
         value: f32,
     },
 }
 
-/// Length and discount of returns.
+/// Number of steps and discount of returns.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Horizon {
-    /// n of the n-step return; 0 uses all rewards to the end of the episode.
+    /// n of the n-step return; 0 sums all rewards to the end of the episode.
     pub(super) td_steps: usize,
-    /// γ.
+    /// γ, the discount per step.
     pub(super) discount: f64,
 }
 
-/// Returns the return from step `from` of `played` for the player of that step:
+/// Computes the n-step return from step `from` of `played`, for the player of this step:
 ///
-/// `Σ_{i<n} sᵢ γⁱ r_{from+i} + sₙ γⁿ v_{from+n}`, with `sᵢ` = 1 where the same player chooses action `from + i`, else
-/// −1 (Schrittwieser et al. 2020, appendix G).
+/// `Σ_{i<n} sᵢ γⁱ r_{from+i} + sₙ γⁿ v_{from+n}`, where `sᵢ` is 1 if the same player chooses action `from + i`,
+/// otherwise −1 (Schrittwieser et al. 2020, appendix G).
 ///
-/// If the step after n rewards was not searched, the next searched step takes the place; if none is at hand, the last
-/// searched step before it. At the end of the episode the value is 0, or the truncation value. Returns `None` if there
-/// is no value to complete the sum.
+/// If step `from + n` has no search value, the sum ends at the next searched step instead; if no later searched step is
+/// available, at the last searched step before. At the end of the episode, the final value is 0 or the truncation
+/// value. Returns `None` if no value completes the sum.
 pub(super) fn n_step_return(played: &[Played], end: End, from: usize, horizon: Horizon) -> Option<f64> {
     let Horizon { td_steps, discount } = horizon;
     let player = played[from].player;

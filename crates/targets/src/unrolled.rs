@@ -1,17 +1,17 @@
-//! MuZero's targets, and with K = 0 AlphaZero's targets in games scored by rewards: a position under a symmetry, the
-//! next K actions, and for each of the K + 1 states the search policy, the value and the reward of the preceding action
-//! (Schrittwieser et al. 2020, appendix G).
+//! Targets for MuZero and, with K = 0, for AlphaZero in games scored by rewards. A row has a position under a symmetry,
+//! the next K actions, and for each of the K + 1 states the search policy, the value, and the reward of the preceding
+//! action (Schrittwieser et al. 2020, appendix G).
 //!
-//! In an episode scored by rewards a value is an n-step return ([`n_step_return`]). In an episode scored by outcome it
-//! is the outcome, mixed with the search's value. The action that ends the game has the outcome as reward, so that a
-//! search by learned dynamics, which has no other sign of the end, finds a win there.
+//! In an episode scored by rewards, the value is an n-step return ([`n_step_return`]). In an episode scored by outcome,
+//! the value is a mean of the outcome and the search value, and the action that ends the game has the outcome as
+//! reward. This reward is the only sign of the end for a search with learned dynamics, which can thus find wins.
 //!
-//! A model with chance also learns from the observations after each action, including the final one.
+//! A model with chance also learns from the observation after each action, including the final observation.
 //!
-//! States after a terminal end are absorbing: random actions lead from one to the next, and rewards and values are
-//! zero. The consistency loss compares states before the end with observations; it has no weight from the end on. After
-//! any other end (truncation, resignation) nothing is known: the values of states and the rewards of actions taken in
-//! them have no weight.
+//! States after a terminal state are absorbing: random actions lead from state to state, and rewards and values are
+//! zero. The consistency loss compares states before the end with observations; from the end on, it has weight 0. After
+//! any other end (truncation or resignation), the continuation is unknown: the values of later states, and the rewards
+//! of actions in these states, have weight 0.
 
 use experience::{Episode, Segment, Step};
 use game::{Action, Error, Game, Outcome, Player, Players, Scoring, Spec};
@@ -21,23 +21,24 @@ use training::{Observations, UnrolledBatch};
 use super::returns::{End, Horizon, Played, n_step_return};
 use super::{check_policy, observe, position_of};
 
-/// Settings of MuZero's targets.
+/// Settings of unrolled targets.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Unroll {
-    /// K, the number of unroll steps from each position; 0 for an AlphaZero network of returns.
+    /// K, the number of unrolled steps from each position; 0 for an AlphaZero network that predicts returns.
     pub unroll_steps: usize,
-    /// n of the n-step return in episodes scored by rewards; 0 uses the whole episode.
+    /// n of the n-step return in episodes scored by rewards; 0 sums the rewards of the whole episode.
     pub td_steps: usize,
-    /// γ, in episodes scored by rewards.
+    /// γ, the discount per step in episodes scored by rewards.
     pub discount: f64,
-    /// Share of the search's value in the value target, in episodes scored by outcome.
+    /// Share of the search value in the value target in episodes scored by outcome; the outcome has the remaining
+    /// share.
     pub search_value_share: f32,
-    /// True if a row holds the observation after each action, for a model with chance or the consistency loss.
+    /// True to include the observation after each action, for a model with chance or with the consistency loss.
     pub next_observations: bool,
 }
 
 impl Unroll {
-    /// Returns the number of steps after the first in a segment.
+    /// Returns the number of steps after the first in a sampled segment.
     pub(super) fn segment_steps(&self, spec: &Spec) -> usize {
         match (spec.scoring, self.td_steps) {
             (Scoring::Outcome, _) => self.unroll_steps,
@@ -47,7 +48,7 @@ impl Unroll {
     }
 }
 
-/// The value target of a state, with the weight in the loss.
+/// The value target of a state, with its weight in the loss.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct ValueTarget {
     value: f32,
@@ -55,7 +56,7 @@ struct ValueTarget {
 }
 
 impl ValueTarget {
-    /// No target: the weight is 0.
+    /// A missing target, with weight 0.
     const NONE: Self = Self { value: 0.0, weight: 0.0 };
 
     fn of(value: f32) -> Self {
@@ -63,38 +64,38 @@ impl ValueTarget {
     }
 }
 
-/// The steps of a segment, played by the rules.
+/// The steps of a segment, replayed by the rules.
 #[derive(Debug)]
 struct Line {
     played: Vec<Played>,
     end: End,
-    /// Set if the segment reaches the end of the episode; read only in episodes scored by outcome.
+    /// How the episode ends, if the segment reaches the end; used only in episodes scored by outcome.
     ending: Option<Ending>,
 }
 
-/// The end of an episode scored by outcome.
+/// How an episode scored by outcome ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
-    /// By the rules.
+    /// The game is over by the rules.
     Over,
-    /// By resignation: this player would move next.
+    /// A player resigned; `to_move` is the player to move after the last action.
     Resigned { to_move: Player },
 }
 
-/// The batch under construction, with buffers that are reused for every row.
+/// A batch under construction, with buffers that are reused for every row.
 #[derive(Debug)]
 pub(super) struct Rows {
     batch: UnrolledBatch,
     unroll: Unroll,
     planes: Vec<f32>,
-    /// The planes under the symmetry.
+    /// Observation planes after the symmetry transformation.
     image: Vec<f32>,
-    /// The planes after each action of a row, up to the end of the episode: `[≤ K, C · H · W]`.
+    /// Observation planes after each action of a row, up to the end of the episode: `[≤ K, C · H · W]`.
     next: Vec<f32>,
 }
 
 impl Rows {
-    /// Creates an empty batch with room for `capacity` rows.
+    /// Creates an empty batch with capacity for `capacity` rows.
     pub(super) fn new<G: Game>(game: &G, unroll: Unroll, capacity: usize) -> Self {
         let spec = game.spec();
         let (steps, states) = (capacity * unroll.unroll_steps, capacity * (unroll.unroll_steps + 1));
@@ -113,7 +114,7 @@ impl Rows {
         Self { batch, unroll, image: planes.clone(), planes, next: Vec::new() }
     }
 
-    /// Adds one row, or adds nothing and returns the violation of the rules.
+    /// Adds one row. If the segment violates the rules, adds nothing and returns a description of the violation.
     pub(super) fn push<G: Game>(&mut self, game: &G, segment: &Segment, rng: &mut impl Rng) -> Result<(), String> {
         let spec = game.spec();
         let position = position_of(game, segment)?;
@@ -137,7 +138,7 @@ impl Rows {
                 if let Some(observation) = observation {
                     symmetry.observation(observation, &mut self.image);
                 }
-                // After the end the last observation is repeated, so that statistics of the batch hardly move.
+                // After the end, the last observation is repeated, to limit the effect on batch statistics.
                 batch.next_observations.push(&self.image);
                 batch.chance_weights.push(if observation.is_some() { 1.0 } else { 0.0 });
                 batch.next_weights.push(if state < steps.len() { 1.0 } else { 0.0 });
@@ -165,15 +166,15 @@ impl Rows {
         Ok(())
     }
 
-    /// Returns the batch with the `importance` of each row.
+    /// Returns the batch; `importance` has one weight per row, or is empty.
     pub(super) fn batch(self, importance: Vec<f32>) -> UnrolledBatch {
         UnrolledBatch { importance, ..self.batch }
     }
 
-    /// Plays the steps of a segment as far as targets depend on the rules: policies and actions of the unrolled steps
-    /// must be legal, and with two players every step is played to find the player to move.
+    /// Replays the steps of a segment as far as targets depend on the rules. Policies and actions of the unrolled steps
+    /// must be legal. In games for two players, all steps are replayed to find the player to move at each step.
     ///
-    /// Observes the states after the unrolled actions, where the batch holds them.
+    /// If the batch includes next observations, computes the observation after each unrolled action.
     fn line<G: Game>(
         &mut self,
         game: &G,
@@ -225,7 +226,7 @@ impl Rows {
         Ok(Line { played, end, ending })
     }
 
-    /// Returns the values `[K + 1]` and rewards `[K]` of an episode scored by outcome.
+    /// Returns the values `[K + 1]` and rewards `[K]` of a row in an episode scored by outcome.
     fn by_outcome(&self, line: &Line, outcome: Outcome) -> (Vec<ValueTarget>, Vec<f32>) {
         let Unroll { unroll_steps, search_value_share: share, .. } = self.unroll;
         let Line { played, ending, .. } = line;
@@ -248,7 +249,7 @@ impl Rows {
         ((0..=unroll_steps).map(value).collect(), (0..unroll_steps).map(reward).collect())
     }
 
-    /// Returns the values `[K + 1]` and rewards `[K]` of an episode scored by rewards.
+    /// Returns the values `[K + 1]` and rewards `[K]` of a row in an episode scored by rewards.
     fn by_rewards(&self, line: &Line, ply: usize) -> Result<(Vec<ValueTarget>, Vec<f32>), String> {
         let Unroll { unroll_steps, td_steps, discount, .. } = self.unroll;
         let Line { played, end, .. } = line;
@@ -269,7 +270,7 @@ impl Rows {
     }
 }
 
-/// Draws any action, legal or not.
+/// Returns a uniformly random action, legal or not.
 fn any_action(spec: &Spec, rng: &mut impl Rng) -> Action {
     Action(u16::try_from(rng.random_range(0..spec.actions)).expect("actions are 16 bits"))
 }

@@ -5,13 +5,13 @@ pub enum Error {
     #[error(transparent)]
     Training(#[from] training::Error),
     /// A network or setting that these kernels do not support, but another backend may.
-    #[error("the kernels of the CPU do not train {what}")]
+    #[error("the CPU kernels cannot train {what}")]
     Unsupported {
         /// Unsupported part, as the end of the message.
         what: &'static str,
     },
-    /// The system has no more threads.
-    #[error("threads of the training step: {0}")]
+    /// The system cannot start another thread.
+    #[error("cannot start the threads of the training step: {0}")]
     Threads(#[from] std::io::Error),
 }
 

@@ -199,7 +199,7 @@ impl Task for Widen<'_> {
     #[inline(always)]
     unsafe fn run<V: Vector>(self) {
         let Self { from, to } = self;
-        assert_eq!(from.len(), to.len(), "as many numbers");
+        assert_eq!(from.len(), to.len(), "equal lengths");
         let whole = from.len() / V::WIDTH * V::WIDTH;
         for first in (0..whole).step_by(V::WIDTH) {
             // SAFETY: the caller fulfils the contract of this function; whole registers lie within both slices.
@@ -221,7 +221,7 @@ impl Task for Narrow<'_> {
     #[inline(always)]
     unsafe fn run<V: Vector>(self) {
         let Self { from, to } = self;
-        assert_eq!(from.len(), to.len(), "as many numbers");
+        assert_eq!(from.len(), to.len(), "equal lengths");
         let whole = from.len() / V::WIDTH * V::WIDTH;
         for first in (0..whole).step_by(V::WIDTH) {
             // SAFETY: the caller fulfils the contract of this function; whole registers lie within both slices.

@@ -94,7 +94,7 @@ impl Trainer {
     ) -> Result<Self, Error> {
         Self::check(&settings)?;
         if !path.is_available() || path.precision() != settings.precision {
-            return Err(Error::Unsupported { what: "with instructions that the CPU lacks or of another precision" });
+            return Err(Error::Unsupported { what: "with missing CPU instructions or in another precision" });
         }
         let layers = settings.layers(architecture)?;
         settings.check(&layers)?;

@@ -2,15 +2,15 @@ use weights::Architecture;
 
 use crate::{Error, ModelLayers};
 
-/// The boards that a network is trained on, by the board index in batches.
+/// The boards on which a network is trained, by board index.
 ///
-/// A network with board-independent tensors, see [`Architecture::on`], is trained on any board of the same game. Any
-/// other network is trained on one board, with index 0.
+/// A network with tensors for any board size, see [`Architecture::on`], can be trained on several boards of the same
+/// game. Any other network is trained only on the board with index 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Boards(Vec<Architecture>);
 
 impl Boards {
-    /// Returns the single board of `network`.
+    /// Creates the boards with `network` on board 0 as the only board.
     #[must_use]
     pub fn new(network: Architecture) -> Self {
         Self(vec![network])
@@ -22,26 +22,26 @@ impl Boards {
         &self.0[0]
     }
 
-    /// Adds a board, with `architecture` as the network on it, and returns the board index.
+    /// Adds a board, given the `architecture` of the network on this board. Returns the board index.
     ///
     /// # Errors
-    /// [`Error::OtherGame`] if the network cannot be evaluated on that board, [`Error::Network`] if a dimension of
-    /// the board is out of range, [`Error::Board`] for another network or a board that is already there. Nothing is
-    /// added then.
+    /// [`Error::OtherGame`] if the network cannot be evaluated on this board; [`Error::Network`] if a board dimension
+    /// is out of range; [`Error::Board`] if the layers differ or the board was already added. Nothing is added in these
+    /// cases.
     pub fn add(&mut self, architecture: &Architecture) -> Result<usize, Error> {
         let refused = |reason| Err(Error::Board { game: architecture.game.clone(), reason });
         if self.network().on(architecture.board())? != *architecture {
-            return refused("its network has other layers");
+            return refused("the network on this board has different layers");
         }
         ModelLayers::new(architecture)?;
         if self.0.contains(architecture) {
-            return refused("the trainer has it already");
+            return refused("the trainer already has this board");
         }
         self.0.push(architecture.clone());
         Ok(self.0.len() - 1)
     }
 
-    /// Returns the architecture of the network on board `board`.
+    /// Returns the architecture of the network on the board with index `board`.
     ///
     /// # Errors
     /// [`Error::BoardIndex`] if the index is out of range.
@@ -78,7 +78,7 @@ mod tests {
         assert_eq!([boards.add(&go(4, 7)).unwrap(), boards.add(&go(9, 9)).unwrap()], [1, 2]);
         assert_eq!([0, 1, 2].map(|board| boards.get(board).unwrap().clone()), [go(5, 5), go(4, 7), go(9, 9)]);
         let error = boards.get(3).unwrap_err();
-        assert_eq!(error.to_string(), "the batch is of board 3, and the trainer has 3 boards, counted from 0");
+        assert_eq!(error.to_string(), "the batch is for board 3, but the trainer has 3 boards (indices from 0)");
     }
 
     #[test]
@@ -88,11 +88,11 @@ mod tests {
         let flattened = Architecture { design: Design::default(), ..go(6, 6) };
         let too_wide = format!("width {}", network::SIDE_MAX + 1);
         for (other, reason) in [
-            (go(5, 5), "the trainer has it already"),
-            (Architecture { channels: 9, ..go(6, 6) }, "its network has other layers"),
-            (flattened.clone(), "its network has other layers"),
+            (go(5, 5), "the trainer already has this board"),
+            (Architecture { channels: 9, ..go(6, 6) }, "the network on this board has different layers"),
+            (flattened.clone(), "the network on this board has different layers"),
             (hex, "not for hex-6"),
-            (Architecture { actions: 36, ..go(6, 6) }, "the network takes"),
+            (Architecture { actions: 36, ..go(6, 6) }, "the network has"),
             (go(6, network::SIDE_MAX + 1), &too_wide),
         ] {
             let error = boards.add(&other).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! The files of a checkpoint, the same for every backend.
+//! The files of a checkpoint, which are the same for every backend.
 
 use network::Reader;
 
@@ -7,18 +7,18 @@ use crate::{Error, Layout, MixedPrecision, Moment, MomentFormat, Numbers, Optimi
 /// Files of a checkpoint, as pairs of name and contents.
 pub type Files = Vec<(String, Vec<u8>)>;
 
-/// Weights as trained.
+/// File with the current weights.
 const NETWORK_FILE: &str = "network.safetensors";
-/// Averaged weights.
+/// File with the averaged weights.
 const AVERAGE_FILE: &str = "average.safetensors";
-/// Moments of the optimiser, step and progress.
+/// File with the optimiser's moments, the step count and the progress.
 const OPTIMISER_FILE: &str = "optimiser.safetensors";
 
-/// Steps before the average became equally weighted; absent while the average is exponential.
+/// Name of the step count at which the equally weighted average started; absent while the average is exponential.
 const AVERAGED_SINCE: &str = "averaged_since";
 
-/// Serialises the tensors of a layout as safetensors, convolutions as `[out, in, height, width]`. Equal numbers give
-/// equal bytes.
+/// Serialises the tensors of a layout as safetensors, with convolutions as `[out, in, height, width]`. Equal values
+/// give equal bytes.
 ///
 /// # Errors
 /// [`Error::Network`] if two tensors have the same name.
@@ -27,11 +27,11 @@ pub fn write(layout: &Layout, parameters: &[f32], statistics: &[f32]) -> Result<
     Ok(network::write(entries.chain(layout::file_entries("", &layout.statistics, statistics)))?)
 }
 
-/// Reads a file that [`write()`] wrote.
+/// Reads parameters and statistics from a file written by [`write()`].
 ///
 /// # Errors
-/// Fails unless the file holds exactly the tensors of the layout, finite and of the right shape; the error names the
-/// tensor.
+/// The file does not contain exactly the tensors of the layout, a shape is wrong, or a value is not finite. The error
+/// names the tensor.
 pub fn read(layout: &Layout, bytes: &[u8]) -> Result<Numbers, Error> {
     let mut reader = Reader::new(bytes)?;
     let parameters = layout::flat(&mut reader, "", &layout.parameters)?;
@@ -40,23 +40,23 @@ pub fn read(layout: &Layout, bytes: &[u8]) -> Result<Numbers, Error> {
     Ok(Numbers { parameters, statistics })
 }
 
-/// The whole state of a training: a restored trainer continues as if it had not stopped.
+/// The complete state of a training. A restored trainer continues as if it had not stopped.
 #[derive(Debug, Clone, PartialEq)]
 pub struct State {
-    /// The weights as trained.
+    /// The current weights and running statistics.
     pub network: Numbers,
-    /// The averaged weights.
+    /// The averaged weights and running statistics.
     pub average: Numbers,
-    /// Moments of the optimiser, `[P]` each. Files hold them as float32 whatever the storage format, so that a
-    /// training resumes in any format, and bit-identically in the same one.
+    /// Moments of the optimiser, `[P]` each. Files contain moments as float32 in every storage format. Training can
+    /// therefore resume in any format; in the same format, it resumes bit-identically.
     pub moments: Vec<Moment>,
-    /// Number of applied steps.
+    /// Number of applied training steps.
     pub step: u64,
-    /// Progress as set from outside.
+    /// Schedule progress as set from outside, from 0 to 1.
     pub progress: f64,
-    /// Steps before the equally weighted average started; `None` while the average is exponential.
+    /// Number of steps before the equally weighted average started; `None` while the average is exponential.
     pub averaged_since: Option<u64>,
-    /// Loss scale and layers in float32.
+    /// Loss scale, and layers that were switched to float32.
     pub mixed: MixedPrecision,
 }
 
@@ -81,10 +81,10 @@ impl State {
         ])
     }
 
-    /// Reads the files of a checkpoint, with moments in `format`; ignores other files.
+    /// Reads the state from the files of a checkpoint, with moments in `format`. Other files are ignored.
     ///
     /// # Errors
-    /// Fails for missing files, and for contents that do not match the layout or the optimiser.
+    /// A file is missing, or does not match the layout or the optimiser.
     pub fn read(
         layout: &Layout,
         optimiser: Optimiser,
@@ -112,7 +112,7 @@ impl State {
     }
 }
 
-/// Serialises the averaged weights alone.
+/// Serialises only the averaged weights, as a checkpoint file.
 ///
 /// # Errors
 /// The same as [`write()`].

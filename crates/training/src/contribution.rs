@@ -1,38 +1,38 @@
 use crate::{Losses, StepTimes};
 
-/// Losses in a [`Contribution`]: total, policy, value, reward, consistency, chance, policy entropy, value accuracy.
+/// Number of losses in a [`Contribution`]: total, policy, value, reward, consistency, chance, policy entropy, value
+/// accuracy.
 pub const LOSSES: usize = 8;
 
-/// Share of one learner in a group's training step: the batch gradient `[P]`, the running statistics after
-/// the batch `[S]`, and the losses. All of them are one float32 vector, so that one sum over the learners reduces
-/// everything.
+/// A learner's share of a group's training step: the gradient of the batch `[P]`, the running statistics after the
+/// batch `[S]`, and the losses. All values form one float32 vector, so that a single sum over the learners is
+/// sufficient.
 ///
-/// The mean over k learners with batches of B has the same gradient as k micro-batches of B in a batch of k · B, each
-/// with separate batch-norm statistics, as far as the losses are means with equal weights: a learner averages over
-/// the policy weights of the local batch only. Running statistics are averaged over the learners, which all update
-/// the same start values. Whether a step is clipped or refused follows from the mean alone, so that all learners
-/// decide alike.
+/// The mean over k learners with B positions each has the same gradient as a batch of k · B positions in k
+/// micro-batches, each with separate batch norm statistics, if losses are means with equal weights: a learner averages
+/// only over the policy weights of the local batch. Running statistics are averaged over the learners, which all start
+/// from the same values. Only the mean decides whether a step is clipped or rejected, so all learners decide equally.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Contribution {
-    /// `[P + S + LOSSES]`.
+    /// Gradient, running statistics and losses, `[P + S + LOSSES]`.
     numbers: Vec<f32>,
     parameters: usize,
 }
 
-/// A contribution in host or device memory, with the batch results that stay on the learner.
+/// A contribution in host or device memory, with results of the batch that are not shared.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Contributed<C = Contribution> {
-    /// The contribution of the batch; the mean over learners once reduced.
+    /// Contribution of the batch; after the sum over the group, the mean over all learners.
     pub contribution: C,
     /// Distance of each row's value from the target, as in [`Trained`](crate::Trained).
     pub value_errors: Vec<f32>,
-    /// Durations up to here.
+    /// Durations of the completed parts of the step.
     pub times: StepTimes,
 }
 
 impl Contribution {
-    /// Concatenates a gradient `[P]`, running statistics `[S]` and losses. The gradient norm and the L2 term are left
-    /// out: neither is a mean over learners.
+    /// Concatenates a gradient `[P]`, running statistics `[S]` and losses. Gradient norm and L2 term are not included,
+    /// because neither is a mean over learners.
     #[must_use]
     pub fn new(gradient: &[f32], statistics: &[f32], losses: &Losses) -> Self {
         let &Losses { total, policy, value, reward, consistency, chance, policy_entropy, value_accuracy, .. } = losses;
@@ -41,34 +41,34 @@ impl Contribution {
         Self { numbers: [gradient, statistics, &losses].concat(), parameters: gradient.len() }
     }
 
-    /// Wraps a reduced or received vector: gradient, running statistics, losses.
+    /// Wraps a summed or received vector of gradient, running statistics and losses, with `parameters` gradient values.
     ///
     /// # Panics
-    /// If `numbers` is shorter than the gradient and the losses.
+    /// If `numbers` is shorter than gradient and losses together.
     #[must_use]
     pub fn of_numbers(numbers: Vec<f32>, parameters: usize) -> Self {
-        assert!(numbers.len() >= parameters + LOSSES, "a contribution holds a gradient and losses");
+        assert!(numbers.len() >= parameters + LOSSES, "a contribution contains a gradient and losses");
         Self { numbers, parameters }
     }
 
-    /// Returns the contribution of no batch, all zeros, for P parameters and S running statistics.
+    /// Returns the contribution without a batch: zeros, for P parameters and S running statistics.
     #[must_use]
     pub fn nothing(parameters: usize, statistics: usize) -> Self {
         Self { numbers: vec![0.0; parameters + statistics + LOSSES], parameters }
     }
 
-    /// Returns the whole vector `[P + S + LOSSES]`, to be reduced.
+    /// Returns the complete vector `[P + S + LOSSES]`, to be summed over the learners.
     #[must_use]
     pub fn numbers(&self) -> &[f32] {
         &self.numbers
     }
 
-    /// Overwrites the vector with `sum / batches`.
+    /// Replaces the vector by `sum / batches`, the mean over the batches of the group.
     ///
     /// # Panics
-    /// If `sum` has another length.
+    /// If the length of `sum` differs from the length of the vector.
     pub fn set_mean(&mut self, sum: &[f32], batches: usize) {
-        assert_eq!(sum.len(), self.numbers.len(), "learners of one network have contributions of one length");
+        assert_eq!(sum.len(), self.numbers.len(), "all learners have contributions of equal length");
         let count = batches.max(1) as f32;
         self.numbers.iter_mut().zip(sum).for_each(|(mean, sum)| *mean = sum / count);
     }
@@ -85,7 +85,7 @@ impl Contribution {
         &self.numbers[self.parameters..self.numbers.len() - LOSSES]
     }
 
-    /// Returns the losses; gradient norm and L2 term are 0.
+    /// Returns the losses. Gradient norm and L2 term are 0, because a contribution does not contain them.
     #[must_use]
     pub fn losses(&self) -> Losses {
         let losses: [f32; LOSSES] = self.numbers[self.numbers.len() - LOSSES..].try_into().expect("it ends with them");

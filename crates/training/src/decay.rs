@@ -1,31 +1,31 @@
 use crate::Error;
 
-/// Decay of the learning rate with the progress of a run, which goes from 0 to 1.
+/// Decay of the learning rate with the progress of a run, from 0 to 1.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decay {
     /// The learning rate does not decay.
     Constant,
-    /// Half a cosine from the peak to `floor` times the peak.
+    /// Half a cosine from the peak learning rate to `floor` times the peak.
     Cosine {
-        /// Share of the peak that remains at the end, in `[0, 1]`.
+        /// Share of the peak that remains at the end, from 0 to 1.
         floor: f64,
     },
-    /// A line from the peak to `floor` times the peak.
+    /// A straight line from the peak learning rate to `floor` times the peak.
     Linear {
-        /// Share of the peak that remains at the end, in `[0, 1]`.
+        /// Share of the peak that remains at the end, from 0 to 1.
         floor: f64,
     },
-    /// The learning rate is multiplied by `factor` at each progress in `at`.
+    /// The learning rate is multiplied by `factor` at each progress listed in `at`.
     Steps {
-        /// Multiplier at each step, in `(0, 1]`.
+        /// Multiplier at each progress in `at`, from 0 to 1.
         factor: f64,
-        /// Progress at which the steps occur, each in `[0, 1]`.
+        /// Progress of the run at which the learning rate is multiplied, each from 0 to 1.
         at: Vec<f64>,
     },
 }
 
 impl Decay {
-    /// Returns the share of the peak learning rate at `progress`.
+    /// Returns the learning rate at `progress`, as a share of the peak.
     #[must_use]
     pub fn factor(&self, progress: f64) -> f64 {
         match self {
@@ -55,8 +55,8 @@ impl Decay {
     }
 }
 
-/// Returns the share of the peak in training step `step` (0-based); the warm-up is linear over the first `steps`
-/// steps.
+/// Returns the learning rate in training step `step` (0-based), as a share of the peak. The warm-up is linear over the
+/// first `steps` steps.
 pub(crate) fn warm_up(step: u64, steps: u64) -> f64 {
     if step >= steps { 1.0 } else { (step + 1) as f64 / (steps + 1) as f64 }
 }

@@ -1,80 +1,80 @@
-/// Reasons why a training cannot start or continue, common to all backends.
+/// Reasons why training cannot start or continue, common to all backends.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The architecture or the bytes are no valid network.
+    /// The architecture or the encoded bytes are not a valid network.
     #[error(transparent)]
     Network(#[from] network::Error),
-    /// A board of another game, or one on which the network cannot be evaluated.
+    /// A board of a different game, or a board on which the network cannot be evaluated.
     #[error(transparent)]
     OtherGame(#[from] weights::OtherGame),
-    /// An architecture is no board variant of the trainer's network.
-    #[error("{game} is no other board of the network: {reason}")]
+    /// An architecture that cannot be added as a board of the trainer's network.
+    #[error("cannot add the board {game}: {reason}")]
     Board {
-        /// The game name, with the board.
+        /// The game name with the board size.
         game: String,
-        /// Reason for the refusal.
+        /// The reason why the board cannot be added.
         reason: &'static str,
     },
-    /// A training batch names a board that the trainer does not have.
-    #[error("the batch is of board {board}, and the trainer has {boards} boards, counted from 0")]
+    /// A training batch has the index of a board that was not added to the trainer.
+    #[error("the batch is for board {board}, but the trainer has {boards} boards (indices from 0)")]
     BoardIndex {
-        /// Index in the batch.
+        /// Board index in the batch.
         board: usize,
-        /// Boards of the trainer.
+        /// Number of boards in the trainer.
         boards: usize,
     },
-    /// A network cannot grow into another one with the same outputs.
+    /// The network cannot grow to the larger architecture without changing the outputs.
     #[error("the network cannot grow: {reason}")]
     Growth {
-        /// Reason for the refusal.
+        /// The reason why the network cannot grow.
         reason: String,
     },
-    /// A file of a checkpoint is missing.
+    /// A file is missing in the checkpoint.
     #[error("the checkpoint has no file `{name}`")]
     MissingFile {
-        /// File name in the checkpoint.
+        /// Name of the missing file.
         name: &'static str,
     },
-    /// A training batch does not fit the network, or has inconsistent lengths.
+    /// A field of a training batch has the wrong length for the network or the number of positions.
     #[error("the batch has {got} numbers in `{field}`, expected {expected}")]
     Batch {
-        /// Field name in the batch.
+        /// Name of the field in the batch.
         field: &'static str,
-        /// Length for the network and the number of positions.
+        /// Length required by the network and the number of positions.
         expected: usize,
-        /// Length in the batch.
+        /// Actual length in the batch.
         got: usize,
     },
-    /// A training batch names an action that the network does not have.
+    /// A training batch contains an action that the network does not have.
     #[error("the batch has the action {action}, the network has {actions} actions")]
     Action {
         /// Action index in the batch.
         action: u16,
-        /// Actions of the network.
+        /// Number of actions in the network.
         actions: usize,
     },
-    /// A setting outside the accepted range.
+    /// A setting is outside the valid range.
     #[error("setting `{field}` is {got}, expected {expected}")]
     Setting {
-        /// Setting name in a configuration.
+        /// Name of the setting.
         field: &'static str,
-        /// Rejected value.
+        /// The rejected value.
         got: f64,
-        /// The accepted range.
+        /// The valid range.
         expected: &'static str,
     },
-    /// A training step gave NaN or an infinity; nothing of the step was applied.
-    #[error("the {quantity} of training step {step} is not finite, the step was not applied")]
+    /// A loss or the gradient of a training step is NaN or infinite. The step was not applied.
+    #[error("the {quantity} of training step {step} is not finite; the step was not applied")]
     NotFinite {
-        /// First quantity that was not finite: a loss or the gradient norm.
+        /// The first quantity that was not finite: a loss or the gradient norm.
         quantity: &'static str,
-        /// Number of the refused step, counted from 1.
+        /// Number of the rejected step, counted from 1.
         step: u64,
     },
-    /// The gradient of a training step exceeded the float16 range. Nothing of the step was applied; the next one
-    /// has a smaller loss scale.
+    /// The gradient of a training step exceeded the float16 range. The step was not applied, and the next step has a
+    /// smaller loss scale.
     #[error(
-        "the gradient of training step {step} overflows with a loss scale of {loss_scale}, the step was not applied"
+        "the gradient of training step {step} overflows with a loss scale of {loss_scale}; the step was not applied"
     )]
     Overflow {
         /// Loss scale of the skipped step.
@@ -82,7 +82,7 @@ pub enum Error {
         /// Number of the skipped step, counted from 1.
         step: u64,
     },
-    /// A backend failed: the device is lost, or only other backends train this network.
+    /// A backend failed: the device is lost, or this backend does not support the network.
     #[error(transparent)]
     Backend(Box<dyn std::error::Error + Send + Sync>),
 }

@@ -1,11 +1,12 @@
 use crate::{TrainingBatch, UnrolledBatch};
 
-/// Training examples of one step: positions for AlphaZero, positions with the steps after them for MuZero.
+/// The examples of a training step: positions for AlphaZero, positions with subsequent steps for MuZero.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Examples {
-    /// For a network of priors and values.
+    /// Positions, for a network that predicts policy, win, draw and loss.
     Positions(TrainingBatch),
-    /// For a network with learned dynamics.
+    /// Positions with K subsequent steps, for a network with learned dynamics or an AlphaZero network that predicts
+    /// returns.
     Unrolled(UnrolledBatch),
 }
 
@@ -31,7 +32,7 @@ impl Examples {
         }
     }
 
-    /// Returns the board index within the boards of the trainer.
+    /// Returns the index of the board, as added to the trainer.
     #[must_use]
     pub fn board(&self) -> usize {
         match self {
@@ -40,7 +41,7 @@ impl Examples {
         }
     }
 
-    /// Returns the weight of each position in all losses, `[B]`; empty under uniform sampling.
+    /// Returns the weight of each position in all losses, `[B]`; empty for uniform sampling.
     #[must_use]
     pub fn importance(&self) -> &[f32] {
         match self {

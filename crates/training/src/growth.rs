@@ -1,5 +1,5 @@
-//! Continues a training in a larger network with more blocks or channels, which computes the same outputs at first
-//! (Net2Net, Chen et al. 2016).
+//! Growth of a network during training: more blocks or channels, with initially equal outputs (Net2Net, Chen et al.
+//! 2016).
 
 use std::collections::HashMap;
 
@@ -10,25 +10,26 @@ use crate::checkpoint::State;
 use crate::moments::Moment;
 use crate::{Entry, Error, ModelLayers, MomentFormat, Numbers};
 
-/// Returns the training state of `from` transplanted to the larger network `to`, which computes the same outputs.
+/// Returns the training state of `from`, converted to the larger network `to`, which initially computes the same
+/// outputs.
 ///
-/// - New blocks come after the old blocks. The scale γ of the last norm is 0, so that a new block adds nothing to the
-///   input, and ReLU leaves the input as it is. Any other activation would change it, so that such a network cannot
-///   grow in blocks.
-/// - New attention blocks come after the old attention blocks. The matrices and biases that add to the input are 0.
-/// - New channels, and new hidden units of squeeze-and-excitation, come after the old channels and units. Incoming
-///   weights are initialised from `seed`; old outputs read the new channels with weights of 0.
+/// - New blocks follow the old blocks. The scale γ of the last norm is 0, so that a new block adds nothing to the
+///   input, and the final ReLU leaves the input unchanged. Any other activation would change the input, so a network
+///   with another activation cannot grow in blocks.
+/// - New attention blocks follow the old attention blocks. Matrices and biases that add to the input are 0.
+/// - New channels, and new hidden units of squeeze-and-excitation, follow the old channels and units. Incoming weights
+///   are initialised from `seed`; old outputs have weights of 0 for the new channels.
 /// - New parameters have zero moments, and averages equal to the network. Moments are float32, as in files.
 ///
 /// # Errors
-/// [`Error::Growth`] names any other difference, or a dimension that shrinks.
+/// [`Error::Growth`] if a dimension shrinks, or if `to` differs in a way that would change the outputs.
 pub fn grow(from: &Architecture, to: &Architecture, state: &State, seed: u64) -> Result<State, Error> {
     check(from, to)?;
     let [old, new] = [from, to].map(|architecture| ModelLayers::new(architecture).map(|layers| layers.layout()));
     let (old, new) = (old?, new?);
     let mut fresh = Numbers::initial(&new, seed);
     let layers = Layers::new(to)?;
-    // Biases of a new network are 0.
+    // Biases of a new network are already 0.
     let scales = layers.blocks[from.blocks..].iter().map(|block| block.last().tensor_name(Role::NormScale));
     let attention = layers.attention[from.design.attention..].iter().flat_map(AttentionBlock::added);
     for name in scales.chain(attention.map(|layer| layer.tensor_name(Role::Linear))) {
@@ -50,12 +51,12 @@ pub fn grow(from: &Architecture, to: &Architecture, state: &State, seed: u64) ->
     Ok(grown)
 }
 
-/// Checks that network `from` can become `to` and compute the same.
+/// Checks that network `from` can grow to `to` with unchanged outputs.
 fn check(from: &Architecture, to: &Architecture) -> Result<(), Error> {
     let refused = |reason: String| Err(Error::Growth { reason });
     if from.model != Model::Alphazero {
         return refused(
-            "the state of a MuZero network is rescaled over all channels, which more of them change".into(),
+            "a MuZero network rescales states over all channels, so added channels would change them".into(),
         );
     }
     let other = Architecture {
@@ -79,26 +80,26 @@ fn check(from: &Architecture, to: &Architecture) -> Result<(), Error> {
         }
     }
     if from.squeeze_excitation == 0 && to.squeeze_excitation > 0 && from.blocks > 0 {
-        return refused("squeeze_excitation in blocks that have none scales what they compute".into());
+        return refused("squeeze_excitation in blocks without it would change the block outputs".into());
     }
     let Design { attention, attention_heads: heads, .. } = from.design;
     if attention > 0 && heads != to.design.attention_heads {
         return refused(format!("attention_heads {heads} cannot become {}", to.design.attention_heads));
     }
     if from.channels != to.channels && (from.design.norm == NormKind::Layer || attention > 0) {
-        return refused("a layer norm is over all channels, which more of them change".into());
+        return refused("a layer norm is over all channels, so added channels would change the output".into());
     }
     let activation = to.design.activation;
     if to.blocks > from.blocks && activation != Activation::Relu {
         return refused(format!(
-            "a block that adds nothing applies {activation} once more: only channels and attention can be added"
+            "an added block applies {activation} once more and changes the output; add only channels or attention"
         ));
     }
     Ok(())
 }
 
-/// Copies the old tensors into the new buffer, which `fresh` fills elsewhere. Weights from new inputs to old outputs
-/// are 0.
+/// Copies the old tensors to the larger buffer `fresh`. Weights from new inputs to old outputs are set to 0; all other
+/// new numbers keep the values in `fresh`.
 fn transplant(from: &[Entry], numbers: &[f32], to: &[Entry], mut fresh: Vec<f32>) -> Vec<f32> {
     let old: HashMap<&str, &Entry> = from.iter().map(|entry| (entry.tensor.name.as_str(), entry)).collect();
     for entry in to {
@@ -118,7 +119,7 @@ fn transplant(from: &[Entry], numbers: &[f32], to: &[Entry], mut fresh: Vec<f32>
     fresh
 }
 
-/// Returns outputs and inputs of a tensor, which is stored as `[outputs, taps, inputs]`.
+/// Returns the number of outputs and inputs of a tensor, which is stored as `[outputs, taps, inputs]`.
 fn sides(entry: &Entry) -> [usize; 2] {
     match entry.tensor.shape[..] {
         [outputs, inputs, ..] => [outputs, inputs],
@@ -126,7 +127,8 @@ fn sides(entry: &Entry) -> [usize; 2] {
     }
 }
 
-/// Returns the new row of an output. Squeeze-and-excitation has the channel scales first and then the channel shifts.
+/// Returns the row of an old output in the larger tensor. In squeeze-and-excitation, channel scales precede channel
+/// shifts, so the rows of shifts move.
 fn row_of(entry: &Entry, output: usize, [old, new]: [usize; 2]) -> usize {
     let is_shift = entry.tensor.name.contains(".excitation.output.") && output >= old / 2;
     if is_shift { output - old / 2 + new / 2 } else { output }
@@ -165,7 +167,7 @@ mod tests {
         ModelLayers::new(architecture).unwrap().layout()
     }
 
-    /// A state without equal numbers.
+    /// Returns a state in which all numbers differ.
     fn state(architecture: &Architecture) -> State {
         let layout = layout(architecture);
         let numbered = |entries: &[Entry], first: usize| -> Vec<f32> {
@@ -202,7 +204,7 @@ mod tests {
             }
         }
         assert!(wide[6 * 72..].iter().all(|weight| *weight != 0.0), "new channels read all channels");
-        // Channel scales first, then channel shifts.
+        // Channel scales precede channel shifts.
         let [bias, wide] = pair("block.1.excitation.output.bias");
         assert_eq!((&wide[..6], &wide[8..14]), (&bias[..6], &bias[6..]));
         assert_eq!([wide[6], wide[7], wide[14], wide[15]], [0.0; 4]);

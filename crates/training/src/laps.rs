@@ -1,24 +1,24 @@
 use std::time::{Duration, Instant};
 
-/// A stopwatch with a given clock, or without a clock.
+/// A stopwatch for consecutive laps, with a given clock or without a clock.
 pub struct Laps<'a> {
     clock: Option<&'a mut dyn FnMut() -> Instant>,
     last: Option<Instant>,
 }
 
 impl<'a> Laps<'a> {
-    /// Starts the first lap.
+    /// Creates a stopwatch with this clock, and starts the first lap.
     pub fn new(clock: &'a mut dyn FnMut() -> Instant) -> Self {
         let last = Some(clock());
         Self { clock: Some(clock), last }
     }
 
-    /// Creates a stopwatch that measures zero for every lap.
+    /// Creates a stopwatch without a clock; every lap has the duration zero.
     pub fn none() -> Self {
         Self { clock: None, last: None }
     }
 
-    /// Returns the duration of the current lap and starts the next.
+    /// Returns the duration of the current lap, and starts the next lap.
     pub fn lap(&mut self) -> Duration {
         let Some((clock, last)) = self.clock.as_mut().zip(self.last) else { return Duration::ZERO };
         let now = clock();

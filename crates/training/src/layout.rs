@@ -1,4 +1,4 @@
-//! The places of tensors in flat buffers.
+//! The positions of tensors in flat buffers.
 
 use std::ops::Range;
 
@@ -6,31 +6,30 @@ use network::{Entry as FileEntry, Reader, Role, Tensor};
 
 use crate::{Error, Optimiser};
 
-/// A tensor of the network with its place in a flat buffer.
+/// A tensor of the network and its position in a flat buffer.
 ///
-/// In the buffer, convolution weights are stored as `[out, height, width, in]`, the channels-last order of the
-/// kernels.
+/// Convolution weights are stored as `[out, height, width, in]`, the channels-last order of the kernels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// Name, shape and role.
     pub tensor: Tensor,
-    /// Index of the first number in the buffer.
+    /// Index of the tensor's first number in the buffer.
     pub offset: usize,
-    /// Number of elements.
+    /// Number of elements in the tensor.
     pub len: usize,
-    /// Whether evaluators need the tensor; if not, it is in checkpoints alone.
+    /// True if evaluators need the tensor; false if only checkpoints contain it.
     pub is_published: bool,
 }
 
 impl Entry {
-    /// Returns the index range in the buffer.
+    /// Returns the tensor's index range in the buffer.
     #[must_use]
     pub fn range(&self) -> Range<usize> {
         self.offset..self.offset + self.len
     }
 
-    /// Returns whether the tensor is a hidden-layer weight: neither in a layer that reads observations, actions or
-    /// codes, nor in the last layer of a head.
+    /// Returns true if the tensor is a weight of a hidden layer: neither in a layer with observations, actions or codes
+    /// as inputs, nor in the last layer of a head.
     #[must_use]
     pub fn is_hidden(&self) -> bool {
         let layer = self.tensor.layer();
@@ -41,23 +40,24 @@ impl Entry {
     }
 }
 
-/// Adjacent parameters with the same step rule.
+/// Adjacent parameters with the same update rule.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group {
     /// Index range in the buffer.
     pub range: Range<usize>,
-    /// Matrix shape `[outputs, inputs]`, with the taps of convolutions as inputs; `None` if steps are elementwise.
+    /// Matrix shape `[outputs, inputs]`, with the taps of convolutions counted as inputs; `None` if the update is
+    /// elementwise.
     pub matrix: Option<[usize; 2]>,
-    /// Step rule of the group.
+    /// Update rule of the group.
     pub optimiser: Optimiser,
-    /// Whether weight decay applies to the group.
+    /// True if weight decay applies to the group.
     pub is_decayed: bool,
 }
 
-/// All tensors of a network in two flat buffers: trained parameters and running statistics.
+/// All tensors of a network in two flat buffers, for trained parameters and running statistics.
 ///
-/// One buffer instead of a hundred tensors makes an optimiser step a dozen operations. Weights of convolutions and
-/// matrices come first, so weight decay is one slice.
+/// A single buffer instead of a hundred tensors reduces the optimiser update to about ten operations. Weights of
+/// convolutions and matrices come first, so that weight decay applies to one slice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     /// Trained parameters, in buffer order.
@@ -67,7 +67,8 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Places the tensors for evaluators, `published`, and the tensors for training alone, `training`.
+    /// Assigns positions to the tensors that evaluators need, `published`, and to the tensors for training only,
+    /// `training`.
     #[must_use]
     pub fn new(published: impl Iterator<Item = Tensor>, training: impl Iterator<Item = Tensor>) -> Self {
         let tensors = published.map(|tensor| (tensor, true)).chain(training.map(|tensor| (tensor, false)));
@@ -78,7 +79,7 @@ impl Layout {
         Self { parameters: placed(parameters), statistics: placed(statistics) }
     }
 
-    /// Returns the entries that evaluators need, at the same places.
+    /// Returns the layout without tensors for training only. All other tensors keep the same positions.
     #[must_use]
     pub fn published(&self) -> Self {
         let [parameters, statistics] = [&self.parameters, &self.statistics]
@@ -86,27 +87,27 @@ impl Layout {
         Self { parameters, statistics }
     }
 
-    /// Returns the index range of the parameter called `name`.
+    /// Returns the index range of the parameter `name` in the buffer.
     ///
     /// # Panics
-    /// If no layer of the layout has it.
+    /// If the layout has no parameter with this name.
     #[must_use]
     pub fn parameter(&self, name: &str) -> Range<usize> {
         let found = self.parameters.iter().find(|entry| entry.tensor.name == name);
         found.expect("names come from the layers of the layout").range()
     }
 
-    /// Returns the index range of the running statistic called `name`.
+    /// Returns the index range of the running statistic `name` in the buffer.
     ///
     /// # Panics
-    /// If no layer of the layout has it.
+    /// If the layout has no running statistic with this name.
     #[must_use]
     pub fn statistic(&self, name: &str) -> Range<usize> {
         let found = self.statistics.iter().find(|entry| entry.tensor.name == name);
         found.expect("names come from the layers of the layout").range()
     }
 
-    /// Returns all parameters in order, grouped by step rule for `optimiser`.
+    /// Returns all parameters in buffer order, grouped by update rule of `optimiser`.
     #[must_use]
     pub fn groups(&self, optimiser: Optimiser) -> Vec<Group> {
         let mut groups: Vec<Group> = Vec::new();
@@ -129,8 +130,7 @@ impl Layout {
         groups
     }
 
-    /// Returns the number of leading parameters that are weights of convolutions and matrices, to which weight decay
-    /// applies.
+    /// Returns the number of parameters with weight decay, the weights of convolutions and matrices, which come first.
     #[must_use]
     pub fn decayed(&self) -> usize {
         self.parameters.iter().filter(|entry| entry.tensor.role.is_weight()).map(|entry| entry.len).sum()
@@ -147,7 +147,7 @@ fn placed(tensors: Vec<(Tensor, bool)>) -> Vec<Entry> {
     tensors.into_iter().map(place).collect()
 }
 
-/// Converts the slices of `flat` to file entries, with `prefix` before each name and convolutions as
+/// Converts tensors in the buffer `flat` to file entries, with `prefix` before each name. Convolutions have the shape
 /// `[out, in, height, width]`.
 pub fn file_entries<'a>(
     prefix: &'a str,
@@ -160,12 +160,14 @@ pub fn file_entries<'a>(
     })
 }
 
-/// Reads the flat buffer of `entries`; each name in the file is `prefix` followed by the tensor name.
+/// Reads tensors from a file to a flat buffer in the order of `entries`. Each name in the file is `prefix` followed by
+/// the tensor name.
 ///
 /// # Errors
-/// [`Error::Network`] names the tensor that is missing or wrong.
+/// [`Error::Network`] names a tensor that is missing or invalid.
 pub fn flat(reader: &mut Reader<'_>, prefix: &str, entries: &[Entry]) -> Result<Vec<f32>, Error> {
-    // The buffer grows with the contents of the file: an architecture may need more memory than any machine has.
+    // The buffer grows with the file contents, because an invalid architecture could require too much memory in
+    // advance.
     let mut flat = Vec::new();
     for entry in entries {
         let (inputs, taps) = matrix(entry);
@@ -174,8 +176,8 @@ pub fn flat(reader: &mut Reader<'_>, prefix: &str, entries: &[Entry]) -> Result<
     Ok(flat)
 }
 
-/// Returns input channels and taps of a convolution; any other tensor counts as one tap, which makes the
-/// transposition a no-op.
+/// Returns the number of input channels and taps of a convolution. Any other tensor has one tap, so that transposing
+/// changes nothing.
 fn matrix(entry: &Entry) -> (usize, usize) {
     match entry.tensor.shape[..] {
         [outputs, inputs, ..] if entry.tensor.role == Role::Convolution => (inputs, entry.len / (outputs * inputs)),
@@ -183,7 +185,7 @@ fn matrix(entry: &Entry) -> (usize, usize) {
     }
 }
 
-/// Transposes every `[rows, columns]` matrix of `values` to `[columns, rows]`.
+/// Transposes each of the consecutive `[rows, columns]` matrices in `values` to `[columns, rows]`.
 #[must_use]
 pub fn transpose_each(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
     let mut transposed = Vec::with_capacity(values.len());
@@ -203,7 +205,7 @@ mod tests {
     use super::{Entry, Layout};
     use crate::{ModelLayers, Optimiser};
 
-    /// An architecture with all optional parts.
+    /// Returns an architecture with all optional layers.
     fn complete() -> Architecture {
         Architecture {
             game: "complete".into(),

@@ -1,13 +1,14 @@
-//! The trait [`Trainer`] of training backends, with inputs, outputs and stored state. The crate computes no tensors.
+//! The [`Trainer`] trait for training backends, with inputs, outputs and stored state. The crate computes no tensors.
 //!
-//! [`TrainerSettings`] name an [`Optimiser`], a [`Decay`] and a [`Precision`]. A step takes [`Examples`]
-//! ([`TrainingBatch`], [`UnrolledBatch`], each with [`Observations`]) and returns [`Trained`] with [`Losses`] and
-//! [`StepTimes`]; in a group of learners each adds a [`Contribution`]. Each batch is on one of the network's
-//! [`Boards`]. A [`Layout`] places the tensors of [`ModelLayers`] in flat buffers of [`Numbers`], and [`checkpoint`]
-//! writes the buffers as files, so that any backend resumes any other's training. [`moments`] are stored in float32
-//! or fewer bits; [`Memory`] states the memory of a training by part. [`mixed_precision`] holds the decisions that a
-//! trainer takes by itself in a low precision. [`growth`] continues a training in a larger network. Start with
-//! [`TrainerSettings`].
+//! [`TrainerSettings`] contain an [`Optimiser`], a [`Decay`] and a [`Precision`]. A training step takes [`Examples`]
+//! ([`TrainingBatch`] or [`UnrolledBatch`], both with [`Observations`]) and returns [`Trained`], with [`Losses`] and
+//! [`StepTimes`]. In a group of learners, each learner adds a [`Contribution`]. Each batch is on one of the network's
+//! [`Boards`].
+//!
+//! A [`Layout`] assigns the tensors of [`ModelLayers`] to flat buffers of [`Numbers`], and [`checkpoint`] writes the
+//! buffers to files, so that any backend can resume training from any other backend. [`moments`] are stored in float32
+//! or fewer bits, and [`Memory`] lists the memory of training by part. [`mixed_precision`] contains the decisions of a
+//! trainer in low precision. [`growth`] continues training in a larger network. Start with [`TrainerSettings`].
 
 mod boards;
 pub mod checkpoint;

@@ -1,24 +1,24 @@
 use crate::{Layout, TrainerSettings};
 
-/// Memory of a training by part, in bytes. Waiting batches and the scratch memory of threads do not count.
+/// Memory of training by part, in bytes, without waiting batches and without the scratch memory of threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Parameters and running statistics as trained.
+    /// Trained parameters and running statistics.
     pub parameters: usize,
-    /// The moments of the optimiser.
+    /// Moments of the optimiser.
     pub moments: usize,
-    /// The published average.
+    /// Averaged parameters and running statistics, which are published.
     pub average: usize,
-    /// The gradient of all parameters.
+    /// Gradient of all parameters.
     pub gradient: usize,
-    /// Derived forms of the weights for computation: packed, filtered, or of lower precision.
+    /// Copies of the weights in other forms for computation: packed, filtered, or in lower precision.
     pub packed_weights: usize,
-    /// Activations of a micro-batch and the gradients of the activations.
+    /// Activations of one micro-batch, and the gradients with respect to them.
     pub activations: usize,
 }
 
 impl Memory {
-    /// Returns the memory that depends neither on the backend nor on the batch.
+    /// Returns the memory of the training state, which depends neither on the backend nor on the batch.
     #[must_use]
     pub fn of_state(layout: &Layout, settings: &TrainerSettings) -> Self {
         let count = |entries: &[crate::Entry]| entries.last().map_or(0, |entry| entry.range().end);
@@ -34,7 +34,7 @@ impl Memory {
         }
     }
 
-    /// Returns the parts by name.
+    /// Returns the parts with their names in metrics and logs.
     #[must_use]
     pub fn parts(&self) -> [(&'static str, usize); 6] {
         let &Self { parameters, moments, average, gradient, packed_weights, activations } = self;
@@ -56,18 +56,18 @@ impl Memory {
 }
 
 impl std::fmt::Display for Memory {
-    /// Writes the parts in MiB: `parameters 1.2 MiB, …, together 30.0 MiB`.
+    /// Writes the parts in MiB: `parameters 1.2 MiB, …, total 30.0 MiB`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mebibytes = |bytes: usize| bytes as f64 / f64::from(1 << 20);
         for (part, bytes) in self.parts() {
             write!(f, "{} {:.1} MiB, ", part.replace('_', " "), mebibytes(bytes))?;
         }
-        write!(f, "together {:.1} MiB", mebibytes(self.total()))
+        write!(f, "total {:.1} MiB", mebibytes(self.total()))
     }
 }
 
 impl TrainerSettings {
-    /// Returns the positions in the largest micro-batch of `batch` positions.
+    /// Returns the number of positions in the largest micro-batch, for a batch of `batch` positions.
     #[must_use]
     pub fn micro_batch_of(&self, batch: usize) -> usize {
         match self.micro_batch {

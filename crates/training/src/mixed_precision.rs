@@ -1,4 +1,4 @@
-//! State of low-precision training besides the weights: the loss scale, and the layers that went back to float32.
+//! State of low-precision training in addition to the weights: the loss scale, and the layers switched to float32.
 
 use std::collections::BTreeMap;
 
@@ -6,46 +6,46 @@ use network::{Entry, Reader};
 
 use crate::{Error, Layout};
 
-/// Training steps between two checks of the layers.
+/// Number of training steps between two checks of the layers.
 pub const CHECK_INTERVAL: u64 = 500;
 
-/// Maximum relative L2 error of a layer's weight gradient at which the products stay in the low precision.
+/// Maximum relative L2 error of a layer's weight gradient in low precision; above it, the layer is switched to float32.
 pub const GRADIENT_ERROR_MAX: f64 = 0.05;
 
-/// Maximum positions in a check: the error is a ratio of sums over all weights of a layer, and few positions already
-/// show it.
+/// Maximum number of positions in a check. The error is a ratio of sums over a layer's weights, which a few positions
+/// estimate well.
 pub const CHECK_POSITIONS: usize = 256;
 
-/// Loss scale in float16, without which small gradients would become 0 (Micikevicius et al. 2018). It is a power of
-/// two, so that scaling rounds nothing.
+/// Loss scale in float16, without which small gradients would underflow to 0 (Micikevicius et al. 2018). It is a power
+/// of two, so that scaling causes no rounding.
 ///
-/// The scale follows the defaults of `torch.amp.GradScaler`: it is halved by a step with a gradient that is not
-/// finite, which is not taken, and doubled after [`GROWTH_STEPS`](Self::GROWTH_STEPS) steps that were taken.
+/// The scale follows the defaults of `torch.amp.GradScaler`. A step with a non-finite gradient is skipped and halves
+/// the scale; [`GROWTH_STEPS`](Self::GROWTH_STEPS) consecutive applied steps double the scale.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LossScale {
-    /// Multiplier of the loss.
+    /// Factor by which the loss is multiplied.
     pub factor: f32,
-    /// Steps taken since the last change of the factor.
+    /// Number of applied steps since the last change of the factor.
     pub good_steps: u32,
 }
 
 impl LossScale {
-    /// Initial loss scale.
+    /// Initial factor.
     pub const START: f32 = 65_536.0;
-    /// Steps taken before the factor doubles.
+    /// Number of consecutive applied steps after which the factor doubles.
     pub const GROWTH_STEPS: u32 = 2_000;
-    /// Minimum factor: a gradient that is not finite at this scale has another cause.
+    /// Minimum factor. At this factor, a non-finite gradient has another cause.
     pub const MIN: f32 = 1.0;
-    /// Maximum factor, as in NVIDIA's Apex.
+    /// Maximum factor, as in NVIDIA Apex.
     pub const MAX: f32 = 16_777_216.0;
 
-    /// Returns the loss scale at the start of a training.
+    /// Returns the initial loss scale.
     #[must_use]
     pub fn new() -> Self {
         Self { factor: Self::START, good_steps: 0 }
     }
 
-    /// Returns the scale after a step that was taken.
+    /// Returns the loss scale after an applied step.
     #[must_use]
     pub fn after_good(self) -> Self {
         match self.good_steps + 1 {
@@ -54,8 +54,8 @@ impl LossScale {
         }
     }
 
-    /// Returns the scale after a step with finite losses and a gradient that was not finite; `None` if the scale is
-    /// not the cause.
+    /// Returns the loss scale after a step with finite losses and a non-finite gradient; `None` if the scale is already
+    /// at the minimum and therefore not the cause.
     #[must_use]
     pub fn after_overflow(self) -> Option<Self> {
         (self.factor > Self::MIN).then_some(Self { factor: 0.5 * self.factor, good_steps: 0 })
@@ -68,23 +68,23 @@ impl Default for LossScale {
     }
 }
 
-/// Precision decisions of a trainer, kept in a checkpoint.
+/// Precision decisions of a trainer, stored in a checkpoint.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct MixedPrecision {
-    /// Loss scale; `None` unless the training is in float16.
+    /// Loss scale; `None` unless the precision is float16.
     pub loss_scale: Option<LossScale>,
-    /// Layers with products back in float32, each with the relative gradient error that was too large.
+    /// Layers switched to float32, each with the relative gradient error in low precision that exceeded the maximum.
     pub float32_layers: BTreeMap<String, f64>,
 }
 
-/// Names of the loss scale's entries.
+/// Names of the file entries for the loss scale: the factor, and the number of applied steps.
 const FACTOR: &str = "loss_scale";
 const GOOD_STEPS: &str = "loss_scale_steps";
-/// Name prefix of the entry for a float32 layer.
+/// Name prefix of the file entry for a layer in float32.
 const FLOAT32: &str = "float32.";
 
 impl MixedPrecision {
-    /// Returns the entries in the optimiser's file; none in a float32 training.
+    /// Returns the entries for the optimiser file; none in float32 training.
     pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> {
         let scale = self.loss_scale.iter().flat_map(|scale| {
             [Entry::real(FACTOR, scale.factor.into()), Entry::count(GOOD_STEPS, scale.good_steps.into())]
@@ -92,7 +92,7 @@ impl MixedPrecision {
         scale.chain(self.float32_layers.iter().map(|(layer, &error)| Entry::real(&format!("{FLOAT32}{layer}"), error)))
     }
 
-    /// Reads the entries, which a file of another precision lacks.
+    /// Reads the entries from the optimiser file. Entries are missing if another precision was used.
     pub(crate) fn read(reader: &mut Reader<'_>, layout: &Layout) -> Result<Self, Error> {
         let loss_scale = match reader.holds(FACTOR) {
             false => None,
@@ -117,23 +117,23 @@ impl MixedPrecision {
     }
 }
 
-/// Returns the names of all layers that multiply: layers with a convolution or a matrix.
+/// Returns the names of all layers with a convolution or a matrix.
 pub fn layers(layout: &Layout) -> impl Iterator<Item = &str> {
     let weights = layout.parameters.iter().filter(|entry| entry.tensor.role.is_weight());
     weights.map(|entry| entry.tensor.layer())
 }
 
-/// Returns whether a layer with this relative gradient error goes back to float32.
+/// Returns true if a layer with this relative gradient error must be switched to float32.
 ///
-/// An error that is not finite means a gradient out of range, which the step handles as a whole, or a float32
-/// gradient of 0.
+/// A non-finite error does not count. It means an overflowed gradient, for which the whole step is skipped, or a
+/// float32 gradient of 0.
 #[must_use]
 pub fn loses_too_much(error: f64) -> bool {
     error.is_finite() && error > GRADIENT_ERROR_MAX
 }
 
-/// Returns the relative L2 error of `got`, a low-precision gradient, from `expected`, the float32 gradient of the
-/// same factors. It is not finite if a number of either is not, or if all of `expected` are 0.
+/// Returns the relative L2 error of `got`, a gradient in low precision, compared with `expected`, the float32 gradient
+/// from the same inputs. The error is not finite if any number is not finite, or if all numbers in `expected` are 0.
 #[must_use]
 pub fn relative_error(got: &[f32], expected: &[f32]) -> f64 {
     let square = |numbers: &mut dyn Iterator<Item = f64>| numbers.map(|x| x * x).sum::<f64>();

@@ -3,26 +3,26 @@ use weights::{Architecture, Model};
 
 use crate::{Error, layout::Layout};
 
-/// Layers of a network of either model.
+/// The layers of a network, for either model family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "a process holds few networks")]
 pub enum ModelLayers {
-    /// Layers for priors and values.
+    /// Layers of an AlphaZero network that predicts win, draw and loss.
     Alphazero(Layers),
-    /// Layers around latent states; without dynamics, an AlphaZero network of returns.
+    /// Layers with latent states; without dynamics, an AlphaZero network that predicts returns.
     Muzero {
-        /// Layers that evaluators run.
+        /// Layers that evaluators need.
         latent: LatentLayers,
-        /// Heads of the consistency loss, if it is trained.
+        /// Heads of the consistency loss; `None` if the loss is not trained.
         consistency: Option<ConsistencyLayers>,
     },
 }
 
 impl ModelLayers {
-    /// Returns the layers of an architecture for evaluators.
+    /// Returns the layers that evaluators need for an architecture.
     ///
     /// # Errors
-    /// [`Error::Network`] names the dimension that is out of range.
+    /// [`Error::Network`] names a dimension that is out of range.
     pub fn new(architecture: &Architecture) -> Result<Self, Error> {
         Ok(match architecture.model {
             Model::Alphazero => Self::Alphazero(Layers::new(architecture)?),
@@ -32,16 +32,16 @@ impl ModelLayers {
         })
     }
 
-    /// Returns the layers of a MuZero architecture, with the heads of the consistency loss.
+    /// Returns the layers of a MuZero architecture, including the heads of the consistency loss.
     ///
     /// # Errors
-    /// [`Error::Network`] names the dimension that is out of range, or the model.
+    /// [`Error::Network`] names a dimension that is out of range, or a model without a consistency loss.
     pub fn with_consistency(architecture: &Architecture) -> Result<Self, Error> {
         let (latent, consistency) = (LatentLayers::new(architecture)?, ConsistencyLayers::new(architecture)?);
         Ok(Self::Muzero { latent, consistency: Some(consistency) })
     }
 
-    /// Iterates over the evaluator layers, from the observation to the outputs.
+    /// Iterates over the layers that evaluators need, from the observation to the outputs.
     fn iter(&self) -> Box<dyn Iterator<Item = &Layer> + '_> {
         match self {
             Self::Alphazero(layers) => Box::new(layers.iter()),
@@ -49,18 +49,18 @@ impl ModelLayers {
         }
     }
 
-    /// Returns the places of all tensors.
+    /// Returns the layout of all tensors in flat buffers.
     pub fn layout(&self) -> Layout {
         let training = self.consistency().into_iter().flat_map(ConsistencyLayers::iter).flat_map(Layer::tensors);
         Layout::new(self.tensors(), training)
     }
 
-    /// Iterates over the evaluator tensors, layer by layer.
+    /// Iterates over the tensors that evaluators need, layer by layer.
     fn tensors(&self) -> impl Iterator<Item = Tensor> {
         self.iter().flat_map(Layer::tensors)
     }
 
-    /// Counts the trained parameters for evaluators, without running statistics.
+    /// Returns the number of trained parameters that evaluators need, without running statistics.
     pub fn parameters(&self) -> usize {
         self.tensors().filter(|tensor| tensor.role.is_trained()).map(|tensor| tensor.numel()).sum()
     }
@@ -76,7 +76,7 @@ impl ModelLayers {
         }
     }
 
-    /// Returns the layers of a MuZero network or an AlphaZero network of returns.
+    /// Returns the layers of a MuZero network, or of an AlphaZero network that predicts returns.
     ///
     /// # Errors
     /// [`network::Error::Model`] for any other network.
@@ -87,7 +87,7 @@ impl ModelLayers {
         }
     }
 
-    /// Returns the heads of the consistency loss, if it is trained.
+    /// Returns the heads of the consistency loss; `None` if the loss is not trained.
     pub fn consistency(&self) -> Option<&ConsistencyLayers> {
         match self {
             Self::Muzero { consistency, .. } => consistency.as_ref(),

@@ -1,14 +1,14 @@
-//! Optimiser moments in a storage format: float32, bfloat16, or 8 bits in blocks.
+//! Optimiser moments in a storage format: float32, bfloat16, or 8-bit codes in blocks.
 //!
-//! A step widens the numbers to float32, computes in float32, and rounds the results again. Rounding to nearest would
-//! lose small changes for ever: with β₂ = 0.999 a second moment changes by a thousandth per step, while adjacent
-//! bfloat16 numbers are 1/256 to 1/128 apart. So rounding is stochastic: a number becomes one of the two neighbours
-//! with probabilities that keep the mean. The random numbers depend on step, moment and index alone. Start with
-//! [`Moment`].
+//! An optimiser update converts the stored numbers to float32, computes in float32, and rounds the results. Rounding to
+//! nearest would lose small changes permanently: with β₂ = 0.999, a second moment changes by a thousandth per step, but
+//! adjacent bfloat16 numbers differ by 1/256 to 1/128. Rounding is therefore stochastic: a number becomes one of the
+//! two neighbours, with probabilities that preserve the mean. The random numbers depend only on step, moment and index.
+//! Start with [`Moment`].
 
 use std::sync::LazyLock;
 
-/// Numbers per block of [`MomentFormat::Int8`]; a block shares one scale.
+/// Numbers per block of [`MomentFormat::Int8`]; each block has one scale.
 pub const BLOCK: usize = 256;
 
 /// Storage format of moments.
@@ -19,28 +19,28 @@ pub enum MomentFormat {
     F32,
     /// bfloat16: 2 bytes per number.
     Bf16,
-    /// 8-bit codes with one scale per [`BLOCK`] (Dettmers et al. 2022): 1.016 bytes per number. The codes are dynamic
-    /// tree quantisation (Dettmers 2016), see [`code_values`].
+    /// 8-bit codes with one scale per block of [`BLOCK`] numbers (Dettmers et al. 2022): 1.016 bytes per number. The
+    /// codes use dynamic tree quantisation (Dettmers 2016), see [`code_values`].
     Int8,
 }
 
-/// Meaning of a moment, which decides the 8-bit codes.
+/// The meaning of a moment, which determines the 8-bit codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MomentKind {
-    /// A mean or sum of gradients.
+    /// A mean or a sum of gradients.
     Gradient,
-    /// A mean of squared gradients. The codes represent the root, which spans half as many powers of ten, and no
-    /// positive number becomes 0: a step divides by the root.
+    /// A mean of squared gradients. The codes represent the square root, which spans half as many powers of ten. A
+    /// positive number never becomes 0, because an update divides by the root.
     Square,
 }
 
-/// Rounding mode of a write.
+/// The rounding mode for storing numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rounding {
-    /// To the nearest neighbour; ties go to the even number in bfloat16 and to the lower 8-bit code.
+    /// Rounds to the nearest neighbour. Ties go to the even number in bfloat16, and to the lower 8-bit code.
     Nearest,
-    /// To one of the two neighbours at random, with probabilities that keep the mean; the key comes from
-    /// [`stochastic`](Self::stochastic).
+    /// Rounds to one of the two neighbours at random, with probabilities that preserve the mean. The value is the
+    /// random key from [`stochastic`](Self::stochastic).
     Stochastic(u32),
 }
 
@@ -49,27 +49,27 @@ pub enum Rounding {
 pub struct Moment {
     /// Meaning of the numbers.
     pub kind: MomentKind,
-    /// The numbers in the storage format.
+    /// The numbers, in a storage format.
     pub stored: Stored,
 }
 
 /// Numbers in a storage format.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Stored {
-    /// `[P]`.
+    /// The numbers in float32, `[P]`.
     F32(Vec<f32>),
-    /// bfloat16 bits, `[P]`.
+    /// The bits of the numbers in bfloat16, `[P]`.
     Bf16(Vec<u16>),
-    /// 8-bit codes in blocks.
+    /// 8-bit codes, with a scale per block.
     Int8 {
-        /// `[P]`.
+        /// Codes, `[P]`.
         codes: Vec<u8>,
-        /// `[⌈P / BLOCK⌉]`: the magnitude of the largest code of each block.
+        /// Scale of each block, `[⌈P / BLOCK⌉]`: the magnitude that the code value 1 represents.
         scales: Vec<f32>,
     },
 }
 
-/// A range of adjacent numbers in a moment, starting at a block boundary.
+/// A range of consecutive numbers in a moment, starting at a block boundary.
 #[derive(Debug)]
 pub struct MomentPart<'a> {
     kind: MomentKind,
@@ -94,7 +94,7 @@ impl std::fmt::Display for MomentFormat {
 }
 
 impl MomentFormat {
-    /// Returns the storage size of a moment of `len` numbers, in bytes.
+    /// Returns the storage size of `len` numbers, in bytes.
     #[must_use]
     pub fn bytes(self, len: usize) -> usize {
         match self {
@@ -119,8 +119,8 @@ impl Moment {
         Self { kind, stored }
     }
 
-    /// Rounds numbers to nearest in a format. Numbers from [`to_floats`](Self::to_floats) keep the same bits and
-    /// codes.
+    /// Rounds float32 numbers to the nearest numbers in a format. Numbers from [`to_floats`](Self::to_floats) give the
+    /// same bits and codes again.
     #[must_use]
     pub fn of(kind: MomentKind, format: MomentFormat, numbers: Vec<f32>) -> Self {
         if format == MomentFormat::F32 {
@@ -133,7 +133,7 @@ impl Moment {
         moment
     }
 
-    /// Returns the numbers as float32.
+    /// Converts the numbers to float32.
     #[must_use]
     pub fn to_floats(&self) -> Vec<f32> {
         match &self.stored {
@@ -147,10 +147,11 @@ impl Moment {
         }
     }
 
-    /// Splits the moment into parts of `size` numbers, a multiple of [`BLOCK`]; the last part may be smaller.
+    /// Splits the moment into parts of `size` numbers, which must be a multiple of [`BLOCK`]. The last part may be
+    /// smaller.
     ///
     /// # Panics
-    /// If `size` is 0 or no multiple of [`BLOCK`].
+    /// If `size` is 0 or not a multiple of [`BLOCK`].
     pub fn parts(&mut self, size: usize) -> Vec<MomentPart<'_>> {
         assert!(size > 0 && size.is_multiple_of(BLOCK), "parts begin at blocks");
         let kind = self.kind;
@@ -165,7 +166,7 @@ impl Moment {
         }
     }
 
-    /// Returns the storage size in bytes.
+    /// Returns the storage size of the moment, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         match &self.stored {
@@ -177,7 +178,7 @@ impl Moment {
 }
 
 impl MomentPart<'_> {
-    /// Returns the numbers if the storage is float32.
+    /// Returns the stored numbers if the format is float32; otherwise `None`.
     pub fn floats_mut(&mut self) -> Option<&mut [f32]> {
         match &mut self.stored {
             PartStored::F32(numbers) => Some(numbers),
@@ -185,7 +186,7 @@ impl MomentPart<'_> {
         }
     }
 
-    /// Writes the numbers to `to`, which has the same length.
+    /// Converts the numbers to float32 and writes them to `to`, which must have the same length.
     pub fn read(&self, to: &mut [f32]) {
         match &self.stored {
             PartStored::F32(numbers) => to.copy_from_slice(numbers),
@@ -194,7 +195,7 @@ impl MomentPart<'_> {
         }
     }
 
-    /// Rounds and stores `numbers`; the first one has index `first` in the moment.
+    /// Rounds and stores `numbers`. `first` is the index of the first number within the moment.
     pub fn write(&mut self, numbers: &[f32], rounding: Rounding, first: usize) {
         match &mut self.stored {
             PartStored::F32(to) => to.copy_from_slice(numbers),
@@ -209,21 +210,21 @@ impl MomentPart<'_> {
 }
 
 impl Rounding {
-    /// Returns the stochastic rounding of moment `moment` after step `step`, counted from 1. The random bits are the
-    /// same in every backend and for any number of threads.
+    /// Returns the stochastic rounding of the moment with index `moment` after step `step`, counted from 1. The random
+    /// bits are equal in every backend and for any number of threads.
     #[must_use]
     pub fn stochastic(step: u64, moment: usize) -> Self {
-        // A run has fewer than 2³¹ steps; repeated random numbers after that do no harm.
+        // A run has fewer than 2³¹ steps. Repeated random numbers after that are harmless.
         Self::Stochastic(mixed((step as u32).wrapping_mul(2).wrapping_add(moment as u32)))
     }
 
-    /// Random bits for the number at `index`.
+    /// Returns the random bits for the number at `index`.
     fn bits(key: u32, index: usize) -> u32 {
         mixed(index as u32 ^ key)
     }
 
-    /// Threshold in `[0, 1)`: a number rounds up if the distance from the lower neighbour, as a share of the gap, is
-    /// above it.
+    /// Returns a threshold in `[0, 1)`. A number is rounded up if its distance from the lower neighbour, as a share of
+    /// the gap between the neighbours, is above the threshold.
     fn share(self, index: usize) -> f32 {
         match self {
             Self::Nearest => 0.5,
@@ -232,10 +233,10 @@ impl Rounding {
     }
 }
 
-/// Multipliers of the hash for stochastic rounding.
+/// Multipliers of the hash function for stochastic rounding.
 pub const MIX_FACTORS: [u32; 2] = [0x7feb_352d, 0x846c_a68b];
 
-/// A 32-bit bijection in which each input bit flips about half of the output bits (Wellons' `lowbias32`).
+/// A hash of 32 bits, bijective, in which each input bit flips about half of the output bits (`lowbias32` by Wellons).
 fn mixed(mut x: u32) -> u32 {
     x ^= x >> 16;
     x = x.wrapping_mul(MIX_FACTORS[0]);
@@ -244,27 +245,27 @@ fn mixed(mut x: u32) -> u32 {
     x ^ (x >> 16)
 }
 
-/// Widens bfloat16 bits to float32.
+/// Converts bfloat16 bits to a float32 number.
 fn widened(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }
 
-/// Rounds a float32 to bfloat16 bits.
+/// Rounds a float32 number to bfloat16 bits.
 fn narrowed(number: f32, rounding: Rounding, index: usize) -> u16 {
     let bits = number.to_bits();
     let added = match rounding {
-        // Half a unit in the last place, minus one float32 unit if the truncated number is even.
+        // Adds half a unit in the last place, minus one float32 unit if the truncated number is even.
         Rounding::Nearest => 0x7fff + (bits >> 16 & 1),
         Rounding::Stochastic(key) => Rounding::bits(key, index) >> 16,
     };
     (bits.wrapping_add(added) >> 16) as u16
 }
 
-/// Returns the code values of a moment kind, in ascending order and relative to the block scale.
+/// Returns the values of all codes for a moment kind, in ascending order and relative to the block scale.
 ///
-/// The values are dynamic tree quantisation (Dettmers 2016; Dettmers et al. 2022, section 2): each of seven decades
-/// below 1 has equally spaced values, twice as many as the decade below. For gradients the values are scaled to ±1 at
-/// the ends with 0 in the middle, 255 in all; for roots of squares they are the 256 of the paper.
+/// The values follow dynamic tree quantisation (Dettmers 2016; Dettmers et al. 2022, section 2). Each of seven decades
+/// below 1 has equally spaced values, twice as many as the next smaller decade. For gradients, 255 values are scaled to
+/// end at ±1, with 0 in the middle. For roots of squares, there are the 256 values of the paper.
 #[must_use]
 pub fn code_values(kind: MomentKind) -> &'static [f32] {
     static OF_GRADIENTS: LazyLock<Vec<f32>> = LazyLock::new(|| {
@@ -281,7 +282,8 @@ pub fn code_values(kind: MomentKind) -> &'static [f32] {
     }
 }
 
-/// Midpoints of `2^(decade + more)` equal parts of `[0.1, 1]` times `10^(decade - 6)`, for each decade from 0 to 6.
+/// Returns, for each decade from 0 to 6, the midpoints of `2^(decade + more)` equal parts of `[0.1, 1]` times
+/// `10^(decade - 6)`.
 fn decades(more: i32) -> Vec<f64> {
     let of_decade = |decade: i32| {
         let parts = 1 << (decade + more);
@@ -293,7 +295,7 @@ fn decades(more: i32) -> Vec<f64> {
     (0..7).flat_map(of_decade).collect()
 }
 
-/// Returns the code that stands for 0.
+/// Returns the code that represents 0.
 #[must_use]
 pub fn zero_code(kind: MomentKind) -> u8 {
     match kind {
@@ -306,7 +308,7 @@ fn decode(kind: MomentKind, codes: &[u8], scales: &[f32], to: &mut [f32]) {
     let values = code_values(kind);
     for ((codes, scale), to) in codes.chunks(BLOCK).zip(scales).zip(to.chunks_mut(BLOCK)) {
         for (to, &code) in to.iter_mut().zip(codes) {
-            // Gradients have one code fewer; the excess code is never written.
+            // Gradients have only 255 codes. The remaining code is never written.
             let value = values[usize::from(code).min(values.len() - 1)] * scale;
             *to = if kind == MomentKind::Square { value * value } else { value };
         }
@@ -342,7 +344,7 @@ mod tests {
     const KINDS: [MomentKind; 2] = [MomentKind::Gradient, MomentKind::Square];
     const FORMATS: [MomentFormat; 3] = [MomentFormat::F32, MomentFormat::Bf16, MomentFormat::Int8];
 
-    /// Draws numbers of a moment kind over many powers of ten, including 0.
+    /// Returns random numbers for a moment kind, over many powers of ten and including 0.
     fn drawn(kind: MomentKind, len: usize, seed: u64) -> Vec<f32> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut draw = |index: usize| {
@@ -357,7 +359,7 @@ mod tests {
         (0..len).map(&mut draw).collect()
     }
 
-    /// Rounds numbers as a single part.
+    /// Rounds numbers to a format as a single part, and converts the result to float32.
     fn rounded(kind: MomentKind, format: MomentFormat, numbers: &[f32], rounding: Rounding) -> Vec<f32> {
         let mut moment = Moment::zeros(kind, format, numbers.len());
         moment.parts(numbers.len().next_multiple_of(BLOCK))[0].write(numbers, rounding, 0);
@@ -380,7 +382,7 @@ mod tests {
         for kind in KINDS {
             let numbers = drawn(kind, 1000, 3);
             for rounding in [Rounding::Nearest, Rounding::stochastic(7, 1)] {
-                // Adjacent bfloat16 numbers are at most 1/128 apart.
+                // Adjacent bfloat16 numbers differ by at most 1/128.
                 let of_bf16 = rounded(kind, MomentFormat::Bf16, &numbers, rounding);
                 for (number, rounded) in numbers.iter().zip(&of_bf16) {
                     assert!((number - rounded).abs() <= number.abs() / 128.0, "{rounded} instead of {number}");
@@ -405,7 +407,7 @@ mod tests {
 
     #[test]
     fn stochastic_rounding_keeps_the_mean_where_rounding_to_the_nearest_does_not() {
-        // A tenth of the way between two neighbours in bfloat16, and in 8-bit codes next to the 1 that sets the
+        // A tenth of the gap above the lower neighbour, in bfloat16 and in 8-bit codes. The 1 next to it sets the
         // scale.
         let values = code_values(MomentKind::Gradient);
         let [lower, upper] = [200, 201].map(|code| values[code]);
@@ -419,13 +421,13 @@ mod tests {
                 .map(|rounded| f64::from((rounded[1] - lower) / (upper - lower)))
                 .sum();
             let share = sum / steps as f64;
-            // Five standard deviations of a share of 20,000 draws with probability 0.1 are 0.0106.
+            // With probability 0.1, five standard deviations of a share of 20,000 samples are 0.0106.
             assert!((share - 0.1).abs() < 0.0106, "{format}: a share of {share} became the upper neighbour");
             assert_eq!(rounded(MomentKind::Gradient, format, &numbers, Rounding::Nearest)[1], lower, "{format}");
         }
     }
 
-    /// β₂ = 0.999 and gradients that fell from 1 to 0.1: the second moment has to follow them.
+    /// With β₂ = 0.999 and gradients that fell from 1 to 0.1, the second moment must follow the smaller gradients.
     #[test]
     fn a_second_moment_follows_smaller_gradients_which_rounding_to_the_nearest_never_does() {
         for format in [MomentFormat::Bf16, MomentFormat::Int8] {
@@ -433,14 +435,15 @@ mod tests {
                 let mut moment = Moment::of(MomentKind::Square, format, vec![1.0; 256]);
                 for step in 1..=5000 {
                     let mut numbers = moment.to_floats();
-                    // The first number keeps the scale of the block.
+                    // The first number stays unchanged, to keep the scale of the block.
                     numbers[1..].iter_mut().for_each(|square| *square += 0.001 * (0.01 - *square));
                     let rounding = if stochastic { Rounding::stochastic(step, 1) } else { Rounding::Nearest };
                     moment.parts(256)[0].write(&numbers, rounding, 0);
                 }
                 moment.to_floats()[1..].iter().map(|&square| f64::from(square)).sum::<f64>() / 255.0
             };
-            // 0.01 + 0.99 · 0.999⁵⁰⁰⁰ = 0.0167. 8-bit codes represent the root; rounding it raises the mean square.
+            // The expected value is 0.01 + 0.99 · 0.999⁵⁰⁰⁰ = 0.0167. 8-bit codes represent the root, and rounding the
+            // root raises the mean square.
             let followed = after(true);
             assert!(followed > 0.0155 && followed < 0.0195, "{format}: {followed}");
             assert!(after(false) > 0.9, "{format}");

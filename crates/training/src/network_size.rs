@@ -4,21 +4,21 @@ use weights::{Architecture, Design, HeadKind, NormKind};
 
 use crate::{Error, ModelLayers};
 
-/// The size of a network, for a person to read before a run.
+/// The size of a network, formatted for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetworkSize {
     architecture: Architecture,
     /// Number of trained parameters that evaluators need.
     parameters: usize,
-    /// Multiply-adds per evaluated position; counted for AlphaZero networks of wins, draws and losses.
+    /// Multiply-adds per evaluated position; `None` unless the network is an AlphaZero network for win, draw and loss.
     multiply_adds: Option<usize>,
 }
 
 impl NetworkSize {
-    /// Returns the size of an architecture.
+    /// Returns the size of the network with this architecture.
     ///
     /// # Errors
-    /// [`Error::Network`] names the dimension out of range.
+    /// [`Error::Network`] names a dimension that is out of range.
     pub fn of(architecture: &Architecture) -> Result<Self, Error> {
         let layers = ModelLayers::new(architecture)?;
         Ok(Self {
@@ -30,7 +30,8 @@ impl NetworkSize {
 }
 
 impl fmt::Display for NetworkSize {
-    /// Writes the blocks, the parameters with the size in float32, and FLOPs, which are twice the multiply-adds.
+    /// Writes the number and kind of blocks, the number of parameters with the size in float32, and FLOPs per position,
+    /// counted as twice the multiply-adds.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { architecture, parameters, multiply_adds } = self;
         let Architecture { blocks, channels, design, .. } = architecture;
@@ -76,7 +77,7 @@ mod tests {
             design: Design::default(),
             model: Model::Alphazero,
         };
-        // Stem, blocks and heads with norms, then the matrices of the heads.
+        // Convolutions of stem, blocks and heads, then matrices of the heads; norms are included.
         let convolutions = 2 * 64 * 9 + 8 * 64 * 64 * 9 + 2 * 64 * 32 + 2 * (9 * 64 + 2 * 32);
         let parameters = convolutions + (42 * 32 + 1) * (7 + 64) + 65 * 3;
         let near = (3 * 6 - 2) * (3 * 7 - 2);
@@ -89,7 +90,7 @@ mod tests {
         assert_eq!(NetworkSize::of(&architecture).unwrap().to_string(), expected);
         let design = Design { norm: NormKind::Layer, attention: 2, attention_heads: 4, ..Design::default() };
         let attentive = NetworkSize::of(&Architecture { design, ..architecture.clone() }).unwrap().to_string();
-        // Matrices with biases, input norms of two of them, and 11 · 13 offsets.
+        // Matrices with biases, the two input norms, and 11 · 13 relative offsets.
         let of_block = 8 * 64 * 64 + (3 + 1 + 2 + 1 + 4) * 64 + 4 * 11 * 13;
         let (parameters, products) = (parameters + 2 * of_block, products + 2 * 42 * (8 * 64 * 64 + 2 * 42 * 64));
         let expected = format!(

@@ -9,16 +9,16 @@ use crate::{Entry, Layout};
 pub struct Numbers {
     /// Trained parameters, `[P]`.
     pub parameters: Vec<f32>,
-    /// Running means and variances, `[S]`.
+    /// Running means and variances of batch norms, `[S]`.
     pub statistics: Vec<f32>,
 }
 
 impl Numbers {
-    /// Initialises a new network. Weights are uniform within `√(6 / fan-in)` (He et al. 2015). Head outputs have a
-    /// tenth of this bound so that play starts undecided; outputs of global pooling, squeeze-and-excitation and
-    /// attention blocks likewise, so that training starts near the plain tower. Matrices from one-hot actions and
-    /// chance codes to planes are uniform within 1, because exactly one input is not 0. The seed alone decides every
-    /// number.
+    /// Returns the initial numbers of a new network; `seed` determines all of them. Weights are uniform within
+    /// ±`√(6/fan-in)` (He et al. 2015), with three exceptions. Head outputs have a tenth of this bound, so that policy
+    /// and value are initially neutral. Outputs of global pooling, squeeze-and-excitation and attention blocks also
+    /// have a tenth, so that the network initially resembles a plain tower. Matrices from one-hot actions and chance
+    /// codes to planes are uniform within 1, because exactly one input is not 0.
     #[must_use]
     pub fn initial(layout: &Layout, seed: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -30,12 +30,13 @@ impl Numbers {
     }
 }
 
-/// Last matrix of the chance encoder. It starts at full size: differences of the outputs choose the codes at once.
+/// Name of the last matrix in the chance encoder. It starts with the full bound, because differences of the outputs
+/// immediately select the codes.
 const ENCODING: &str = "encoding.output.weight";
-/// Name endings of matrices with a small start: head outputs, including actions without a cell, and what blocks add
-/// to a plain tower.
+/// Name suffixes of matrices with a tenth of the bound: head outputs, including actions without a cell, and additions
+/// to the plain tower.
 const SMALL: [&str; 3] = [".output.weight", ".rest.weight", ".pooling.weight"];
-/// Matrices from one-hot actions or chance codes to planes.
+/// Names of matrices from one-hot actions or chance codes to planes.
 const ACTION_PLANES: [&str; 2] = ["dynamics.action.weight", "afterstate.action.weight"];
 
 fn initial_parameters(entry: &Entry, rng: &mut ChaCha8Rng) -> Vec<f32> {
@@ -64,7 +65,7 @@ mod tests {
     #[test]
     fn the_outputs_of_pooled_heads_begin_at_a_tenth_of_the_bound_of_their_inputs_and_decay() {
         let design = Design { heads: HeadKind::Pooled, ..Design::default() };
-        // Three actions for each of the twelve cells, and two more.
+        // Three actions for each of twelve cells, and two additional actions.
         let layout = ModelLayers::new(&Architecture { design, actions: 38, ..tiny() }).unwrap().layout();
         let numbers = Numbers::initial(&layout, 3);
         for (layer, inputs, scale) in

@@ -1,5 +1,5 @@
-/// Observations `[B, C, H, W]` in host memory. A value takes one byte while all are whole numbers from 0 to 255, as
-/// in games with planes that mark cells; otherwise all are float32. Both forms give the network the same numbers.
+/// Observations `[B, C, H, W]` in host memory. They are stored as bytes if all values are whole numbers from 0 to 255,
+/// as in games with planes that mark cells; otherwise as float32. The network receives the same values in both cases.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Observations {
     /// Whole numbers from 0 to 255.
@@ -15,7 +15,7 @@ impl Default for Observations {
 }
 
 impl Observations {
-    /// Creates empty observations with room for `values` one-byte values.
+    /// Creates empty observations with capacity for `values` one-byte values.
     #[must_use]
     pub fn with_capacity(values: usize) -> Self {
         Self::Bytes(Vec::with_capacity(values))
@@ -30,13 +30,14 @@ impl Observations {
         }
     }
 
-    /// Returns whether there are no values.
+    /// Returns true if there are no values.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Appends values exactly. The first value that is no whole number from 0 to 255 converts all to float32.
+    /// Appends values without rounding. The first value that is not a whole number from 0 to 255 converts the storage
+    /// to float32.
     pub fn push(&mut self, values: &[f32]) {
         if let Self::Bytes(bytes) = self {
             let before = bytes.len();
@@ -52,7 +53,7 @@ impl Observations {
         floats.extend_from_slice(values);
     }
 
-    /// Returns the values as float32.
+    /// Converts the values to float32.
     #[must_use]
     pub fn to_floats(&self) -> Vec<f32> {
         match self {

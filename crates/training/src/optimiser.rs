@@ -1,42 +1,41 @@
 use crate::{Error, MomentKind};
 
-/// The rule that turns gradients into steps.
+/// The rule that computes parameter updates from gradients.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Optimiser {
-    /// Adam with decoupled weight decay, Loshchilov and Hutter 2019, algorithm 2.
+    /// Adam with decoupled weight decay (Loshchilov and Hutter 2019, algorithm 2).
     AdamW {
-        /// Decay of the mean gradient and of the mean squared gradient, each in `[0, 1)`.
+        /// Decay rates of the mean gradient and of the mean squared gradient, each in `[0, 1)`.
         betas: [f64; 2],
-        /// Added to the root of the second moment.
+        /// Term added to the root of the second moment.
         epsilon: f64,
     },
-    /// The sign of a mean gradient as the step, with decoupled weight decay (Chen et al. 2023, algorithm 2).
+    /// The sign of an interpolated mean gradient, with decoupled weight decay (Chen et al. 2023, algorithm 2).
     Lion {
-        /// Weights of the previous mean, first in the step and then in the stored mean; each in `[0, 1)`.
+        /// Weights of the previous mean, first in the update and then in the stored mean, each in `[0, 1)`.
         betas: [f64; 2],
     },
-    /// Momentum with orthogonalised matrices for hidden-layer weights
-    /// ([`Entry::is_hidden`](crate::Entry::is_hidden)), and [`adamw`](Self::adamw) for all other parameters (Jordan
-    /// et al. 2024), both with decoupled weight decay.
+    /// Orthogonalised momentum for the weights of hidden layers ([`Entry::is_hidden`](crate::Entry::is_hidden)), and
+    /// [`adamw`](Self::adamw) for all other parameters (Jordan et al. 2024). Both have decoupled weight decay.
     Muon {
-        /// Decay of the gradient sum, in `[0, 1)`; 0.95 as published.
+        /// Decay rate of the gradient sum, in `[0, 1)`; the publication uses 0.95.
         momentum: f64,
     },
-    /// Gradient descent with heavy-ball momentum; weight decay is part of the gradient, like L2 in the loss.
+    /// Gradient descent with heavy-ball momentum. Weight decay is added to the gradient, like an L2 term in the loss.
     Sgd {
-        /// Decay of the gradient sum, in `[0, 1)`.
+        /// Decay rate of the gradient sum, in `[0, 1)`.
         momentum: f64,
     },
 }
 
 impl Optimiser {
-    /// AdamW with the published constants.
+    /// Returns AdamW with the published constants.
     #[must_use]
     pub const fn adamw() -> Self {
         Self::AdamW { betas: [0.9, 0.999], epsilon: 1e-8 }
     }
 
-    /// Lion with the published constants.
+    /// Returns Lion with the published constants.
     #[must_use]
     pub const fn lion() -> Self {
         Self::Lion { betas: [0.9, 0.99] }
@@ -65,9 +64,11 @@ impl Optimiser {
     pub fn moment_names(self) -> &'static [&'static str] {
         match self {
             Self::AdamW { .. } => &["first_moment.", "second_moment."],
-            // The meaning is the same as in AdamW; the missing second moment keeps the checkpoints apart.
+            // The first moment has the same meaning as in AdamW. The missing second moment distinguishes the
+            // checkpoints.
             Self::Lion { .. } => &["first_moment."],
-            // AdamW parameters keep the mean gradient here; all other second moments are 0.
+            // For parameters updated with AdamW, `momentum` contains the mean gradient. All other parameters have
+            // second moments of 0.
             Self::Muon { .. } => &["momentum.", "second_moment."],
             Self::Sgd { .. } => &["momentum."],
         }

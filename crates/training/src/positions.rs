@@ -3,31 +3,32 @@ use weights::Architecture;
 
 use crate::{Error, Observations};
 
-/// A training batch of positions on one board, as plain numbers.
+/// A training batch of B positions on one board with A actions, as plain numbers.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TrainingBatch {
-    /// Board index within the boards of the trainer; 0 is the board of the network.
+    /// Index of the board, as added to the trainer; 0 is the board of the network's architecture.
     pub board: usize,
     /// Observations, `[B, C, H, W]`.
     pub observations: Observations,
-    /// Search policies, `[B, A]`: zero where illegal; rows with a policy weight sum to one.
+    /// Search policies, `[B, A]`: 0 for illegal actions. Rows with a policy weight sum to 1.
     pub policies: Vec<f32>,
-    /// 1 where an action is legal, 0 elsewhere, `[B, A]`.
+    /// Legal actions, `[B, A]`: 1 for a legal action, otherwise 0.
     pub legal: Vec<u8>,
-    /// Value targets, `[B, 3]`: win, draw, loss of the player to move, summing to one.
+    /// Value targets, `[B, 3]`: probabilities of win, draw and loss for the player to move, with the sum 1.
     pub wdl: Vec<f32>,
-    /// Policy weight of each row, `[B]`: 0 without a policy target.
+    /// Weight of each policy target, `[B]`; 0 without a policy target.
     pub policy_weights: Vec<f32>,
-    /// Weight of each row in both losses, `[B]`, above 0 and at most 1: the importance weight under nonuniform
-    /// sampling (Schaul et al. 2016, section 3.4). Empty under uniform sampling.
+    /// Importance weight of each row in both losses, `[B]`, above 0 and at most 1 (Schaul et al. 2016, section 3.4).
+    /// Empty for uniform sampling.
     pub importance: Vec<f32>,
 }
 
 impl TrainingBatch {
-    /// Returns B after checking the length of every field for B and `architecture`, the network on the batch's board.
+    /// Returns B, after checking that every field has the right length for B and `architecture`, the network on this
+    /// board.
     ///
     /// # Errors
-    /// [`Error::Batch`] names the field.
+    /// [`Error::Batch`] names the field with a wrong length.
     pub fn positions(&self, architecture: &Architecture) -> Result<usize, Error> {
         let positions = self.policy_weights.len();
         let observation = architecture.planes * architecture.height * architecture.width;

@@ -1,19 +1,20 @@
-/// Activations that the backward pass recomputes instead of reading them from memory (Chen et al. 2016).
+/// Activations that the backward pass recomputes instead of keeping them in memory (Chen et al. 2016).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Recompute {
-    /// None: all activations stay from the forward pass to the backward pass.
+    /// No recomputation: all activations are kept from the forward pass to the backward pass.
     #[default]
     None,
-    /// All activations within segments of residual blocks; only segment outputs stay. Batch norms keep the statistics
-    /// of the forward pass, so that the same numbers are recomputed and running statistics move once.
+    /// Recomputes all activations within segments of residual blocks; only segment outputs are kept. Batch norms keep
+    /// the statistics of the forward pass, so that recomputed activations are equal and running statistics are updated
+    /// once.
     Blocks,
 }
 
 impl Recompute {
-    /// Returns the blocks per segment in a tower of `blocks` blocks, at least 1.
+    /// Returns the number of blocks per segment in a tower of `blocks` blocks, at least 1.
     ///
-    /// Each of the N / k segments keeps one output. Differentiating a segment takes all four activations of the k
-    /// blocks, so that N / k + 4 k is least at k = √N / 2.
+    /// Each of N / k segments keeps one output. The backward pass through a segment needs four activations in each of k
+    /// blocks. The memory, N / k + 4 k activations, is minimal for k = √N / 2.
     #[must_use]
     pub fn segment_blocks(blocks: usize) -> usize {
         (((blocks as f64).sqrt() / 2.0).round() as usize).max(1)

@@ -2,18 +2,18 @@ use std::time::Duration;
 
 use crate::Losses;
 
-/// Durations within a training step, as seen by the caller: an accelerator may still be computing when a call
-/// returns.
+/// Durations of the parts of a training step, as measured by the caller. An accelerator may still be computing when a
+/// call returns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StepTimes {
-    /// Copying the batch to the device.
+    /// Time to copy the batch to the device.
     pub stage: Duration,
-    /// The forward pass and the losses.
+    /// Time of the forward pass and the losses.
     pub forward: Duration,
-    /// The backward pass, the gradient norm, and reading the losses, which waits for an accelerator to finish the
-    /// step.
+    /// Time of the backward pass, the gradient norm, and reading the losses, which waits until an accelerator has
+    /// finished the step.
     pub backward: Duration,
-    /// Clipping, the optimiser step, and the average.
+    /// Time of clipping, the optimiser update, and the weight average.
     pub optimiser: Duration,
 }
 
@@ -22,18 +22,18 @@ pub struct StepTimes {
 pub struct Trained {
     /// The losses before the weight update.
     pub losses: Losses,
-    /// Distance of each row's value from the target, `[B]`; empty if the batch had no importance weights. AlphaZero
-    /// values are win minus loss; MuZero values are the predicted root values, in units of the reward.
+    /// Distance between value and target for each row, `[B]`; empty if the batch had no importance weights. AlphaZero
+    /// values are win minus loss. MuZero values are the predicted root values, in units of reward.
     pub value_errors: Vec<f32>,
-    /// Durations within the step.
+    /// Durations of the parts of the step.
     pub times: StepTimes,
 }
 
-/// The part of a trainer's state to copy.
+/// The part of a trainer's state to copy for a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contents {
     /// The averaged weights, which are published.
     Average,
-    /// The whole state, for a checkpoint.
+    /// The complete state, for a checkpoint.
     All,
 }

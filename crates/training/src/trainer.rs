@@ -5,32 +5,32 @@ use weights::Architecture;
 use crate::checkpoint::Files;
 use crate::{Contents, Contributed, Contribution, Error, Examples, Laps, Losses, Memory, Trained};
 
-/// Trains one network: the weights, the weight average, the optimiser, and the position in the schedule.
+/// A trainer of one network: the weights, the weight average, the optimiser state, and the schedule progress.
 ///
-/// A step is queued with [`queue`](Self::queue) and its results are read with [`collect`](Self::collect), in queue
-/// order. A step with a loss or gradient that is not finite changes nothing, not even for a step queued later. A
-/// restored trainer continues as if it had not stopped; trainers with equal states that apply the same mean have
-/// equal states again. Steps use no random numbers.
+/// [`queue`](Self::queue) submits a training step, and [`collect`](Self::collect) returns the results in the same
+/// order. A step with a non-finite loss or gradient changes nothing, even for steps that were queued later. A restored
+/// trainer continues as if it had not stopped. Trainers with equal states that apply the same mean have equal states
+/// afterwards. Steps use no random numbers.
 pub trait Trainer {
-    /// Adds another board of the network's game, and returns the index for batches on that board.
+    /// Adds another board of the network's game, and returns the board index for batches.
     ///
-    /// All boards have the same weights, average, optimiser state and running statistics; batches on any board update
-    /// them.
+    /// All boards share weights, average, optimiser state and running statistics; batches on every board update them.
     ///
     /// # Errors
-    /// The same as [`Boards::add`](crate::Boards::add). Nothing is added then.
+    /// The same as [`Boards::add`](crate::Boards::add). Nothing is added in case of an error.
     fn add_board(&mut self, architecture: &Architecture) -> Result<usize, Error>;
 
-    /// Submits a training step: forward, backward, clip, optimiser, average. Measures the parts with `laps`. On an
-    /// accelerator this does not wait for the device.
+    /// Submits a training step: forward, backward, clipping, optimiser update, average. Measures the parts with `laps`.
+    /// On an accelerator, the call does not wait for the device.
     ///
     /// # Errors
-    /// [`Error::Batch`] or [`Error::Network`] if the examples do not fit the network on the batch's board,
-    /// [`Error::BoardIndex`] if the trainer does not have that board, [`Error::Backend`] if the device fails. Nothing
-    /// is queued then.
+    /// [`Error::Batch`] or [`Error::Network`] if the examples do not match the network on the batch's board;
+    /// [`Error::BoardIndex`] if the trainer does not have this board; [`Error::Backend`] if the device fails. Nothing
+    /// is queued in these cases.
     fn queue(&mut self, examples: &Examples, laps: &mut Laps<'_>) -> Result<(), Error>;
 
-    /// Queues a step like [`queue`](Self::queue), but computes nothing and changes no weights; all losses are 0.
+    /// Queues a step like [`queue`](Self::queue), but without any computation: weights do not change, and all losses
+    /// are 0.
     ///
     /// # Errors
     /// The same as [`queue`](Self::queue).
@@ -39,86 +39,88 @@ pub trait Trainer {
     /// Waits for the oldest queued step and returns the results; `None` if no step is queued.
     ///
     /// # Errors
-    /// [`Error::NotFinite`] if a loss or the gradient is not finite, and [`Error::Overflow`] if the loss scale was
-    /// too large for the gradient: the step then changed nothing but the loss scale. [`Error::Backend`] if the device
-    /// fails.
+    /// [`Error::NotFinite`] if a loss or the gradient is not finite. [`Error::Overflow`] if the gradient overflowed
+    /// with the current loss scale; the step then changed only the loss scale. [`Error::Backend`] if the device fails.
     fn collect(&mut self, laps: &mut Laps<'_>) -> Option<Result<Trained, Error>>;
 
-    /// Computes the contribution of a batch to a group's training step, and changes no state. No step may be queued.
+    /// Computes the contribution of a batch to a group's training step, without changing the state. The step queue must
+    /// be empty.
     ///
     /// # Errors
     /// The same as [`queue`](Self::queue).
     fn contribute(&mut self, examples: &Examples, laps: &mut Laps<'_>) -> Result<Contributed, Error>;
 
-    /// Returns the contribution of a learner without a batch.
+    /// Returns the contribution of a learner without a batch, which is all zeros.
     fn no_contribution(&self) -> Contribution;
 
-    /// Takes the step with the mean contribution over learners: clip, optimiser, average. No step may be queued.
+    /// Updates the weights with the mean contribution over the learners: clipping, optimiser update, average. The step
+    /// queue must be empty.
     ///
     /// # Errors
     /// The same as [`collect`](Self::collect).
     fn apply(&mut self, mean: Contributed, laps: &mut Laps<'_>) -> Result<Trained, Error>;
 
-    /// Returns the memory for training steps of `batch` positions with `unroll_steps` unroll steps, before any step,
-    /// on the board that needs the most.
+    /// Computes the memory for training steps of `batch` positions with `unroll_steps` unrolled steps, on the board
+    /// with the largest memory. May be called before the first step.
     fn memory(&mut self, batch: usize, unroll_steps: usize) -> Memory;
 
-    /// Returns the number of steps to leave queued, so that the device always has work.
+    /// Returns the number of steps to keep queued, so that the device always has work.
     fn queue_depth(&self) -> usize;
 
-    /// Returns the number of micro-batches in the latest step.
+    /// Returns the number of micro-batches per batch in the latest step.
     fn micro_batches(&self) -> usize;
 
-    /// Sets the progress of the run, for runs with another limit than steps. Clamped to `[0, 1]`; NaN counts as 0.
+    /// Sets the progress of the run, for runs with another limit than a number of steps. It is clamped to `[0, 1]`; NaN
+    /// counts as 0.
     fn set_progress(&mut self, progress: f64);
 
-    /// Returns the number of training steps applied and collected.
+    /// Returns the number of training steps that were applied and collected.
     fn step_count(&self) -> u64;
 
-    /// Returns the learning rate of the next step, if every queued step is applied.
+    /// Returns the learning rate of the next step, under the assumption that all queued steps are applied.
     fn learning_rate(&self) -> f64;
 
-    /// Returns the loss scale of the latest collected step; `None` before it, and in a precision without a loss
-    /// scale.
+    /// Returns the loss scale of the latest collected step; `None` before the first step, or in a precision without a
+    /// loss scale.
     fn loss_scale(&self) -> Option<f64>;
 
-    /// Returns the layers that went back to float32, each with the relative gradient error that was too large.
+    /// Returns the layers that were switched to float32, each with the relative gradient error in low precision.
     fn float32_layers(&self) -> &BTreeMap<String, f64>;
 
-    /// Makes the next step keep a copy of the gradient, which takes 4 bytes per parameter on the device.
+    /// Requests that the next step keeps a copy of the gradient, which takes 4 bytes per parameter on the device.
     fn keep_gradient(&mut self);
 
-    /// Takes the gradient `[P]` of a step that kept it, before clipping and in layout order; `None` if no step did.
+    /// Takes the kept gradient `[P]` of a step, before clipping and in layout order; `None` if no step has kept a
+    /// gradient.
     ///
     /// # Errors
-    /// [`Error::Backend`] if the device cannot be read.
+    /// [`Error::Backend`] if reading from the device fails.
     fn take_gradient(&mut self) -> Result<Option<Vec<f32>>, Error>;
 
-    /// Copies the state, so that another thread can read it while training continues. Queued steps must be collected
-    /// first.
+    /// Copies the state, so that another thread can read the copy while training continues. All queued steps must be
+    /// collected before.
     ///
-    /// The copy takes 4 bytes per parameter and running statistic for the average. A whole state takes the same again
-    /// for the weights and for each moment.
+    /// A copy of the average takes 4 bytes per parameter and running statistic. A copy of the complete state takes as
+    /// much again for the weights and for each moment.
     ///
     /// # Errors
     /// [`Error::Backend`] if the device has too little memory for the copy, or fails.
     fn snapshot(&self, contents: Contents) -> Result<Box<dyn Snapshot>, Error>;
 
-    /// Restores the state of a checkpoint from any backend; ignores other files. Queued steps are dropped with all
-    /// changes.
+    /// Restores the state from the files of a checkpoint, written by any backend. Other files are ignored. Queued steps
+    /// are discarded.
     ///
     /// # Errors
-    /// Fails for missing files, and for contents that do not match the network or the optimiser; the trainer is then
-    /// unchanged.
+    /// A file is missing, or does not match the network or the optimiser. The trainer is then unchanged.
     fn load(&mut self, files: &[(String, Vec<u8>)]) -> Result<(), Error>;
 
-    /// Returns the device of each kind of tensors; the batch is the one in the latest step.
+    /// Returns the device for each kind of tensor. The kind `batch` is the batch of the latest step.
     fn placement(&self) -> Vec<Placed>;
 
-    /// Takes one training step without measuring it, and returns the losses.
+    /// Runs one training step without measuring it, and returns the losses.
     ///
     /// # Errors
-    /// The same as [`queue`](Self::queue) and [`collect`](Self::collect), also for steps queued before.
+    /// The same as [`queue`](Self::queue) and [`collect`](Self::collect), also for steps that were queued before.
     fn step(&mut self, examples: &Examples) -> Result<Losses, Error> {
         self.queue(examples, &mut Laps::none())?;
         let mut losses = None;
@@ -128,7 +130,7 @@ pub trait Trainer {
         Ok(losses.expect("the step was queued"))
     }
 
-    /// Returns the averaged weights as a safetensors file for the actors.
+    /// Returns the averaged weights as a safetensors file, as loaded by actors.
     ///
     /// # Errors
     /// The same as [`snapshot`](Self::snapshot).
@@ -136,7 +138,7 @@ pub trait Trainer {
         self.snapshot(Contents::Average)?.published()
     }
 
-    /// Returns the files of a checkpoint.
+    /// Returns the files of a checkpoint with the complete state.
     ///
     /// # Errors
     /// The same as [`snapshot`](Self::snapshot).
@@ -145,26 +147,27 @@ pub trait Trainer {
     }
 }
 
-/// A copy of a trainer's state at one step, which any thread can encode.
+/// A copy of a trainer's state after one step, which any thread can encode.
 pub trait Snapshot: Send + std::fmt::Debug {
-    /// Returns the averaged weights, including running statistics, as a safetensors file for the actors.
+    /// Returns the averaged weights, including running statistics, as a safetensors file, as loaded by actors.
     ///
     /// # Errors
-    /// [`Error::Network`] if two tensors have the same name, [`Error::Backend`] if the device cannot be read.
+    /// [`Error::Network`] if two tensors have the same name; [`Error::Backend`] if reading from the device fails.
     fn published(&self) -> Result<Vec<u8>, Error>;
 
-    /// Returns the files of a checkpoint; a copy of the average gives the average alone.
+    /// Returns the files of a checkpoint. A copy of [`Contents::Average`](crate::Contents::Average) gives only the
+    /// average file.
     ///
     /// # Errors
     /// The same as [`published`](Self::published).
     fn files(&self) -> Result<Files, Error>;
 }
 
-/// The device of one kind of tensors.
+/// A kind of tensor and its device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placed {
-    /// Kind of tensors: `parameters`, `batch`.
+    /// Kind of tensor: `parameters` or `batch`.
     pub what: &'static str,
-    /// Name of the device: `cpu`, `cuda:1`.
+    /// Name of the device, such as `cpu` or `cuda:1`.
     pub device: String,
 }

@@ -2,47 +2,48 @@ use weights::Architecture;
 
 use crate::{Error, Observations};
 
-/// Positions with the K steps after each, as plain numbers.
+/// A training batch of B positions with K unrolled steps each, as plain numbers.
 ///
-/// States after a terminal state are absorbing: any actions lead from one to the next, rewards and values are 0, and
-/// policies have no weight. States after truncation are unknown: values, and rewards of actions from such states,
-/// have no weight.
+/// States after a terminal state are absorbing: arbitrary actions lead from state to state, rewards and values are 0,
+/// and policies have weight 0. States after truncation are unknown: values, and rewards of actions in these states,
+/// have weight 0.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct UnrolledBatch {
-    /// K: steps after each position; 0 for an AlphaZero network of returns.
+    /// K, the number of unrolled steps after each position; 0 for an AlphaZero network that predicts returns.
     pub unroll_steps: usize,
     /// Observations of the positions, `[B, C, H, W]`.
     pub observations: Observations,
-    /// Actions taken from the position on, `[B, K]`.
+    /// Actions from the position onwards, `[B, K]`.
     pub actions: Vec<u16>,
-    /// Search policies of the position and of the state after each action, `[B, K + 1, A]`; a row with a policy
-    /// weight sums to one.
+    /// Search policies in the position and in the state after each action, `[B, K + 1, A]`. Rows with a policy weight
+    /// sum to 1.
     pub policies: Vec<f32>,
-    /// Weight of each policy, `[B, K + 1]`: 0 without a policy target.
+    /// Weight of each policy target, `[B, K + 1]`; 0 without a policy target.
     pub policy_weights: Vec<f32>,
-    /// Values for the player to move, `[B, K + 1]`, before the transform.
+    /// Value targets for the player to move, `[B, K + 1]`, before the invertible transform.
     pub values: Vec<f32>,
-    /// Weight of each value, and of the reward for the action from that state, `[B, K + 1]`: 0 without a value target.
+    /// Weight of each value target, and of the reward for the action in the same state, `[B, K + 1]`; 0 without a
+    /// target.
     pub value_weights: Vec<f32>,
-    /// Rewards of the actions for the acting player, `[B, K]`, before the transform.
+    /// Rewards of the actions for the acting player, `[B, K]`, before the invertible transform.
     pub rewards: Vec<f32>,
-    /// Observations of the states after each action, `[B, K, C, H, W]`, with any numbers after the end of the
-    /// episode. Empty for a model without chance and without the consistency loss, as are both kinds of weights.
+    /// Observations after each action, `[B, K, C, H, W]`; arbitrary after the end of the episode. For a model without
+    /// chance and without the consistency loss, this field and the next two fields are empty.
     pub next_observations: Observations,
-    /// Weight of each next observation in the consistency loss, `[B, K]`: 0 from the end of the episode on.
+    /// Weight of each next observation in the consistency loss, `[B, K]`; 0 from the end of the episode onwards.
     pub next_weights: Vec<f32>,
-    /// Weight of the chance event after each action, `[B, K]`: 0 after the end of the episode.
+    /// Weight of the chance event after each action, `[B, K]`; 0 after the end of the episode.
     pub chance_weights: Vec<f32>,
-    /// Weight of each position in all losses, `[B]`, as in [`TrainingBatch`](crate::TrainingBatch); empty under
-    /// uniform sampling.
+    /// Importance weight of each position in all losses, `[B]`, as in [`TrainingBatch`](crate::TrainingBatch). Empty
+    /// for uniform sampling.
     pub importance: Vec<f32>,
 }
 
 impl UnrolledBatch {
-    /// Returns B after checking the length of every field for B, K and `architecture`, and the range of every action.
+    /// Returns B, after checking the length of every field for B, K and `architecture`, and the range of all actions.
     ///
     /// # Errors
-    /// [`Error::Batch`] names the field, [`Error::Action`] the action.
+    /// [`Error::Batch`] names the field with a wrong length; [`Error::Action`] contains the invalid action.
     pub fn positions(&self, architecture: &Architecture) -> Result<usize, Error> {
         let steps = self.unroll_steps;
         if (steps > 0) != architecture.model.has_dynamics() {
@@ -75,7 +76,7 @@ impl UnrolledBatch {
         }
     }
 
-    /// Returns whether the batch holds the observations of the states after each action.
+    /// Returns true if the batch contains the observations after each action.
     #[must_use]
     pub fn has_next_observations(&self) -> bool {
         !(self.next_observations.is_empty() && self.next_weights.is_empty() && self.chance_weights.is_empty())

@@ -1,4 +1,4 @@
-//! The file `gate.json` of a run, which names the version that the arena's gate accepted last.
+//! The file `gate.json` in a run directory, which stores the weights version that the arena's gate accepted last.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use service::directory::{FileError, if_exists, replace};
 use weights::WeightsVersion;
 
-/// File name in the run directory.
+/// Name of the file in the run directory.
 pub const FILE: &str = "gate.json";
 
 #[derive(Serialize, Deserialize)]
@@ -17,20 +17,20 @@ struct Document {
     accepted: WeightsVersion,
 }
 
-/// Reads the accepted version from a file; `None` without a file.
+/// Reads the accepted version from the file `path`; `None` if the file does not exist.
 ///
 /// # Errors
-/// The file cannot be read or is damaged.
+/// The file cannot be read, or does not contain an accepted version.
 pub fn read(path: &Path) -> anyhow::Result<Option<WeightsVersion>> {
     let file = path.display();
     let text = if_exists(fs::read(path)).with_context(|| format!("read {file}"))?;
     let document = text.map(|text| serde_json::from_slice::<Document>(&text)).transpose();
     let document = document
-        .with_context(|| format!("{file} names no accepted version; remove the file to accept the latest version"))?;
+        .with_context(|| format!("{file} names no accepted version; delete the file to accept the latest version"))?;
     Ok(document.map(|document| document.accepted))
 }
 
-/// Writes the accepted version atomically.
+/// Writes the accepted version to the file `path`, atomically.
 ///
 /// # Errors
 /// The file cannot be written.

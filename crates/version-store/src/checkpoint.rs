@@ -1,9 +1,10 @@
-//! Checkpoints: one directory per training step, either complete or absent, with every file verified by digest.
+//! Checkpoints: one directory per training step, which is either complete or absent. Reading verifies the digest of
+//! each file.
 //!
-//! A checkpoint is written under a temporary name, flushed, then renamed, so that a crash at any moment leaves older
-//! checkpoints unchanged. Reading takes the latest whole checkpoint and renames later, damaged checkpoints to
-//! `damaged-…`. A checkpoint is damaged if readable bytes are wrong, or a file is missing. A file that the system
-//! cannot read now may be whole, and makes reading fail.
+//! A checkpoint is written under a temporary name, synced to disk and then renamed, so that a crash at any time leaves
+//! older checkpoints intact. Reading returns the latest intact checkpoint, and renames later, damaged checkpoints to
+//! `damaged-…`. A checkpoint is damaged if a file is missing or has wrong contents. A file that the system currently
+//! cannot read may be intact, so reading fails with an error instead.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -16,55 +17,55 @@ use weights::{Architecture, Digest};
 
 use crate::spread::most_dispensable;
 
-/// The progress of a run, stored in a checkpoint in addition to the tensors.
+/// The progress of a run, stored in a checkpoint next to the trainer's files.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Progress {
-    /// Number of training steps taken.
+    /// Number of completed training steps.
     pub training_step: u64,
-    /// Number of positions in these steps.
+    /// Number of positions in all completed training steps.
     pub positions: u64,
-    /// Running time of the learner in seconds, over all starts: the clock of the learning rate schedule.
+    /// Running time of the learner in seconds, accumulated across restarts; it measures a schedule in minutes.
     pub elapsed_seconds: f64,
-    /// Architecture of the network with these tensors.
+    /// Architecture of the trained network.
     pub architecture: Architecture,
 }
 
-/// A run's progress and the trainer's files.
+/// A run's progress, with the trainer's files.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Checkpoint {
     /// The progress of the run.
     pub progress: Progress,
-    /// The trainer's files by name: weights, averages, optimiser state.
+    /// The trainer's files as pairs of name and contents: weights, averaged weights and optimiser state.
     pub files: Vec<(String, Vec<u8>)>,
 }
 
-/// The directory with a run's checkpoints.
+/// The checkpoint directory of a run.
 #[derive(Debug, Clone)]
 pub struct Checkpoints {
     directory: PathBuf,
     /// Number of latest checkpoints to keep.
     kept: usize,
-    /// Number of older checkpoints to keep.
+    /// Number of older checkpoints to keep in addition, spread over the run.
     spread: usize,
 }
 
-/// The latest whole checkpoint of a run.
+/// The result of looking for the latest intact checkpoint.
 #[derive(Debug, PartialEq)]
 pub struct Found {
-    /// The latest whole checkpoint, with all files.
+    /// The latest intact checkpoint, with all files.
     pub checkpoint: Checkpoint,
-    /// Later, damaged checkpoints, each with the reason and the new name.
+    /// Descriptions of later, damaged checkpoints: the reason and the new name.
     pub damaged: Vec<String>,
 }
 
-/// A reason why checkpoints could not be written or read.
+/// The reason why checkpoints could not be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// An operation other than reading failed: `write`, `list`, `rename`, `remove`.
+    /// A file operation other than reading failed: `write`, `list`, `rename` or `remove`.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A file of a checkpoint could not be read, which does not mean damage.
+    /// A checkpoint file could not be read. The checkpoint may still be intact.
     #[error(
         "cannot read {} (the checkpoint may be intact and was left in place; repair the storage and restart, or move \
          the checkpoint away to continue from an older checkpoint)",
@@ -73,10 +74,10 @@ pub enum Error {
     Unreadable {
         /// Path of the unreadable file.
         path: PathBuf,
-        /// The error from the system.
+        /// The error reported by the system.
         source: io::Error,
     },
-    /// The checkpoint to continue from is damaged.
+    /// The requested checkpoint is damaged.
     #[error("checkpoint {} is damaged ({reason}); continue from another checkpoint", path.display())]
     Damaged {
         /// Path of the damaged checkpoint.
@@ -84,24 +85,24 @@ pub enum Error {
         /// Description of the damage.
         reason: String,
     },
-    /// There are checkpoints, but none is whole.
+    /// All existing checkpoints are damaged.
     #[error(
         "every checkpoint in {} is damaged ({}); restore a checkpoint from a backup, or move the directory away to \
          train from scratch",
         directory.display(), damaged.join("; ")
     )]
     AllDamaged {
-        /// The directory of the checkpoints.
+        /// The checkpoint directory.
         directory: PathBuf,
-        /// The damaged checkpoints, each with the reason.
+        /// Descriptions of the damaged checkpoints, each with the reason.
         damaged: Vec<String>,
     },
-    /// There is no checkpoint of the requested training step.
+    /// There is no checkpoint for the requested training step.
     #[error("no checkpoint of training step {step} in {}; existing steps: {}", directory.display(), listed(steps))]
     NoSuchStep {
         /// The requested training step.
         step: u64,
-        /// The directory of the checkpoints.
+        /// The checkpoint directory.
         directory: PathBuf,
         /// Training steps of the existing checkpoints, ascending.
         steps: Vec<u64>,
@@ -115,7 +116,7 @@ fn listed(steps: &[u64]) -> String {
     steps.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// The file that makes a checkpoint complete: a list of every other file with the digest.
+/// The file list of a checkpoint, with the digest of every other file. Without this file, a checkpoint is incomplete.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Contents {
@@ -132,29 +133,30 @@ struct File {
 }
 
 const CONTENTS: &str = "checkpoint.json";
-/// Maximum size of a checkpoint's file list, in bytes: a thousand times the list of any trainer.
+/// Maximum size of a checkpoint's file list, in bytes: a thousand times the size for any existing trainer.
 const CONTENTS_BYTES_MAX: u64 = 1 << 20;
 const PREFIX: &str = "step-";
-/// Suffix of a checkpoint's name during writing.
+/// Suffix of the directory name while a checkpoint is being written.
 const INTERRUPTED: &str = ".partial";
-/// Suffix of a checkpoint's name while another checkpoint of the same step takes its place.
+/// Suffix of the directory name while a new checkpoint of the same step replaces an older checkpoint.
 const REPLACED: &str = ".replaced";
-/// Prefix of a damaged checkpoint: `damaged-0001-step-000000010`, counted so that names stay distinct.
+/// Name prefix of a damaged checkpoint: `damaged-0001-step-000000010`. The counter keeps names distinct.
 const DAMAGED: &str = "damaged-";
-/// Prefix of a checkpoint that was set aside to continue from an earlier one: `undone-0001-step-000000010`.
+/// Name prefix of a checkpoint set aside by a return to an earlier checkpoint: `undone-0001-step-000000010`.
 const UNDONE: &str = "undone-";
-/// Number of damaged checkpoints that each write keeps for inspection, not counting later damage.
+/// Maximum number of damaged checkpoints that a write keeps for inspection; damaged checkpoints detected later add to
+/// it.
 const DAMAGED_MAX: usize = 4;
 
-/// The latest whole checkpoint, before damaged checkpoints are renamed.
+/// The latest intact checkpoint, before damaged checkpoints are renamed.
 struct Whole {
     checkpoint: Checkpoint,
-    /// Later, damaged checkpoints, with the reasons; the latest first.
+    /// Later, damaged checkpoints with the reasons, latest first.
     damaged: Vec<(PathBuf, String)>,
 }
 
 impl Checkpoints {
-    /// Returns the checkpoints in `directory`, with the latest `kept` to keep (at least one).
+    /// Creates a handle to the checkpoints in `directory`. Writing keeps the latest `kept` checkpoints, at least one.
     #[must_use]
     pub fn new(directory: PathBuf, kept: usize) -> Self {
         Self { directory, kept: kept.max(1), spread: 0 }
@@ -166,21 +168,21 @@ impl Checkpoints {
         Self { spread, ..self }
     }
 
-    /// Writes a checkpoint, then removes checkpoints that are not kept. Also removes partial checkpoints left by a
-    /// crash. Returns the path of the new checkpoint.
+    /// Writes a checkpoint, then removes checkpoints that are no longer kept, and partial checkpoints left by a crash.
+    /// Returns the path of the new checkpoint.
     ///
     /// # Errors
-    /// [`Error::File`]; the older checkpoints are then untouched.
+    /// [`Error::File`]; older checkpoints are unchanged in this case.
     pub fn write(&self, checkpoint: &Checkpoint) -> Result<PathBuf, Error> {
         let name = format!("{PREFIX}{:09}", checkpoint.progress.training_step);
         let [path, temporary, replaced] = [name.clone(), format!(".{name}{INTERRUPTED}"), format!(".{name}{REPLACED}")]
             .map(|name| self.directory.join(name));
-        // Partial checkpoints are removed first, to free disk space.
+        // Partial checkpoints are removed first to free disk space.
         self.remove_interrupted()?;
         self.end_replacements()?;
         write_directory(&temporary, checkpoint)?;
-        // A checkpoint of the same step is renamed, and restored if the process stops before the new checkpoint is in
-        // place.
+        // An existing checkpoint of the same step is renamed first. If the process stops before the new checkpoint is
+        // in place, the existing checkpoint is restored.
         if_exists(fs::rename(&path, &replaced)).map_err(|source| FileError {
             action: "rename",
             path: path.clone(),
@@ -193,13 +195,12 @@ impl Checkpoints {
         Ok(path)
     }
 
-    /// Returns the latest whole checkpoint and renames later, damaged checkpoints; `None` if there is no checkpoint
-    /// at all.
+    /// Returns the latest intact checkpoint, and renames later, damaged checkpoints. Returns `None` if no checkpoint
+    /// exists.
     ///
     /// # Errors
-    /// [`Error::Unreadable`] if the system cannot read a file, [`Error::AllDamaged`] if there are checkpoints but
-    /// none is whole: training from scratch would then silently discard the run. No checkpoint is renamed in these
-    /// cases.
+    /// [`Error::Unreadable`] if the system cannot read a file. [`Error::AllDamaged`] if checkpoints exist but none is
+    /// intact: starting from scratch would then silently discard the run. In both cases, no checkpoint is renamed.
     pub fn newest(&self) -> Result<Option<Found>, Error> {
         self.end_replacements()?;
         let Some(Whole { checkpoint, damaged }) = self.newest_whole()? else { return Ok(None) };
@@ -209,11 +210,11 @@ impl Checkpoints {
         Ok(Some(Found { checkpoint, damaged: reasons.into_iter().zip(renamed).map(kept).collect() }))
     }
 
-    /// Returns the progress of the latest whole checkpoint, and changes nothing; `None` if there is no checkpoint at
-    /// all.
+    /// Returns the progress stored in the latest intact checkpoint, without changing anything. Returns `None` if no
+    /// checkpoint exists.
     ///
     /// # Errors
-    /// The errors of [`newest`](Self::newest).
+    /// The same as [`newest`](Self::newest).
     pub fn newest_progress(&self) -> Result<Option<Progress>, Error> {
         Ok(self.newest_whole()?.map(|whole| whole.checkpoint.progress))
     }
@@ -237,8 +238,8 @@ impl Checkpoints {
         Err(Error::AllDamaged { directory: self.directory.clone(), damaged })
     }
 
-    /// Returns the training step in the name of the latest finished checkpoint, without reading the checkpoint; 0 if
-    /// there is none.
+    /// Returns the training step of the latest complete checkpoint according to the directory name, without reading the
+    /// checkpoint. Returns 0 if there is none.
     ///
     /// # Errors
     /// [`Error::File`] if the directory cannot be listed.
@@ -246,12 +247,13 @@ impl Checkpoints {
         Ok(self.list()?.iter().filter_map(|path| step_of(path)).max().unwrap_or(0))
     }
 
-    /// Sets every checkpoint after training step `step` aside, so that the run continues from the checkpoint of this
+    /// Sets aside all checkpoints after training step `step`, so that the run continues from the checkpoint of this
     /// step. Returns the new names, latest first.
     ///
     /// # Errors
-    /// [`Error::NoSuchStep`] without a checkpoint of that step, [`Error::Damaged`] and [`Error::Unreadable`] if it is
-    /// not whole; nothing changes in these cases. Also the errors of [`set_aside_after`](Self::set_aside_after).
+    /// [`Error::NoSuchStep`] if there is no checkpoint for this step; [`Error::Damaged`] or [`Error::Unreadable`] if
+    /// the checkpoint is not intact. Nothing changes in these cases. Also the errors of
+    /// [`set_aside_after`](Self::set_aside_after).
     pub fn undo_after(&self, step: u64) -> Result<Vec<String>, Error> {
         self.end_replacements()?;
         let paths = self.list()?;
@@ -266,25 +268,26 @@ impl Checkpoints {
         }
     }
 
-    /// Sets every checkpoint after training step `step` aside, and returns the new names, latest first. They are
-    /// never read or removed again.
+    /// Renames all checkpoints after training step `step`, so that they are never read or removed again. Returns the
+    /// new names, latest first.
     ///
     /// # Errors
     /// [`Error::File`] if the directory cannot be listed or changed.
     pub fn set_aside_after(&self, step: u64) -> Result<Vec<String>, Error> {
         let mut paths = self.list()?;
         paths.retain(|path| step_of(path).is_some_and(|of_path| of_path > step));
-        // The latest goes first: a crash in between leaves a run that continues from a later checkpoint than wanted.
+        // The latest checkpoint is renamed first. After a crash in between, the run continues from a checkpoint that is
+        // later than requested, but not earlier.
         paths.reverse();
         self.set_aside(UNDONE, &paths)
     }
 
-    /// Returns every finished checkpoint, oldest first.
+    /// Returns the paths of all complete checkpoints, oldest first.
     fn list(&self) -> Result<Vec<PathBuf>, Error> {
         self.named(|name| name.starts_with(PREFIX))
     }
 
-    /// Returns the directory entries with names that fulfil a condition, in order.
+    /// Returns the paths of all directory entries with a matching name, in order.
     fn named(&self, fulfils: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>, Error> {
         let failed = |source| FileError { action: "list", path: self.directory.clone(), source };
         let entries = if_exists(fs::read_dir(&self.directory)).map_err(failed)?;
@@ -299,7 +302,7 @@ impl Checkpoints {
         Ok(paths)
     }
 
-    /// Renames checkpoints, given latest first, to names with `prefix`, and returns the new names.
+    /// Renames checkpoints, given latest first, to numbered names with `prefix`. Returns the new names.
     fn set_aside(&self, prefix: &str, paths: &[PathBuf]) -> Result<Vec<String>, Error> {
         let number = |path: &PathBuf| path.file_name()?.to_str()?.strip_prefix(prefix)?.split('-').next()?.parse().ok();
         let before = self.named(|name| name.starts_with(prefix))?.iter().filter_map(number).max().unwrap_or(0_u32);
@@ -317,7 +320,8 @@ impl Checkpoints {
         Ok(names)
     }
 
-    /// Removes replaced checkpoints, and restores checkpoints with an interrupted replacement.
+    /// Completes interrupted replacements: removes the old checkpoint if the new checkpoint is in place, otherwise
+    /// restores it.
     fn end_replacements(&self) -> Result<(), Error> {
         let of = |name: &str| name.strip_prefix('.')?.strip_suffix(REPLACED).map(|name| self.directory.join(name));
         for replaced in self.named(|name| of(name).is_some())? {
@@ -341,7 +345,7 @@ impl Checkpoints {
         remove(&self.named(is_interrupted)?)
     }
 
-    /// Removes checkpoints up to `newest` that are not kept, and the oldest damaged checkpoints.
+    /// Removes checkpoints before `newest` that are not kept, and the oldest damaged checkpoints.
     fn remove_old(&self, newest: &Path) -> Result<(), Error> {
         let mut whole = self.list()?;
         whole.truncate(whole.partition_point(|path| path.as_path() <= newest));
@@ -357,7 +361,7 @@ impl Checkpoints {
     }
 }
 
-/// Returns the training step in the name of a finished checkpoint.
+/// Returns the training step in a directory name; `None` if the name is not the name of a complete checkpoint.
 fn step_of(path: &Path) -> Option<u64> {
     path.file_name()?.to_str()?.strip_prefix(PREFIX)?.parse().ok()
 }
@@ -383,11 +387,11 @@ fn write_directory(directory: &Path, checkpoint: &Checkpoint) -> Result<(), File
     sync(directory)
 }
 
-/// A reason why a checkpoint was not read.
+/// The reason why a checkpoint could not be read.
 enum Fault {
-    /// Bytes are wrong, or a file is missing.
+    /// A file is missing or has wrong contents.
     Damaged(String),
-    /// The system could not read a file.
+    /// The system could not read a file, which may be intact.
     Unreadable { path: PathBuf, source: io::Error },
 }
 
@@ -397,7 +401,7 @@ fn read_directory(directory: &Path) -> Result<Checkpoint, Fault> {
         serde_json::from_slice(&text).map_err(|error| Fault::Damaged(format!("{CONTENTS}: {error}")))?;
     let mut files = Vec::new();
     for File { name, size_bytes, digest } in contents.files {
-        // A damaged name could lead to any file of the machine.
+        // A damaged file list could name any file of the machine.
         if Path::new(&name).file_name() != Some(OsStr::new(&name)) {
             return Err(Fault::Damaged(format!("{CONTENTS}: {name:?} is not a file name")));
         }
@@ -410,15 +414,15 @@ fn read_directory(directory: &Path) -> Result<Checkpoint, Fault> {
     Ok(Checkpoint { progress: contents.progress, files })
 }
 
-/// Reads a checkpoint file with exactly `size_bytes`, or at most [`CONTENTS_BYTES_MAX`] if `None`. Reads at most one
-/// byte beyond the limit.
+/// Reads a checkpoint file of exactly `size_bytes`, or of at most [`CONTENTS_BYTES_MAX`] bytes if `None`. Reads at most
+/// one byte beyond the limit.
 fn read_file(directory: &Path, name: &str, size_bytes: Option<u64>) -> Result<Vec<u8>, Fault> {
     let path = directory.join(name);
     let fault = |source: io::Error| match source.kind() {
         kind if is_damage(kind) => Fault::Damaged(format!("{name}: {source}")),
         _ => Fault::Unreadable { path: path.clone(), source },
     };
-    // A pipe has no end, and opening it waits for a writer.
+    // Opening a pipe would wait for a writer, and reading a pipe may never end.
     if !fs::metadata(&path).map_err(fault)?.is_file() {
         return Err(Fault::Damaged(format!("{name} is not a file")));
     }
@@ -434,9 +438,8 @@ fn not_as_written(name: &str) -> Fault {
     Fault::Damaged(format!("{name} does not match the recorded digest"))
 }
 
-/// Returns true for read errors that prove the checkpoint damaged: the file is missing, or a damaged name cannot be
-/// the name of a file. Every other error (EIO, ESTALE, EACCES, EMFILE) may be transient or end after a repair of the
-/// storage.
+/// Returns true for read errors that prove damage: the file is missing, or the listed name is invalid. All other errors
+/// (EIO, ESTALE, EACCES, EMFILE) may be temporary, or disappear after a repair of the storage.
 fn is_damage(kind: ErrorKind) -> bool {
     use ErrorKind::{InvalidFilename, InvalidInput, IsADirectory, NotADirectory, NotFound};
     matches!(kind, NotFound | NotADirectory | IsADirectory | InvalidInput | InvalidFilename)

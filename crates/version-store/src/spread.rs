@@ -1,11 +1,11 @@
-//! Selects entries to remove from a growing history, so that the rest stays spread over the whole history:
+//! Selection of history entries to remove, such that the remaining entries stay spread over the whole history:
 //! [`most_dispensable`].
 
-/// Returns the candidate between the two neighbours that are closest in ratio: removing it leaves the smallest gap on
-/// a logarithmic scale. `places` ascend, and candidates are indices into them. The gap of the last place is infinite,
-/// so that this place is returned only without any other candidate.
+/// Returns the candidate for removal that leaves the smallest gap between neighbours on a logarithmic scale. `places`
+/// are in ascending order, and candidates are indices into `places`. The gap at the last place is infinite, so this
+/// place is returned only if there is no other candidate.
 pub(crate) fn most_dispensable(places: &[u64], candidates: impl Iterator<Item = usize>) -> Option<usize> {
-    // Adding one keeps the logarithm of place 0 finite.
+    // Adding 1 keeps the logarithm of place 0 finite.
     let logarithm = |index: usize| places.get(index).map_or(f64::INFINITY, |&place| (place as f64 + 1.0).ln());
     let gap = |index: usize| logarithm(index + 1) - if index == 0 { 0.0 } else { logarithm(index - 1) };
     candidates.min_by(|&a, &b| gap(a).total_cmp(&gap(b)))

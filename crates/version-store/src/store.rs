@@ -9,37 +9,39 @@ use weights::{Digest, Manifest, WeightsVersion};
 
 use crate::spread::most_dispensable;
 
-/// The file with the highest version number that may have been given to weights, by this learner or a group.
+/// Name of the file with the highest version number that this learner or the group may have assigned.
 const NOTED: &str = "noted";
 
-/// Extension of the file that pins a version.
+/// Extension of the empty file that protects a version from removal.
 const PINNED: &str = "pinned";
 
-/// A directory of versions: `v000012.safetensors` and the manifest `v000012.json`. A version with a file
-/// `v000012.pinned` is never removed by a retention rule.
+/// A directory of weights versions, each with two files: the weights `v000012.safetensors` and the manifest
+/// `v000012.json`. Retention rules never remove a version with an additional file `v000012.pinned`.
 #[derive(Debug, Clone)]
 pub struct VersionStore {
     directory: PathBuf,
 }
 
-/// The rule by which older versions are removed.
+/// The rule for removing older versions after a write.
 #[derive(Debug, Clone, Copy)]
 pub enum Retention<'a> {
-    /// Nothing is removed.
+    /// All versions are kept.
     All,
-    /// The latest versions stay, at least one.
+    /// This number of latest versions is kept, at least one.
     Latest(usize),
-    /// At most `count` versions stay, spread over the run on a logarithmic scale, and in addition those in `kept`.
+    /// At most `count` versions are kept, spread over the run on a logarithmic scale, in addition to the versions in
+    /// `kept`.
     Spread {
         /// Maximum number of versions outside `kept`.
         count: usize,
-        /// Versions that are never removed.
+        /// Versions that must not be removed.
         kept: &'a [WeightsVersion],
     },
 }
 
 impl Retention<'_> {
-    /// Returns the version to remove first, if there are too many. `versions` ascend.
+    /// Returns the index of the version to remove first; `None` if there is no excess. `versions` are in ascending
+    /// order.
     fn excess(&self, versions: &[WeightsVersion]) -> Option<usize> {
         match self {
             Self::All => None,
@@ -55,36 +57,36 @@ impl Retention<'_> {
 }
 
 impl VersionStore {
-    /// Returns the store in `directory`, which need not exist.
+    /// Creates a handle to the versions in `directory`, which need not exist yet.
     #[must_use]
     pub fn new(directory: PathBuf) -> Self {
         Self { directory }
     }
 
-    /// Returns the published versions of the run in the directory `run`.
+    /// Returns the store of the versions published by the learner, for the run directory `run`.
     #[must_use]
     pub fn of_learner(run: &Path) -> Self {
         Self::new(run.join("weights"))
     }
 
-    /// Returns the versions that the arena keeps as opponents.
+    /// Returns the store of the versions that the arena keeps as opponents, for the run directory `run`.
     #[must_use]
     pub fn of_arena(run: &Path) -> Self {
         Self::new(run.join("arena"))
     }
 
-    /// Returns the directory.
+    /// Returns the directory of the versions.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Writes a version and removes older versions by the retention rule. The manifest is written last: without a
-    /// manifest the version does not exist.
+    /// Writes a version, then removes older versions according to `retention`. The manifest is written last: a version
+    /// exists only with a manifest.
     ///
     /// # Errors
-    /// The version cannot be written; the error names the path. Old versions that cannot be removed are logged, and
-    /// removed with a later version.
+    /// The version cannot be written; the error names the path. If an old version cannot be removed, the failure is
+    /// logged, and the next write tries again.
     pub fn write(&self, manifest: &Manifest, bytes: &[u8], retention: Retention<'_>) -> anyhow::Result<()> {
         let write = || -> anyhow::Result<()> {
             fs::create_dir_all(&self.directory)?;
@@ -94,12 +96,12 @@ impl VersionStore {
         };
         write().with_context(|| format!("store weights {} in {}", manifest.version, self.directory.display()))?;
         if let Err(error) = self.remove_excess(retention) {
-            tracing::warn!("cannot remove old versions before the next write: {error:#}");
+            tracing::warn!("cannot remove old versions; the next write tries again: {error:#}");
         }
         Ok(())
     }
 
-    /// Removes a version, or what a crash or an operator has left of it.
+    /// Removes the files of a version, even if some files are missing.
     ///
     /// # Errors
     /// A file cannot be removed.
@@ -110,7 +112,7 @@ impl VersionStore {
         Ok(())
     }
 
-    /// Returns the latest version with bytes that match the digest in the manifest, if any.
+    /// Returns the latest version whose bytes match the digest in the manifest; `None` if there is none.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -124,7 +126,7 @@ impl VersionStore {
         Ok(None)
     }
 
-    /// Returns the number of the next version, greater than every number given before.
+    /// Returns the next version number, which is greater than all numbers assigned before.
     ///
     /// # Errors
     /// The directory cannot be read, or no number is left.
@@ -133,10 +135,10 @@ impl VersionStore {
         next.map(WeightsVersion).with_context(|| format!("no version number is left in {}", self.directory.display()))
     }
 
-    /// Returns the highest number that may have been given to weights; 0 for none.
+    /// Returns the highest version number that may have been assigned; 0 if there is none.
     ///
     /// # Errors
-    /// The directory cannot be read.
+    /// The directory cannot be read, or the stored number is damaged.
     pub fn newest_number(&self) -> anyhow::Result<u64> {
         let path = self.directory.join(NOTED);
         let noted = if_exists(fs::read_to_string(&path)).with_context(|| format!("read {}", path.display()))?;
@@ -148,7 +150,7 @@ impl VersionStore {
         Ok(self.versions()?.last().map_or(0, |version| version.0).max(noted))
     }
 
-    /// Notes that a number may be given to weights, so that it is not given again after a crash.
+    /// Stores a version number before it is assigned, so that the number is not assigned again after a crash.
     ///
     /// # Errors
     /// The number cannot be written.
@@ -158,29 +160,29 @@ impl VersionStore {
         replace(&self.directory.join(NOTED), version.0.to_string().as_bytes()).with_context(failed)
     }
 
-    /// Returns a kept version, and checks the bytes against the digest in the manifest.
+    /// Returns an existing version, after verifying the bytes against the digest in the manifest.
     ///
     /// # Errors
-    /// A file cannot be read, or is not the written file.
+    /// A file cannot be read, or the bytes do not match the manifest.
     pub fn read(&self, version: WeightsVersion) -> anyhow::Result<(Manifest, Vec<u8>)> {
         read_file(&self.manifest_path(version), u64::MAX)
     }
 
-    /// Returns the manifest of a kept version, without checking the bytes.
+    /// Returns the manifest of an existing version, without reading the weights.
     ///
     /// # Errors
-    /// The file cannot be read, or is not a manifest.
+    /// The manifest cannot be read or parsed.
     pub fn manifest(&self, version: WeightsVersion) -> anyhow::Result<Manifest> {
         read_manifest(&self.manifest_path(version))
     }
 
-    /// Returns the manifest path of a version.
+    /// Returns the path of a version's manifest, which need not exist.
     #[must_use]
     pub fn manifest_path(&self, version: WeightsVersion) -> PathBuf {
         self.path(version, "json")
     }
 
-    /// Returns every version with a manifest, ascending.
+    /// Returns all versions with a manifest, in ascending order.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -197,15 +199,15 @@ impl VersionStore {
         Ok(versions)
     }
 
-    /// Keeps every trained version forever, because a newly initialised network is about to publish versions. Returns
-    /// the latest of the pinned versions, if there is one.
+    /// Protects all trained versions from removal, for a newly initialised network that is about to publish versions.
+    /// Returns the latest protected version; `None` if there is none.
     ///
     /// # Errors
     /// The directory cannot be read or changed.
     pub fn pin_trained(&self) -> anyhow::Result<Option<WeightsVersion>> {
         let mut newest = None;
         for version in self.versions()? {
-            // A version with a damaged manifest may be trained as well.
+            // A version with a damaged manifest may also be trained, so it is protected as well.
             if self.manifest(version).is_ok_and(|manifest| manifest.training_step == 0) {
                 continue;
             }
@@ -236,17 +238,17 @@ fn file_name(version: WeightsVersion, extension: &str) -> String {
     format!("v{:06}.{extension}", version.0)
 }
 
-/// Reads a version from the manifest file; the weights are in the same directory.
+/// Reads a version, given the path of the manifest. The weights must be in the same directory.
 ///
 /// # Errors
-/// A file cannot be read, is larger than `bytes_max`, or does not match the manifest.
+/// A file cannot be read, the weights exceed `bytes_max`, or the weights do not match the manifest.
 pub fn read_file(manifest: &Path, bytes_max: u64) -> anyhow::Result<(Manifest, Vec<u8>)> {
     let (weights, manifest) = (manifest.with_extension("safetensors"), read_manifest(manifest)?);
     let size = fs::metadata(&weights).with_context(|| cannot_read(&weights))?.len();
     ensure!(size <= bytes_max, "{} has {size} bytes, the limit is {bytes_max}", weights.display());
     let bytes = fs::read(&weights).with_context(|| cannot_read(&weights))?;
     let is_written = manifest.digest == Digest::of(&bytes);
-    ensure!(is_written, "{} does not match the manifest (different digest)", weights.display());
+    ensure!(is_written, "{} does not match the digest in the manifest", weights.display());
     Ok((manifest, bytes))
 }
 
@@ -370,7 +372,7 @@ mod tests {
         fs::remove_file(published.path(WeightsVersion(1), "safetensors")).unwrap();
         published.write(&manifest(3, b"3"), b"3", LATEST).unwrap();
         assert_eq!(published.versions().unwrap(), [2, 3].map(WeightsVersion));
-        // A directory in place of the file cannot be removed as a file.
+        // A directory in place of the weights file cannot be removed like a file.
         fs::remove_file(published.path(WeightsVersion(2), "safetensors")).unwrap();
         fs::create_dir(published.path(WeightsVersion(2), "safetensors")).unwrap();
         published.write(&manifest(4, b"4"), b"4", LATEST).unwrap();

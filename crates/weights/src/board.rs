@@ -35,7 +35,7 @@ pub enum OtherGame {
         reason: OneBoard,
     },
     /// The network takes other observations or actions.
-    #[error("the network takes [planes, height, width, actions] {takes:?}, {game} has {has:?}")]
+    #[error("the network has [planes, height, width, actions] {takes:?}, {game} has {has:?}")]
     Shape {
         /// Game played here.
         game: String,
@@ -56,7 +56,7 @@ pub enum OneBoard {
     #[error("the heads are not pooled (network.heads)")]
     Heads,
     /// There are attention blocks.
-    #[error("attention blocks learn the offsets of one board")]
+    #[error("attention blocks support only one board size")]
     Attention,
 }
 

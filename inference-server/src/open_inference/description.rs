@@ -19,7 +19,7 @@ const EXTENSIONS: [&str; 2] = ["model_configuration", "statistics"];
 /// `NOT_FOUND` for another model and for a version that is not resident, `INVALID_ARGUMENT` for text that is not a
 /// version, `UNAVAILABLE` before the first weights.
 pub(super) fn resolve(model: Option<Model>, name: &str, version: &str) -> Result<(Model, Option<u64>), Status> {
-    let model = model.ok_or_else(|| Status::unavailable("no weights yet"))?;
+    let model = model.ok_or_else(|| Status::unavailable("the server has no weights yet"))?;
     if name != model.game {
         let problem = format!("unknown model {}; this server has `{}`", quoted(name), model.game);
         return Err(Status::not_found(problem));

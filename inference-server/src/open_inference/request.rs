@@ -67,7 +67,7 @@ fn form(request: &ModelInferRequest) -> Result<Form, Invalid> {
     // The number of inputs is checked first, so that surplus names need no check.
     let (inputs, inputs_max) = (request.inputs.len(), Input::ALL.len());
     if inputs > inputs_max {
-        return Err(invalid("inputs", format!("has {inputs} tensors, at most {inputs_max}")));
+        return Err(invalid("inputs", format!("has {inputs} tensors, the limit is {inputs_max}")));
     }
     for (index, input) in request.inputs.iter().enumerate() {
         if Input::ALL.iter().all(|known| known.name() != input.name) {
@@ -120,7 +120,7 @@ fn tensor<'a>(
     let positions = usize::try_from(positions)
         .ok()
         .filter(|&positions| positions > 0)
-        .ok_or_else(|| wrong_shape(format!("starts with {positions}, a batch has at least one position")))?;
+        .ok_or_else(|| wrong_shape(format!("starts with {positions}, expected at least one position")))?;
     if let Some(reason) = too_many(positions) {
         return Err(wrong_shape(format!("has {positions} positions, {reason}")));
     }
@@ -135,7 +135,7 @@ fn tensor<'a>(
             let bytes = request.raw_input_contents.get(index).ok_or_else(neither)?;
             let expected = expected * bytes_of(datatype);
             if bytes.len() != expected {
-                let reason = format!("has {} bytes of {}, the shape needs {expected}", bytes.len(), name_of(datatype));
+                let reason = format!("has {} bytes of {}, expected {expected}", bytes.len(), name_of(datatype));
                 return Err(invalid(format!("{name}.raw_input_contents"), reason));
             }
             Elements::Raw(datatype, bytes)
@@ -161,10 +161,10 @@ fn typed<'a>(
         _ => return Err(wrong(format!("{} is accepted in raw_input_contents only", name_of(datatype)))),
     };
     if got != held(contents) {
-        return Err(wrong(format!("has lists other than {list}, the list for {}", name_of(datatype))));
+        return Err(wrong(format!("has other lists besides {list}, the list for {}", name_of(datatype))));
     }
     if got != expected {
-        let reason = format!("has {got} elements, the shape needs {expected}");
+        let reason = format!("has {got} elements, expected {expected}");
         return Err(invalid(format!("{name}.contents.{list}"), reason));
     }
     Ok(elements)
@@ -192,7 +192,7 @@ fn flags(elements: Elements<'_>, positions: usize, actions: usize) -> Result<Vec
         Elements::Flags(flags) => flags.to_vec(),
         Elements::Raw(_, bytes) => {
             if let Some(index) = bytes.iter().position(|&byte| byte > 1) {
-                let reason = format!("is {}, a BOOL is 0 or 1", bytes[index]);
+                let reason = format!("is {}, expected 0 or 1 for a BOOL", bytes[index]);
                 return Err(invalid(format!("legal[{index}]"), reason));
             }
             bytes.iter().map(|&byte| byte == 1).collect()
@@ -237,7 +237,7 @@ fn batch(elements: Elements<'_>, positions: usize, flags: Option<&[bool]>, model
 /// Returns the requested outputs; all outputs if none is named.
 fn outputs(requested: &[InferRequestedOutputTensor]) -> Result<Vec<Output>, Invalid> {
     if requested.len() > Output::ALL.len() {
-        return Err(invalid("outputs", format!("has {} tensors, at most {}", requested.len(), Output::ALL.len())));
+        return Err(invalid("outputs", format!("has {} tensors, the limit is {}", requested.len(), Output::ALL.len())));
     }
     if requested.is_empty() {
         return Ok(Output::ALL.to_vec());
@@ -250,7 +250,7 @@ fn outputs(requested: &[InferRequestedOutputTensor]) -> Result<Vec<Output>, Inva
         })?;
         refuse_shared_memory(name, parameters)?;
         if parameters.contains_key("classification") {
-            return Err(invalid(name, "cannot be returned as classes; the extension is not supported"));
+            return Err(invalid(name, "cannot be returned as classes: the classification extension is not supported"));
         }
         if outputs.contains(&output) {
             return Err(invalid(name, "is requested twice"));
@@ -266,7 +266,7 @@ type Parameters = std::collections::HashMap<String, InferParameter>;
 /// written.
 fn refuse_shared_memory(tensor: &str, parameters: &Parameters) -> Result<(), Invalid> {
     if parameters.contains_key("shared_memory_region") {
-        return Err(invalid(tensor, "is in shared memory; the extension is not supported"));
+        return Err(invalid(tensor, "is in shared memory: the shared memory extension is not supported"));
     }
     Ok(())
 }

@@ -16,7 +16,7 @@ fn under_auto_a_cpu_whose_kernels_train_takes_their_precision_and_a_configured_o
     }
 }
 
-/// A device with a constant time for each step and a time for each position. More positions than the memory holds
+/// A fake device, with a constant time per step and a time per position. Steps with more positions than fit into memory
 /// fail.
 struct FakeDevice {
     constant: Duration,
@@ -30,7 +30,7 @@ impl FakeDevice {
         Self { constant, per_position, positions_max: usize::MAX }
     }
 
-    /// Returns the speed, the positions of each step, and the total time of all steps.
+    /// Returns the measured speed, the number of positions in each step, and the total time of all steps.
     fn measure(&self, batch: usize, rival_seconds: Option<f64>) -> (Result<Speed, &'static str>, Vec<usize>, Duration) {
         let rival = rival_seconds.map(|step_seconds| Speed { step_seconds, positions: batch });
         let (mut steps, mut spent) = (Vec::new(), Duration::ZERO);

@@ -1,4 +1,5 @@
-//! The task that owns a learner's membership: asks other learners, responds to questions, and closes rolls.
+//! The task that drives a learner's group membership: queries other learners, responds to queries, and closes roll
+//! calls.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,51 +16,51 @@ use tokio::task::JoinSet;
 use super::engine::Engine;
 use super::membership::{Asked, Choice, Membership};
 
-/// Time limit for a learner to report the current activity. While another learner responds late, a learner without a
-/// group doubles the limit, up to `LOOK_DOUBLINGS` times.
+/// Time limit for the response to a status query. While a learner responds late, a learner without a group doubles the
+/// limit of the next query, up to `LOOK_DOUBLINGS` times.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 const LOOK_DOUBLINGS: u32 = 2;
-/// Interval between looks of a learner without a group.
+/// Interval between status queries by a learner without a group.
 const SEEK_INTERVAL: Duration = Duration::from_millis(200);
-/// Interval between looks of the coordinator of an incomplete group.
+/// Interval between status queries by the coordinator of an incomplete group.
 const COMPARE_INTERVAL: Duration = Duration::from_secs(3);
-/// Time limit for a coordinator to close the roll: members may be in the middle of a training step.
+/// Time limit for a coordinator's response to a candidate. The members may be in the middle of a training step.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
-/// Interval between a member's looks at the other members, and the number of looks after which a missing member is
-/// lost.
+/// Interval between status queries to group members, and the number of consecutive queries without a member after which
+/// the member counts as lost.
 const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 const WATCHES: u32 = 2;
 /// Interval between checks for due work.
 const TICK: Duration = Duration::from_millis(50);
 
-/// The state shared by the training thread and the driver, in addition to commands.
+/// State shared by the training thread and the driver.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
-    /// Training steps of the current state.
+    /// Training steps of the current state, set by the training thread.
     pub(crate) steps: AtomicU64,
-    /// True if the members should form the next group.
+    /// True if the members should form the next group, set by the driver.
     pub(crate) wants_reform: AtomicBool,
 }
 
-/// The command of the training thread that asks for a place in a group.
+/// The training thread's request for a place in a group.
 pub(crate) struct Form {
     pub(crate) candidate: Candidate,
     pub(crate) formed: Sender<Result<Formed, String>>,
 }
 
-/// A group with this learner as a member.
+/// A new group that includes this learner.
 pub(crate) struct Formed {
     pub(crate) roster: Roster,
-    /// Set once a member has left.
+    /// True once a member has left, which interrupts operations of the group.
     pub(crate) interrupt: Arc<AtomicBool>,
 }
 
-/// Another learner, as asked by the driver.
+/// The queries of the driver to another learner.
 pub(crate) trait Ask: Clone + Send + 'static {
-    /// Asks for the learner's current activity.
+    /// Queries the learner's current status.
     fn look(&self, timeout: Duration) -> impl Future<Output = Result<Look, PeerError>> + Send;
 
-    /// Asks for a place in the learner's next group.
+    /// Asks the learner, as coordinator, for a place in the next group.
     fn join(&self, candidate: &Candidate, timeout: Duration) -> impl Future<Output = Result<Roster, PeerError>> + Send;
 }
 
@@ -73,38 +74,38 @@ impl Ask for Peer {
     }
 }
 
-/// Drives a [`Membership`] by questions, commands and time.
+/// Drives a [`Membership`] with queries, commands and the passage of time.
 pub(crate) struct Driver<A> {
     membership: Membership,
     /// Endpoints of all learners, by index.
     endpoints: Vec<String>,
-    /// The other learners by index; `None` at this learner's index.
+    /// Connections to the other learners, by index; `None` at this learner's index.
     peers: Vec<Option<A>>,
     engine: Arc<dyn Engine>,
     shared: Arc<Shared>,
-    /// Response channels of waiting candidates, by index.
+    /// Response channels of candidates that wait for the roll to close, by index.
     parked: HashMap<usize, oneshot::Sender<Result<Roster, Refusal>>>,
     formed: Option<Sender<Result<Formed, String>>>,
-    /// At most one task at a time.
+    /// Running tasks of the driver, at most one at a time.
     work: JoinSet<Done>,
     look_at: Instant,
-    /// Number of consecutive looks with a late response.
+    /// Number of consecutive status queries with a late response.
     late: u32,
-    /// The learner that last responded with the index of another learner.
+    /// The learner that most recently responded with the index of a different learner.
     misplaced: Option<usize>,
-    /// Interrupt of the latest group, and the number of consecutive looks with a missing member.
+    /// Interrupt flag of the latest group, and the number of consecutive status queries with a missing member.
     interrupt: Arc<AtomicBool>,
     missed: u32,
 }
 
-/// A completed task of the driver.
+/// The result of a completed driver task.
 enum Done {
     Looked(Vec<(usize, Result<Look, PeerError>)>),
     Answered(usize, Result<Roster, PeerError>),
     Served(Result<Meeting, Error>),
 }
 
-/// Returns the time, which stands still while a test has paused it.
+/// Returns the current time, which a test may pause.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
@@ -134,7 +135,7 @@ impl<A: Ask> Driver<A> {
         }
     }
 
-    /// Handles questions and commands until the process drains or training stops.
+    /// Handles queries and commands until the process drains or training stops.
     pub(crate) async fn run(
         mut self,
         mut questions: mpsc::Receiver<Question>,
@@ -145,7 +146,7 @@ impl<A: Ask> Driver<A> {
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                // Deterministic on a single thread with virtual time.
+                // A fixed order makes tests deterministic, on a single thread with virtual time.
                 biased;
                 () = drain.wait() => return,
                 Some(done) = self.work.join_next() => match done {
@@ -170,7 +171,7 @@ impl<A: Ask> Driver<A> {
     fn answer(&mut self, question: Question) {
         match question {
             Question::Look(answer) => {
-                // Before training starts the channel is dropped, and this learner counts as away.
+                // Dropping the channel before training starts makes this learner count as away.
                 if let Some(look) = self.membership.look(self.steps()) {
                     let _ = answer.send(look);
                 }
@@ -190,7 +191,7 @@ impl<A: Ask> Driver<A> {
                 let (library, reason) = self.membership.library();
                 if let Some(roster) = self.membership.close(meeting) {
                     tracing::info!(
-                        "the group sums with {library:?}{}",
+                        "gradient sums use {library:?}{}",
                         reason.map_or_else(String::new, |why| format!(": {why}"))
                     );
                     for &member in &roster.members {
@@ -231,9 +232,9 @@ impl<A: Ask> Driver<A> {
         }
     }
 
-    /// Leaves out the learners that respond with the index of another learner. Returns the reason to stop for a
-    /// learner that has not been in a group: two learners with one index would not see each other. A learner that has
-    /// been in a group keeps the index.
+    /// Treats a learner that responds with the index of a different learner as away. Returns an error message if this
+    /// learner has not been in a group, which stops it: two learners with the same index would not detect each other. A
+    /// learner that has been in a group has a valid index, and continues.
     fn exclude_misplaced(&mut self, looks: &mut [(usize, Result<Look, PeerError>)]) -> Option<String> {
         let mut reason = None;
         for (index, look) in looks {
@@ -256,7 +257,7 @@ impl<A: Ask> Driver<A> {
         reason.filter(|_| self.membership.is_new())
     }
 
-    /// Gives the training thread a place.
+    /// Passes the new group to the training thread.
     fn became_member(&mut self, roster: Roster) {
         (self.interrupt, self.missed) = (Arc::default(), 0);
         self.form(Ok(Formed { roster, interrupt: Arc::clone(&self.interrupt) }));
@@ -281,12 +282,12 @@ impl<A: Ask> Driver<A> {
 
     fn form(&mut self, formed: Result<Formed, String>) {
         if let Some(sender) = self.formed.take() {
-            // The training thread may have stopped.
+            // The training thread may have stopped already.
             drop(sender.try_send(formed));
         }
     }
 
-    /// Starts the work that is due.
+    /// Starts a driver task if work is due and no task is running.
     fn advance(&mut self, now: Instant) {
         let gone: Vec<usize> =
             self.parked.iter().filter(|(_, answer)| answer.is_closed()).map(|(&index, _)| index).collect();
@@ -314,7 +315,7 @@ impl<A: Ask> Driver<A> {
         }
     }
 
-    /// Looks at all other learners concurrently.
+    /// Queries the status of all other learners concurrently.
     fn look(&mut self, timeout: Duration) {
         let peers = self.peers.iter().cloned().enumerate();
         let peers: Vec<(usize, A)> = peers.filter_map(|(index, peer)| Some((index, peer?))).collect();

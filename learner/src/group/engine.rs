@@ -1,4 +1,4 @@
-//! The library that moves data between the members of a group.
+//! The engine that transfers data between the members of a group.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,39 +15,39 @@ use run_file::learner::CollectiveKind;
 
 use super::library::Library;
 
-/// Number of consecutive failed joins after which NCCL is abandoned.
+/// Number of consecutive failed joins after which this learner stops using NCCL.
 const JOINS_MAX: usize = 3;
 
-/// Starts and joins groups, with one or more libraries.
+/// Starts and joins groups, with one or several communication libraries.
 pub(crate) trait Engine: Send + Sync {
-    /// Returns the GPU for sums with NCCL.
+    /// Returns this learner's GPU for sums with NCCL; `None` if NCCL is not available.
     fn gpu(&self) -> Option<Gpu> {
         None
     }
 
-    /// Starts the next group, with this learner as the coordinator; returns the means by which the members connect.
+    /// Prepares the next group, with this learner as the coordinator. Returns the data with which the members connect.
     ///
     /// # Errors
-    /// The library cannot start a group.
+    /// The library cannot prepare a group.
     fn serve(&self, library: Library) -> Result<Meeting, Error>;
 
-    /// Joins a group, and returns when all members have joined. Once `interrupt` is set, operations fail that would
-    /// not notice the loss of a member.
+    /// Joins a group, and returns once all members have joined. Setting `interrupt` aborts operations that cannot
+    /// detect the loss of a member.
     ///
     /// # Errors
-    /// Not all members have joined in time.
+    /// Not all members joined in time.
     fn join(&self, roster: &Roster, rank: usize, interrupt: &Arc<AtomicBool>) -> Result<Box<dyn Collective>, Error>;
 
-    /// Checks that the configured library can still be used, after a failed join.
+    /// Checks, after a failed join, that the configured library can still be used.
     ///
     /// # Errors
-    /// Several joins in a row failed.
+    /// The configured library is NCCL, and several consecutive joins failed.
     fn check(&self) -> anyhow::Result<()> {
         Ok(())
     }
 }
 
-/// NCCL for groups with a GPU for each member, and another library for all other groups.
+/// An engine that uses NCCL if every member has a separate GPU, and another engine for all other groups.
 #[cfg_attr(not(feature = "torch"), allow(dead_code, reason = "no learner without libtorch trains on a GPU"))]
 pub(crate) struct WithNccl {
     nccl: Nccl,
@@ -95,7 +95,7 @@ impl Engine for WithNccl {
             Err(error) => {
                 let failed = self.failed.fetch_add(1, Ordering::Relaxed) + 1;
                 if failed == JOINS_MAX && self.kind == CollectiveKind::Auto {
-                    tracing::warn!("{failed} NCCL groups were not formed; this learner switches to Gloo");
+                    tracing::warn!("cannot form a group with NCCL after {failed} attempts; switching to Gloo");
                 }
                 Err(error)
             }
@@ -104,21 +104,21 @@ impl Engine for WithNccl {
 
     fn check(&self) -> anyhow::Result<()> {
         let is_needed = self.kind == CollectiveKind::Nccl && self.has_given_up();
-        anyhow::ensure!(!is_needed, "`nccl` is configured, but {JOINS_MAX} NCCL groups were not formed");
+        anyhow::ensure!(!is_needed, "`nccl` is configured, but no NCCL group formed in {JOINS_MAX} attempts");
         Ok(())
     }
 }
 
-/// Gloo, between the hosts in the learners' endpoints. The addresses pass through the coordinator's gRPC server,
-/// which authenticates clients.
+/// The Gloo engine, which connects to the hosts in the learners' endpoints. Members exchange socket addresses over the
+/// coordinator's gRPC server, which authenticates clients.
 #[cfg(feature = "torch")]
 #[derive(Debug)]
 pub(crate) struct Gloo {
     /// Host of this learner.
     pub(crate) host: String,
-    /// The other learners by index; `None` at this learner's index.
+    /// Connections to the other learners, by index; `None` at this learner's index.
     pub(crate) peers: Vec<Option<Peer>>,
-    /// Addresses of the groups that this learner coordinates.
+    /// Addresses of members in the groups that this learner coordinates.
     pub(crate) exchange: Exchange,
     pub(crate) runtime: tokio::runtime::Handle,
     pub(crate) timeout: Duration,
@@ -127,7 +127,7 @@ pub(crate) struct Gloo {
 #[cfg(feature = "torch")]
 impl Engine for Gloo {
     fn serve(&self, _: Library) -> Result<Meeting, Error> {
-        let failed = || Error { operation: "draw a secret", reason: "the system has no entropy".to_owned() };
+        let failed = || Error { operation: "create a secret", reason: "the system has no entropy".to_owned() };
         let secret = Secret::draw().ok_or_else(failed)?;
         self.exchange.begin(secret);
         Ok(Meeting::Exchange { secret })
@@ -147,7 +147,7 @@ impl Engine for Gloo {
     }
 }
 
-/// Addresses of one group.
+/// Access to the member addresses of one group.
 #[cfg(feature = "torch")]
 struct Addresses {
     at: At,
@@ -156,7 +156,7 @@ struct Addresses {
     timeout: Duration,
 }
 
-/// The coordinator, as the holder of the addresses.
+/// The location of the addresses: on this learner as coordinator, or on another learner.
 #[cfg(feature = "torch")]
 enum At {
     Own(Exchange),
@@ -192,7 +192,7 @@ impl collective::gloo::Addresses for Addresses {
     }
 }
 
-/// Groups of threads, for tests: the members of a group find each other by the secret.
+/// An engine for tests, in which the members are threads and find each other by the secret of the group.
 #[cfg(test)]
 pub(crate) mod threads {
     use std::collections::HashMap;
@@ -202,7 +202,7 @@ pub(crate) mod threads {
 
     use super::{Arc, AtomicBool, Collective, Engine, Error, Library, Meeting, Roster};
 
-    /// The groups of one test. A member waits in vain for other members that never join, as with Gloo.
+    /// The groups of one test. As with Gloo, a member waits until the timeout for members that never join.
     #[derive(Debug, Default)]
     pub(crate) struct Threads {
         groups: Mutex<HashMap<[u8; 32], Vec<Option<collective::InProcess>>>>,
@@ -239,7 +239,7 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(60);
 
-    /// Creates groups over a stand-in for NCCL on this device.
+    /// Returns an NCCL engine for this device, with a fake of the NCCL library.
     fn on_device(device: usize, kind: CollectiveKind) -> WithNccl {
         let clock = Clock { now: Instant::now, pause: std::thread::sleep };
         let nccl = Nccl::found_by(fake_nccl::lookup, device, clock).unwrap();

@@ -1,20 +1,20 @@
-//! The choice of the library that moves data between the members of a group.
+//! The choice of the communication library for a group.
 
 use std::collections::BTreeMap;
 
 use proto::learners::Gpu;
 
-/// A library for sums over processes.
+/// A communication library for sums over processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Library {
-    /// Gloo: on CPUs, for every group.
+    /// Gloo: sums in host memory, for every group.
     Gloo,
-    /// NCCL: on NVIDIA GPUs, one for each member.
+    /// NCCL: sums in the memory of NVIDIA GPUs, with one GPU per member.
     Nccl,
 }
 
-/// Chooses the library for members with these GPUs; `None` is a member without a GPU for NCCL. Also returns the
-/// reason for not choosing NCCL.
+/// Chooses the library for members given as pairs of index and GPU; the GPU is `None` for a member without NCCL. Also
+/// returns the reason if the choice is not NCCL.
 pub(crate) fn choose(members: impl Iterator<Item = (usize, Option<Gpu>)>) -> (Library, Option<String>) {
     let mut seen = BTreeMap::new();
     for (index, gpu) in members {

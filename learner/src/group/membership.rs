@@ -1,11 +1,13 @@
 //! The rules for forming groups of learners, as a state machine without tasks, sockets or clocks.
 //!
-//! A learner without a group looks at all other learners. If another learner coordinates a group, the learner asks it
-//! for a place. If all responding learners are without a group, the learner with the lowest index calls the roll,
-//! after some time for present learners that do not respond. A coordinator closes the roll when all expected learners
-//! have come, or after a time; all candidates are then members of the next group. Groups never change: when a member
-//! is lost or a learner asks for a place, the members form the next group, under the same coordinator if it is alive.
-//! Two groups that see each other become one: the group with fewer steps dissolves.
+//! A learner without a group queries the status of all other learners. If one of them coordinates a group, the learner
+//! asks this coordinator for a place. If all responding learners are without a group, the learner with the lowest index
+//! calls the roll; it first waits some time for learners that are running but do not respond. A coordinator closes the
+//! roll when all expected learners have asked, or after a timeout. All candidates are then members of the next group.
+//!
+//! The members of a group never change. If a member is lost or a learner asks for a place, the members form the next
+//! group, under the same coordinator if it is alive. If two groups detect each other, the group with fewer steps
+//! dissolves, and the members join the other group.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,17 +18,17 @@ use run_file::learner::CollectiveKind;
 
 use super::library::{self, Library};
 
-/// The membership of a learner.
+/// State machine for a learner's group membership.
 #[derive(Debug)]
 pub(crate) struct Membership {
     own: usize,
-    /// Number of learners in the configuration.
+    /// Number of learners configured in `learner.group`.
     learners: usize,
     /// Maximum duration of a roll call.
     roll: Duration,
-    /// Maximum time to wait for a learner without a usable response.
+    /// Maximum time to wait for a learner that is running but gives no usable response.
     patience: Duration,
-    /// Start of the silence of other learners, by index.
+    /// Time since which other learners give no usable response, by index.
     silent_since: BTreeMap<usize, Instant>,
     kind: CollectiveKind,
     state: State,
@@ -36,58 +38,58 @@ pub(crate) struct Membership {
 enum State {
     /// Training has not started.
     Idle,
-    /// The learner looks for a coordinator.
+    /// The learner is looking for a coordinator.
     Seeking { candidate: Candidate },
-    /// The learner has asked a coordinator.
+    /// The learner has asked a coordinator for a place.
     Asking { candidate: Candidate, coordinator: usize },
-    /// The learner calls the roll.
+    /// The learner is the coordinator of the next group, and collects candidates.
     Calling { candidates: BTreeMap<usize, Candidate>, expected: BTreeSet<usize>, until: Instant },
     /// The learner is a member of a group.
     Training {
         roster: Roster,
         fingerprint: weights::Digest,
-        /// GPUs of the members, by index; only on a coordinator.
+        /// GPUs of the members, by index; empty unless this learner is the coordinator.
         gpus: BTreeMap<usize, Option<Gpu>>,
         waiting: BTreeMap<usize, Candidate>,
         yields: bool,
     },
 }
 
-/// The decision of a learner after a look at the other learners.
+/// The decision of a learner after a status query to all other learners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Choice {
-    /// Ask this learner for a place.
+    /// Ask the learner with this index for a place.
     Ask(usize),
-    /// Call the roll.
+    /// Call the roll for a new group.
     Call,
-    /// Look again: no learner can give a place yet.
+    /// Query again later: no learner can give a place yet.
     Wait,
 }
 
-/// The response to a candidate.
+/// The coordinator's reaction to a candidate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Asked {
-    /// The response follows when the roll is closed.
+    /// The candidate waits; the response follows once the roll is closed.
     Waits,
-    /// The response is immediate.
+    /// The candidate is refused immediately.
     Refused(Refusal),
 }
 
 impl Membership {
-    /// Creates the membership of the learner with index `own` among `learners`. It calls a roll for at most `roll`,
-    /// and waits up to `patience` for present learners without a usable response.
+    /// Creates the membership of the learner with index `own` among `learners` learners. A roll call lasts at most
+    /// `roll`. The learner waits up to `patience` for learners that are running but give no usable response.
     pub(crate) fn new(own: usize, learners: usize, roll: Duration, patience: Duration) -> Self {
         let (silent_since, kind) = (BTreeMap::new(), CollectiveKind::Auto);
         Self { own, learners, roll, patience, silent_since, kind, state: State::Idle }
     }
 
-    /// Sets the configured library: candidates that cannot use it are refused.
+    /// Sets the library configured in `learner.collective`. Candidates that cannot use it are refused.
     pub(crate) fn with_kind(self, kind: CollectiveKind) -> Self {
         Self { kind, ..self }
     }
 
-    /// Starts to seek a group. The coordinator of the last group calls the roll at once, since the other members come
-    /// to it.
+    /// Starts looking for a group. The coordinator of the last group calls the roll immediately, because the other
+    /// members will ask it for a place.
     pub(crate) fn seek(&mut self, now: Instant, candidate: Candidate) {
         self.silent_since.clear();
         self.state = match std::mem::replace(&mut self.state, State::Idle) {
@@ -99,9 +101,9 @@ impl Membership {
         };
     }
 
-    /// Decides after a look at the other learners, by index. Learners that are away are left out. A learner with a
-    /// late response, or with an error, is present: it may be a member of a group, so no group is formed before
-    /// `patience` is over.
+    /// Decides after a status query to the other learners. Learners that are away are ignored. A learner with a late
+    /// response or an error is running and may be a member of a group, so no roll is called until `patience` has
+    /// elapsed.
     pub(crate) fn choose(&mut self, now: Instant, looks: &[(usize, Result<Look, PeerError>)]) -> Choice {
         let State::Seeking { candidate } = self.state else { return Choice::Wait };
         let is_awaited = self.awaits(now, looks);
@@ -111,8 +113,8 @@ impl Membership {
             self.state = State::Asking { candidate, coordinator: coordinator.index };
             return Choice::Ask(coordinator.index);
         }
-        // A member of a group with an unreachable coordinator notices that soon, or is the only path to other
-        // members.
+        // A learner that still counts itself as a member has not yet noticed an unreachable coordinator, or is
+        // connected to members that this learner cannot reach.
         let is_settled = others().all(|look| look.phase == Phase::Seeking);
         if !is_awaited && is_settled && others().all(|look| look.index > self.own) {
             let expected = (0..self.learners).collect();
@@ -122,7 +124,7 @@ impl Membership {
         Choice::Wait
     }
 
-    /// Returns true while a learner without a usable response is still waited for.
+    /// Returns true if this learner still waits for a learner without a usable response.
     fn awaits(&mut self, now: Instant, looks: &[(usize, Result<Look, PeerError>)]) -> bool {
         let mut is_awaited = false;
         for (index, look) in looks {
@@ -137,11 +139,11 @@ impl Membership {
         is_awaited
     }
 
-    /// Takes the coordinator's response; `None` if it gave no place. Returns true if this learner is now a member;
-    /// otherwise it seeks again.
+    /// Handles the coordinator's response to a request for a place; `None` if there was no place. Returns true if this
+    /// learner is now a member. Otherwise the learner looks for a group again.
     pub(crate) fn answered(&mut self, roster: Option<Roster>) -> bool {
         let State::Asking { candidate, coordinator } = self.state else { return false };
-        // A group that starts below a number noted by this learner could give the number again.
+        // A group that starts below a version number stored by this learner could assign that number again.
         let is_of = |roster: &Roster| {
             let is_place = roster.coordinator() == coordinator && roster.rank_of(self.own).is_some();
             is_place && roster.weights_version >= candidate.weights_version
@@ -160,7 +162,7 @@ impl Membership {
         }
     }
 
-    /// Handles a candidate that asks for a place.
+    /// Handles a candidate's request for a place.
     pub(crate) fn asked(&mut self, candidate: Candidate) -> Asked {
         let none = BTreeMap::new();
         let (fingerprint, gpus, waiting) = match &mut self.state {
@@ -197,7 +199,7 @@ impl Membership {
         Asked::Waits
     }
 
-    /// Records that a candidate no longer waits for a response.
+    /// Removes a candidate that no longer waits for a response.
     pub(crate) fn withdrew(&mut self, index: usize) {
         if let State::Calling { candidates: waiting, .. } | State::Training { waiting, .. } = &mut self.state
             && index != self.own
@@ -206,7 +208,7 @@ impl Membership {
         }
     }
 
-    /// Returns true if the roll can be closed.
+    /// Returns true if the roll can be closed: all expected candidates have asked, or the time is over.
     pub(crate) fn is_complete(&self, now: Instant) -> bool {
         match &self.state {
             State::Calling { candidates, expected, until } => {
@@ -216,7 +218,7 @@ impl Membership {
         }
     }
 
-    /// Returns the library for the candidates so far, and the reason if it is not NCCL.
+    /// Returns the library for the current candidates, and the reason if the library is not NCCL.
     pub(crate) fn library(&self) -> (Library, Option<String>) {
         match &self.state {
             State::Calling { candidates, .. } => {
@@ -226,8 +228,8 @@ impl Membership {
         }
     }
 
-    /// Closes the roll; the members connect by `meeting`. `None` if no roll is called, or if later candidates need
-    /// another library.
+    /// Closes the roll and returns the roster. The members use the data in `meeting` to connect. Returns `None` if no
+    /// roll call is in progress, or if later candidates require another library than `meeting`.
     pub(crate) fn close(&mut self, meeting: Meeting) -> Option<Roster> {
         let library = match meeting {
             Meeting::Exchange { .. } => Library::Gloo,
@@ -256,7 +258,8 @@ impl Membership {
         Some(roster)
     }
 
-    /// Compares this group with the state of other learners. A coordinator detects other groups here.
+    /// Compares this group with the status of other learners. If this learner is the coordinator and another group has
+    /// more steps, this group will dissolve.
     pub(crate) fn compare(&mut self, looks: &[Look], own_steps: u64) {
         let State::Training { roster, yields, .. } = &mut self.state else { return };
         if roster.coordinator() != self.own {
@@ -267,20 +270,20 @@ impl Membership {
         *yields |= looks.iter().filter(is_other).any(|look| look.coordinates() && is_ahead(look));
     }
 
-    /// Returns true if the members should form the next group: a learner waits for a place, or another group is
-    /// ahead.
+    /// Returns true if the members should form the next group: a learner waits for a place, or another group has more
+    /// steps.
     pub(crate) fn wants_reform(&self) -> bool {
         matches!(&self.state, State::Training { waiting, yields, .. } if *yields || !waiting.is_empty())
     }
 
-    /// Returns true if group members must be polled, since the loss of a member closes no connection of NCCL.
+    /// Returns true if group members must be polled: NCCL connections do not close when a member is lost.
     pub(crate) fn must_watch(&self) -> bool {
         matches!(&self.state, State::Training { roster, .. }
             if roster.members.len() > 1 && matches!(roster.meeting, Meeting::Nccl { .. }))
     }
 
-    /// Returns true if a look at the other learners, by index, shows that a member has left the group. A late member
-    /// may be busy.
+    /// Returns true if a status query shows that a member has left the group. A late response does not count, because
+    /// the member may be busy.
     pub(crate) fn misses_member(&self, looks: &[(usize, Result<Look, PeerError>)]) -> bool {
         let State::Training { roster, .. } = &self.state else { return false };
         let phase = Phase::Training { coordinator: roster.coordinator() };
@@ -292,23 +295,23 @@ impl Membership {
         looks.iter().any(|(index, look)| roster.rank_of(*index).is_some() && has_left(look))
     }
 
-    /// Returns true if the learner looks for a coordinator and has not been in a group.
+    /// Returns true if the learner is looking for a coordinator and has never been in a group.
     pub(crate) fn is_new(&self) -> bool {
         matches!(&self.state, State::Seeking { candidate } if candidate.generation == 0)
     }
 
-    /// Returns true if the learner looks for a coordinator.
+    /// Returns true if the learner is looking for a coordinator.
     pub(crate) fn is_seeking(&self) -> bool {
         matches!(self.state, State::Seeking { .. })
     }
 
-    /// Returns true if the learner coordinates an incomplete group.
+    /// Returns true if the learner coordinates a group without all configured learners.
     pub(crate) fn may_find_another(&self) -> bool {
         matches!(&self.state, State::Training { roster, .. }
             if roster.coordinator() == self.own && roster.members.len() < self.learners)
     }
 
-    /// Returns this learner as a candidate, while it seeks a place.
+    /// Returns this learner as a candidate; `None` unless it is looking for a group.
     pub(crate) fn candidate(&self) -> Option<Candidate> {
         match &self.state {
             State::Seeking { candidate } | State::Asking { candidate, .. } => Some(*candidate),
@@ -316,7 +319,8 @@ impl Membership {
         }
     }
 
-    /// Returns the state visible to other learners; `None` before training starts.
+    /// Returns the status reported to other learners; `None` before training starts. `steps` is the number of training
+    /// steps.
     pub(crate) fn look(&self, steps: u64) -> Option<Look> {
         let phase = match &self.state {
             State::Idle => return None,

@@ -1,26 +1,26 @@
-//! Version numbers of the weights published by groups: no number is ever given to two different weights.
+//! Version numbers of weights published by groups. No number is ever assigned to two different sets of weights.
 //!
-//! While the network between learners is cut, each side may train, and neither side knows the numbers given by the
-//! other. So a group gives only numbers from one [`Class`], and two groups that may exist at the same time have
-//! disjoint classes. Two consecutive groups have a common member or different classes. A member notes a number on
-//! disk before taking part in the step that may be published under it, and a group starts after all numbers noted by
-//! the members.
+//! If the network between learners is partitioned, each side may continue to train, without knowing the numbers
+//! assigned by the other side. Each group therefore assigns numbers from one [`Class`]. Two groups that may exist at
+//! the same time have disjoint classes. Two consecutive groups have a common member or different classes. A member
+//! stores a number on disk before it takes part in a step that may be published under this number. A new group assigns
+//! only numbers above all numbers stored by the members.
 
 use proto::learners::{NUMBER_MAX, Roster};
 
-/// A learner's knowledge of version numbers.
+/// The version numbers known to a learner.
 #[derive(Debug)]
 pub(crate) struct Numbering {
-    /// Number of learners in the configuration.
+    /// Number of learners configured in `learner.group`.
     learners: usize,
     class: Class,
-    /// The latest number given by the group, or noted by a member before.
+    /// The latest number assigned by the group, or stored by a member before the group formed.
     given: u64,
-    /// The latest number noted on this learner's disk.
+    /// The latest number stored on this learner's disk.
     noted: u64,
 }
 
-/// Every `stride`-th number, starting with `first`.
+/// A class of version numbers: `first`, `first + stride`, `first + 2 stride`, and so on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Class {
     first: u64,
@@ -28,35 +28,35 @@ struct Class {
 }
 
 impl Numbering {
-    /// Creates the numbering of one of `learners` learners, with numbers noted up to `noted`.
+    /// Creates the numbering for one of `learners` learners. Numbers up to `noted` are already stored on disk.
     pub(crate) fn new(learners: usize, noted: u64) -> Self {
         Self { learners, class: Class::ALL, given: noted, noted }
     }
 
-    /// Starts numbering for a group.
+    /// Switches to the numbers of a new group.
     pub(crate) fn joined(&mut self, roster: &Roster) {
         self.class = Class::of(roster, self.learners);
         self.given = roster.weights_version;
     }
 
-    /// Returns the next version number of the group; `None` if there is none left.
+    /// Returns the next version number of the group, without assigning it; `None` if no number is left.
     pub(crate) fn next(&self) -> Option<u64> {
         self.class.after(self.given)
     }
 
-    /// Gives the next number and returns it.
+    /// Assigns and returns the next version number; `None` if no number is left.
     pub(crate) fn give(&mut self) -> Option<u64> {
         let next = self.next()?;
         self.given = next;
         Some(next)
     }
 
-    /// Returns the latest number on this learner's disk.
+    /// Returns the latest number stored on this learner's disk.
     pub(crate) fn noted(&self) -> u64 {
         self.noted
     }
 
-    /// Records that a number is on this learner's disk.
+    /// Records that a number is now stored on this learner's disk.
     pub(crate) fn note(&mut self, number: u64) {
         self.noted = self.noted.max(number);
     }
@@ -64,14 +64,15 @@ impl Numbering {
 
 impl Class {
     const ALL: Self = Self { first: 1, stride: 1 };
-    /// The class of an incomplete group with more members than any other concurrent group.
+    /// The odd numbers, for an incomplete group with a majority of the learners, or with exactly half including learner
+    /// 0.
     const ODD: Self = Self { first: 1, stride: 2 };
 
-    /// Returns the class of a group, among `learners` learners. The even numbers are divided by coordinator, which is
-    /// in no other group at the same time.
+    /// Returns the class of a group among `learners` configured learners. Each coordinator has separate even numbers,
+    /// because a learner coordinates at most one group at a time.
     fn of(roster: &Roster, learners: usize) -> Self {
         let members = roster.members.len();
-        // Any two groups that are the larger part have a common member.
+        // Any two majorities of the learners have a common member.
         let is_larger_part = 2 * members > learners || (2 * members == learners && roster.rank_of(0).is_some());
         match () {
             () if members >= learners => Self::ALL,
@@ -80,7 +81,7 @@ impl Class {
         }
     }
 
-    /// Returns the first number of this class after `number`.
+    /// Returns the smallest number of this class above `number`; `None` if there is none.
     fn after(self, number: u64) -> Option<u64> {
         let Self { first, stride } = self;
         let steps = number.checked_sub(first).map_or(0, |beyond| beyond / stride + 1);
@@ -126,7 +127,7 @@ mod tests {
                     continue;
                 }
                 let of = |set: u32, noted| {
-                    // Any member may be the coordinator.
+                    // Every member may be the coordinator.
                     let mut members = members(set);
                     let count = members.len();
                     let each = (0..count).flat_map(move |_| {

@@ -1,10 +1,10 @@
-//! Training state as bytes, which a group member takes over from another member.
+//! Serialisation of the training state, which group members with fewer steps load from another member.
 
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
 use version_store::checkpoint::{Checkpoint, Progress};
 
-/// Maximum header length, in bytes: a thousand times the header of any trainer.
+/// Maximum header length, in bytes: a thousand times the header of any existing trainer.
 const HEADER_BYTES_MAX: usize = 1 << 20;
 
 #[derive(Serialize, Deserialize)]
@@ -14,7 +14,7 @@ struct Header {
     files: Vec<(String, usize)>,
 }
 
-/// Writes a state: the length of the header, the header, the files.
+/// Encodes a state: the length of the header, the header, and the files.
 pub(crate) fn encode(checkpoint: &Checkpoint) -> anyhow::Result<Vec<u8>> {
     let Checkpoint { progress, files } = checkpoint;
     let lengths = files.iter().map(|(name, bytes)| (name.clone(), bytes.len())).collect();
@@ -26,7 +26,7 @@ pub(crate) fn encode(checkpoint: &Checkpoint) -> anyhow::Result<Vec<u8>> {
     Ok(all)
 }
 
-/// Reads what [`encode`] wrote.
+/// Decodes a state from [`encode`].
 pub(crate) fn decode(bytes: &[u8]) -> anyhow::Result<Checkpoint> {
     let (length, rest) = bytes.split_first_chunk().context("the state is truncated")?;
     let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);

@@ -11,11 +11,11 @@ use weights::WeightsVersion;
 use super::*;
 use crate::seed;
 
-/// Timeout of a wait, after which the test fails.
+/// Maximum time for each wait of a test.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Returns a position of the trajectory with this number: the empty board, or an illegal position, since a column has
-/// only six places.
+/// Returns a position of the trajectory with this number: the empty board if legal, otherwise an illegal position,
+/// after seven moves in a column with six places.
 fn sample(sequence: u64, is_legal: bool, version: u64) -> Sample {
     let policy = vec![ActionProbability { action: Action(3), probability: 1.0 }];
     let weights_version = WeightsVersion(version);
@@ -52,12 +52,12 @@ fn preparers(threads: usize) -> Preparers {
 }
 
 fn preparers_of(targets: Targets, threads: usize, seed: u64) -> Preparers {
-    // The receiver of priorities is dropped; batches are prepared nevertheless.
+    // The receiver of priorities is dropped, which must not affect preparing.
     let settings = batch_settings(targets);
     prepare(&[ConnectFour::new()], settings, &Priorities::new().0, seed, threads).unwrap()
 }
 
-/// Hands in a batch of samples with the source servers.
+/// Submits a batch of samples with the source servers.
 fn hand_in(preparers: &Preparers, drawn: Vec<(Sample, Server)>) {
     hand_to(preparers, 0, drawn);
 }
@@ -77,7 +77,7 @@ fn a_trajectory_that_breaks_the_rules_is_reported_to_its_server_and_the_rest_is_
     assert_eq!(prepared.examples.positions(), 1);
     let (reported_to, rejected) = preparers.rejected.blocking_recv().unwrap();
     assert_eq!((reported_to, rejected.trajectory.sequence, rejected.ply), (server("a"), 1, 7));
-    // Rows and items stay aligned when an earlier sample is rejected.
+    // Rows and items stay aligned after an earlier sample is rejected.
     assert_eq!(prepared.items, [Item::of(&sample(2, true, 5), &server("b"))]);
 }
 
@@ -129,8 +129,8 @@ fn preparing_threads_end_when_their_input_or_output_channels_close() {
     join(threads);
 }
 
-/// Returns the batches of ten draws; the fourth has no valid sample. Connect Four has two symmetries, and each draw
-/// has 16 positions, so that two random streams do not agree by chance.
+/// Returns the prepared batches of ten sampled batches, of which the fourth has no valid sample. Each has 16 positions
+/// under one of two symmetries, so that two random streams do not agree by chance.
 fn ten_batches(targets: Targets, threads: usize, seed: u64) -> Vec<(Examples, f64)> {
     let Preparers { drawn, mut batches, threads: handles, rejected, .. } = preparers_of(targets, threads, seed);
     let feeder = std::thread::spawn(move || {
@@ -151,7 +151,7 @@ fn ten_batches(targets: Targets, threads: usize, seed: u64) -> Vec<(Examples, f6
     all
 }
 
-/// Returns a position that differs from the image, searched by the weights with this number.
+/// Returns an asymmetric position, searched with weights version `number`.
 fn off_centre(number: u64, is_legal: bool) -> Sample {
     let weights_version = WeightsVersion(number);
     let step = |kind| Step { action: Action(0), reward: 0.0, kind, weights_version };

@@ -1,4 +1,4 @@
-//! The contract of [`Trainer`] as tests, run by every backend.
+//! The contract of [`Trainer`] as tests, to be run for every backend.
 
 use training::checkpoint::{Files, State};
 use training::{Laps, Losses, MomentFormat, Optimiser, Recompute, TrainerSettings, TrainingBatch, UnrolledBatch};
@@ -6,7 +6,7 @@ use weights::{Activation, Architecture, BlockKind, Design, HeadKind, Model, Norm
 
 use super::*;
 
-/// Makes trainers of one backend and model, all with the same initial weights, and batches for the network.
+/// Creates trainers of one backend and model with equal initial weights, and batches for the network.
 struct Subject {
     make: fn(&Architecture, TrainerSettings) -> Box<dyn Trainer>,
     model: Model,
@@ -16,11 +16,11 @@ struct Subject {
     moments: MomentFormat,
     recompute: Recompute,
     examples: fn() -> Examples,
-    /// Examples with NaN losses.
+    /// Returns examples with a NaN loss.
     not_finite: fn() -> Examples,
 }
 
-/// Returns subjects for the backend that `make` makes: every model, every optimiser and every format of moments.
+/// Returns subjects for the backend of `make`, with every model, every optimiser and every format of moments.
 fn subjects(make: fn(&Architecture, TrainerSettings) -> Box<dyn Trainer>) -> Vec<Subject> {
     let muzero = || Subject {
         make,
@@ -93,7 +93,7 @@ pub(crate) fn architecture(model: Model) -> Architecture {
     }
 }
 
-/// Returns the architecture on another board.
+/// Returns the architecture with another board size.
 fn on_another_board(architecture: &Architecture) -> Architecture {
     Architecture { game: format!("{}-4x3", architecture.game), height: 4, actions: 12, ..architecture.clone() }
 }
@@ -102,7 +102,7 @@ fn batch() -> TrainingBatch {
     batch_of(0, 9)
 }
 
-/// Returns one position of the board with index `board`, which has `cells` cells.
+/// Returns a batch with one position on the board with index `board`, which has `cells` cells.
 fn batch_of(board: usize, cells: usize) -> TrainingBatch {
     TrainingBatch {
         board,
@@ -115,7 +115,7 @@ fn batch_of(board: usize, cells: usize) -> TrainingBatch {
     }
 }
 
-/// Returns one position and two steps.
+/// Returns a batch with one position and two unrolled steps.
 fn unrolled() -> UnrolledBatch {
     let TrainingBatch { observations, policies, .. } = batch();
     UnrolledBatch {
@@ -134,7 +134,7 @@ fn unrolled() -> UnrolledBatch {
     }
 }
 
-/// Returns one position without steps.
+/// Returns a batch with one position and no unrolled steps.
 fn returns() -> UnrolledBatch {
     let TrainingBatch { observations, policies, .. } = batch();
     UnrolledBatch {
@@ -161,7 +161,7 @@ impl Subject {
         (self.make)(&self.architecture(), self.settings())
     }
 
-    /// Returns a trainer after `steps` steps.
+    /// Returns a trainer after `steps` training steps.
     fn after(&self, steps: usize) -> Box<dyn Trainer> {
         let mut trainer = self.trainer();
         for _ in 0..steps {
@@ -215,7 +215,7 @@ impl Subject {
         let mut trainer = (self.make)(&architecture, settings());
         let mut sums = vec![0.0; layout.parameters.iter().map(|entry| entry.range().len()).sum()];
         for steps in 1..=6 {
-            // Half of the schedule is over before the third step; a restored trainer continues with the same average.
+            // Averaging starts before the third step; a restored trainer continues with the same average.
             let files = files(trainer.as_ref());
             trainer = (self.make)(&architecture, settings());
             trainer.load(&files).unwrap();
@@ -278,7 +278,8 @@ impl Subject {
         assert_eq!(files(one.as_ref()), files(other.as_ref()));
     }
 
-    /// A trainer for the other board with the same state is the oracle, since no tensor depends on the board.
+    /// The expected results come from a separate trainer for each board with the same state, because no tensor depends
+    /// on the board.
     fn steps_on_two_boards_alternate_as_by_trainers_of_either_board(&self) {
         let [own, other] = [self.architecture(), on_another_board(&self.architecture())];
         let mut trainer = self.trainer();
@@ -294,7 +295,7 @@ impl Subject {
             assert_eq!(after, files(of_one_board[board].as_ref()));
             assert_ne!(after, before);
         }
-        // A trainer with a restored state keeps the added boards.
+        // A trainer keeps the added boards when it loads a state.
         let state = files(self.after(2).as_ref());
         trainer.load(&state).unwrap();
         for (board, cells) in [(2, 12), (1, 9), (0, 12)] {
@@ -324,7 +325,7 @@ impl Subject {
     }
 }
 
-/// Returns the mean of a single contribution.
+/// Returns the mean of a single contribution, which is the contribution itself.
 fn alone(mut contributed: Contributed) -> Contributed {
     let sum = contributed.contribution.numbers().to_vec();
     contributed.contribution.set_mean(&sum, 1);

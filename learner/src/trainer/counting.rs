@@ -1,4 +1,4 @@
-//! A trainer for tests that computes nothing and records the inputs.
+//! A trainer for tests that computes nothing and records its calls.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -9,20 +9,20 @@ use weights::Architecture;
 
 use super::*;
 
-/// The inputs of a [`Counting`] trainer.
+/// The recorded calls of a [`Counting`] trainer.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     /// Number of positions in each step.
     pub(crate) positions: Vec<usize>,
     /// Board index of each step.
     pub(crate) boards: Vec<usize>,
-    /// Schedule progress before each step.
+    /// Schedule progress set before each step.
     pub(crate) progress: Vec<f64>,
-    /// Maximum number of steps queued at once.
+    /// Maximum number of steps that were queued at the same time.
     pub(crate) queued_max: usize,
 }
 
-/// A trainer whose steps accept every batch and never change weights.
+/// A trainer for tests that accepts every batch and never changes the weights.
 #[derive(Debug)]
 pub(crate) struct Counting {
     log: Arc<Mutex<Log>>,
@@ -30,12 +30,12 @@ pub(crate) struct Counting {
     boards: usize,
     queued: VecDeque<usize>,
     steps: u64,
-    /// Number of steps to skip.
+    /// Number of remaining steps to skip.
     skips: usize,
 }
 
 impl Counting {
-    /// Creates a trainer and the log for the inputs.
+    /// Creates a trainer, and the log of the recorded calls.
     pub(crate) fn new() -> (Self, Arc<Mutex<Log>>) {
         let log = Arc::<Mutex<Log>>::default();
         (Self { log: Arc::clone(&log), boards: 1, queued: VecDeque::new(), steps: 0, skips: 0 }, log)
@@ -161,7 +161,7 @@ const NO_LOSSES: Losses = Losses {
     value_accuracy: 0.0,
 };
 
-/// The state of a trainer without weights.
+/// A snapshot of a trainer without weights.
 #[derive(Debug)]
 struct Empty;
 

@@ -1,4 +1,4 @@
-//! The backends against each other: each is an oracle for the other.
+//! Comparison of the training backends with each other, and exchange of states between them.
 
 use game::{Action, ObservationShape};
 use inference::{Batch, Evaluator, Predictions};
@@ -14,7 +14,7 @@ use weights::{Activation, Architecture, BlockKind, Design, HeadKind, Model, Norm
 use super::conformance::{files, published, step};
 use super::*;
 
-/// Returns a network with every optional part.
+/// Returns an architecture with every optional layer.
 fn complete() -> Architecture {
     Architecture {
         game: "any".into(),
@@ -35,12 +35,12 @@ fn plain() -> Architecture {
     Architecture { squeeze_excitation: 0, global_pooling: 0, channels: 48, height: 5, width: 5, ..complete() }
 }
 
-/// Returns a network on vectors.
+/// Returns an architecture for vector observations.
 fn vectors() -> Architecture {
     Architecture { height: 1, width: 1, blocks: 2, squeeze_excitation: 0, global_pooling: 0, ..complete() }
 }
 
-/// Returns networks of latent states, with the weight of the consistency loss.
+/// Returns architectures with latent states, each with a weight of the consistency loss.
 fn latent() -> Vec<(Architecture, f64)> {
     let small = Architecture { channels: 12, height: 4, width: 3, blocks: 1, ..complete() };
     let deep = Architecture { blocks: 3, ..small.clone() };
@@ -59,11 +59,11 @@ fn latent() -> Vec<(Architecture, f64)> {
         .collect()
 }
 
-/// Returns networks of other designs.
+/// Returns architectures with other designs.
 fn designs() -> Vec<Architecture> {
     let activations = Activation::ALL.into_iter().skip(1);
     let designs = activations.map(|activation| Design { activation, ..Design::default() });
-    // After twelve convolutions with ReLU, rounding changes the sign of some value, and thus gradients.
+    // With ReLU, rounding would change the sign of some value after twelve convolutions, and thus the gradients.
     let bottleneck = Design { activation: Activation::Mish, block: BlockKind::Bottleneck, ..Design::default() };
     designs
         .chain([bottleneck])
@@ -73,13 +73,13 @@ fn designs() -> Vec<Architecture> {
         .collect()
 }
 
-/// Returns a network with pooled heads: three actions for each cell and one more.
+/// Returns an architecture with pooled heads, and three actions for each cell plus one more.
 fn pooled() -> Architecture {
     let design = Design { activation: Activation::Silu, heads: HeadKind::Pooled, ..Design::default() };
     Architecture { design, channels: 32, height: 4, width: 5, actions: 3 * 20 + 1, ..complete() }
 }
 
-/// Returns designs with attention blocks and norms of single positions.
+/// Returns designs with attention blocks, and with norms of single positions.
 fn of_positions() -> [Design; 3] {
     let smooth = Design { activation: Activation::Silu, ..Design::default() };
     let attention = Design { attention: 2, attention_heads: 4, ..smooth };
@@ -91,7 +91,7 @@ fn settings() -> TrainerSettings {
 }
 
 fn libtorch(architecture: &Architecture, settings: TrainerSettings) -> Box<dyn Trainer> {
-    // Threads of libtorch spin while waiting, which takes minutes next to other tests.
+    // Waiting libtorch threads use the CPU, which slows concurrent tests by minutes.
     network_torch::set_threads(1);
     let settings = TrainerSettings { tower: TrainingKernel::Libtorch, ..settings };
     let network = Network::to_train(architecture, &settings, Device::Cpu, 1).unwrap();
@@ -102,13 +102,13 @@ fn kernels(architecture: &Architecture, settings: TrainerSettings) -> Box<dyn Tr
     Box::new(training_cpu::Trainer::new(architecture, settings, 1, 2).unwrap())
 }
 
-/// Returns random values from 0 to below 1, the same for every backend.
+/// Returns a pseudo-random value from 0 to below 1, which depends only on `index`.
 fn noise(index: usize) -> f32 {
     let mixed = (index as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (mixed >> 40) as f32 / (1 << 24) as f32
 }
 
-/// Returns examples for a network of any model.
+/// Returns examples for a network with any model.
 fn batch(architecture: &Architecture, positions: usize, first: usize) -> Examples {
     match architecture.model {
         Model::Alphazero => positions_of(architecture, positions, first),
@@ -117,7 +117,7 @@ fn batch(architecture: &Architecture, positions: usize, first: usize) -> Example
     }
 }
 
-/// Returns positions and steps, some without weights, and importance.
+/// Returns positions with unrolled steps, some without weight, and importance weights.
 fn unrolled(architecture: &Architecture, positions: usize, steps: usize, first: usize) -> Examples {
     let &Architecture { planes, height, width, actions, .. } = architecture;
     let (observation, states) = (planes * height * width, positions * (steps + 1));
@@ -141,7 +141,7 @@ fn unrolled(architecture: &Architecture, positions: usize, steps: usize, first: 
     })
 }
 
-/// Returns positions with illegal actions, and importance. The last position has no policy target.
+/// Returns positions with illegal actions and importance weights. The last position has no policy target.
 fn positions_of(architecture: &Architecture, positions: usize, first: usize) -> Examples {
     let &Architecture { planes, height, width, actions, .. } = architecture;
     let mut batch = TrainingBatch {
@@ -166,12 +166,13 @@ fn trained(trainer: &mut dyn Trainer, examples: &Examples) -> Trained {
     trainer.collect(&mut Laps::none()).unwrap().unwrap()
 }
 
-/// Returns the trained weights.
+/// Returns the trained parameters.
 fn numbers(layout: &Layout, trainer: &dyn Trainer) -> Numbers {
     checkpoint::read(layout, &files(trainer)[0].1).unwrap()
 }
 
-/// Panics unless the changes of every tensor agree: the distance is at most `tolerance` times the norm.
+/// Asserts that the parameter changes of both backends agree: for every tensor, the distance is at most `tolerance`
+/// times the norm.
 fn assert_changes_agree(entries: &[training::Entry], before: &[f32], [got, expected]: [&[f32]; 2], tolerance: f64) {
     for entry in entries {
         let change = |after: &[f32], index: usize| f64::from(after[index]) - f64::from(before[index]);
@@ -182,7 +183,7 @@ fn assert_changes_agree(entries: &[training::Entry], before: &[f32], [got, expec
     }
 }
 
-/// Returns settings of plain descent, in which a step changes each parameter by the gradient.
+/// Returns settings for plain gradient descent, which changes each parameter by the gradient.
 fn descent(consistency_loss_weight: f64) -> TrainerSettings {
     TrainerSettings {
         consistency_loss_weight,
@@ -204,7 +205,7 @@ fn both_backends_begin_alike_and_have_the_same_gradients_losses_and_statistics()
         let layout = descent(consistency).layers(&architecture).unwrap().layout();
         let before = backends.each_ref().map(|trainer| numbers(&layout, trainer.as_ref()));
         assert_eq!(before[0], before[1]);
-        // In a long unroll of many positions, rounding changes the sign before some ReLU, and thus gradients.
+        // With many positions in a long unroll, rounding changes the sign before some ReLU, and thus the gradients.
         let positions = if architecture.model == Model::Alphazero { 37 } else { 12 };
         let batch = batch(&architecture, positions, 5);
         let [expected, got] = backends.each_mut().map(|trainer| trained(trainer.as_mut(), &batch));
@@ -284,8 +285,8 @@ fn a_checkpoint_of_one_backend_resumes_in_the_other() {
             (Optimiser::lion(), MomentFormat::Bf16),
             (Optimiser::Muon { momentum: 0.95 }, MomentFormat::F32),
         ] {
-            // Biases of keys move all scores alike. Gradients for such biases, and for biases before batch norms, are
-            // rounding errors, which the other optimisers turn into whole steps.
+            // Key biases shift all attention scores equally. Gradients of such biases, and of biases before batch
+            // norms, are rounding errors, which other optimisers would amplify to full steps.
             if architecture.design.attention > 0 && !matches!(optimiser, Optimiser::Sgd { .. }) {
                 continue;
             }
@@ -302,7 +303,7 @@ fn a_checkpoint_of_one_backend_resumes_in_the_other() {
     }
 }
 
-/// Alternates batches of two boards: the network's board, and another.
+/// Alternates between batches of two boards: the network's board and an added board.
 #[test]
 fn both_backends_train_alike_on_two_boards_and_resume_each_other() {
     let own = pooled();
@@ -342,7 +343,7 @@ fn on_board(board: usize, examples: Examples) -> Examples {
     }
 }
 
-/// Loads the state of `one` into `other`, and takes the same step with both.
+/// Loads the state of `one` into `other`, and trains the same step with both.
 fn resume(
     mut one: Box<dyn Trainer>,
     mut other: Box<dyn Trainer>,
@@ -360,9 +361,8 @@ fn resume(
     let losses = [&mut one, &mut other].map(|trainer| step(trainer.as_mut(), next).unwrap().total);
     assert!((losses[0] - losses[1]).abs() < 1e-4, "{losses:?}");
     let [expected, got] = [&one, &other].map(|trainer| numbers(&layout, trainer.as_ref()));
-    // AdamW divides by roots of small second moments, which amplifies rounding errors. Lion takes the sign of means,
-    // some near 0, where rounding changes the sign. Muon multiplies small singular values and the errors by up to
-    // 485.
+    // AdamW divides by roots of small second moments, which amplifies rounding errors. Lion uses the sign of means;
+    // near 0, rounding changes the sign. Muon multiplies small singular values by up to 485, including rounding errors.
     let tolerance = match settings.optimiser {
         Optimiser::Lion { .. } => 0.2,
         Optimiser::Muon { .. } => 3e-2,
@@ -372,14 +372,14 @@ fn resume(
     assert_changes_agree(&layout.parameters, &before.parameters, pair, tolerance);
 }
 
-/// Returns priors and chances computed from published weights.
+/// Returns priors and outcome probabilities computed from published weights.
 fn answers(architecture: &Architecture, bytes: &[u8], positions: usize) -> Vec<f32> {
     let evaluator =
         LibtorchEvaluator::new(architecture, WeightsVersion(1), bytes, Device::Cpu, Precision::F32).unwrap();
     answers_of(Box::new(evaluator), architecture, positions)
 }
 
-/// Returns priors and chances from an evaluator.
+/// Returns priors and outcome probabilities of an evaluator.
 fn answers_of(mut evaluator: Box<dyn Evaluator>, architecture: &Architecture, positions: usize) -> Vec<f32> {
     let &Architecture { planes, height, width, actions, .. } = architecture;
     let mut batch = Batch::new(ObservationShape { planes, height, width });
@@ -450,7 +450,7 @@ fn a_network_that_grows_answers_as_before_and_trains_on_in_both_backends() {
     }
 }
 
-/// Returns the gradients of a batch: the changes by a step of plain descent.
+/// Returns the gradients of a batch, as the parameter changes in a step of plain gradient descent.
 fn gradient(mut trainer: Box<dyn Trainer>, layout: &Layout, examples: &Examples) -> Vec<f32> {
     let before = numbers(layout, trainer.as_ref());
     trained(trainer.as_mut(), examples);
@@ -465,7 +465,7 @@ fn gradients_of_bfloat16_are_as_near_to_those_of_float32_as_in_libtorch() {
         return;
     }
     let wide = Architecture { channels: 96, height: 6, width: 7, blocks: 2, ..plain() };
-    // Channels that suit matrix tiles, on a CPU with tiles.
+    // The channels suit matrix tiles, on a CPU that has tiles.
     let tiled = Architecture { channels: 64, ..complete() };
     for (architecture, consistency) in
         [complete(), plain(), wide, tiled].map(|alphazero| (alphazero, 0.0)).into_iter().chain(latent())
@@ -476,7 +476,7 @@ fn gradients_of_bfloat16_are_as_near_to_those_of_float32_as_in_libtorch() {
             gradient(make(&architecture, TrainerSettings { precision, ..descent(consistency) }), &layout, &examples)
         };
         let exact = gradient(kernels, Precision::F32);
-        // The mean distance over tensors, relative to the norm.
+        // The mean distance over all tensors, relative to the norm of each tensor.
         let error = |gradient: &[f32]| {
             let of_tensor = |entry: &training::Entry| {
                 let norm =

@@ -1,9 +1,9 @@
-//! A stand-in for contributions on a device, in a program without libtorch.
+//! A placeholder for device contributions in a program without libtorch.
 
 use collective::Numbers;
 use training::Error;
 
-/// An uninhabited contribution: there is no device.
+/// A device contribution, which cannot exist without libtorch.
 #[derive(Debug)]
 pub(crate) enum DeviceContribution {}
 

@@ -31,7 +31,7 @@ pub(super) fn checkpoints(folder: &Path) -> Checkpoints {
     Checkpoints::new(folder.join("checkpoints"), 2)
 }
 
-/// Returns a batch with a NaN loss.
+/// Returns a batch with a non-finite loss.
 pub(super) fn not_finite() -> Prepared {
     let mut prepared = prepared();
     let Examples::Positions(batch) = &mut prepared.examples else { unreachable!("made of positions") };
@@ -39,7 +39,7 @@ pub(super) fn not_finite() -> Prepared {
     prepared
 }
 
-/// Starts a run in `folder`, or resumes from the last checkpoint there.
+/// Starts a run in `folder`, or resumes the run from the latest checkpoint there.
 pub(super) fn start(folder: &Path) -> Start {
     let architecture = architecture(Model::Alphazero);
     let new = || training_cpu::Trainer::new(&architecture, TrainerSettings::default(), 1, 1).unwrap();
@@ -51,12 +51,12 @@ pub(super) fn start(folder: &Path) -> Start {
     Start { trainer: Box::new(trainer), architecture, progress: Some(found.checkpoint.progress) }
 }
 
-/// Trains on these batches in `folder`; no interval elapses meanwhile.
+/// Trains on these batches in `folder`, with intervals too long for a publication or checkpoint in between.
 fn train(folder: &Path, batches: Vec<Prepared>, publish: impl FnMut(Manifest, Bytes) + Send) -> anyhow::Result<()> {
     train_with(folder, batches, 0, |_| {}, publish)
 }
 
-/// Trains as [`train`] does, with `queue_depth` steps queued in advance and with other settings.
+/// Trains like [`train`], but with a queue of `queue_depth` steps and with changed settings.
 fn train_with(
     folder: &Path,
     batches: Vec<Prepared>,
@@ -106,7 +106,7 @@ fn a_run_ends_with_a_published_version_and_a_checkpoint() {
 fn the_last_checkpoint_is_written_also_when_the_last_version_cannot_be() {
     let folder = tempfile::tempdir().unwrap();
     let weights = folder.path().join("weights");
-    // After the publication of the first version, a file replaces the directory.
+    // After the first version is published, a file replaces the directory, so that later writes fail.
     let spoil = |_: Manifest, _: Bytes| {
         fs::remove_dir_all(&weights).unwrap();
         fs::write(&weights, "no folder").unwrap();
@@ -140,7 +140,7 @@ fn batches_that_are_not_finite_bring_the_last_checkpoint_back_when_they_keep_com
         last_checkpoint(folder.path())
     };
     assert_eq!((trained_on(2, 0), trained_on(3, 0)), (Some(3), Some(2)));
-    // A step that was queued when the third refusal was read is undone with the rest.
+    // The step that was queued when the third rejection was detected is also undone.
     assert_eq!((trained_on(2, 1), trained_on(3, 1)), (Some(3), Some(1)));
 }
 
@@ -159,7 +159,7 @@ fn versions_are_published_in_the_order_of_their_steps_and_every_write_is_waited_
     let folder = tempfile::tempdir().unwrap();
     let mut versions = Vec::new();
     let always = |learner: &mut LearnerSection| {
-        // Both are due after every step, and skipped during a write.
+        // Both writes are due after every step, and are skipped while another write is in progress.
         learner.publish_interval_seconds = 0.01;
         learner.checkpoint_interval_seconds = 0.01;
     };
@@ -174,24 +174,24 @@ fn versions_are_published_in_the_order_of_their_steps_and_every_write_is_waited_
     assert_eq!(last_checkpoint(folder.path()), Some(20));
 }
 
-/// Versions are at the same steps for any clock, queue depth and refused steps.
+/// Versions are published at the same steps, independent of clock, queue depth and rejected steps.
 #[test]
 fn publication_by_steps_is_at_exact_multiples_at_any_speed_and_no_version_is_left_out() {
     for (queue_depth, pause_ms) in [(0, 0), (1, 0), (3, 0), (1, 20)] {
         let folder = tempfile::tempdir().unwrap();
         let by_steps = |learner: &mut LearnerSection| {
-            // The clock alone would publish after every step.
+            // By time alone, every step would publish.
             (learner.publish_interval_seconds, learner.publish_interval_steps) = (0.01, 4);
         };
         let batches = (0..20).map(|number| if number % 7 == 2 { not_finite() } else { prepared() }).collect();
         let mut steps = Vec::new();
         train_with(folder.path(), batches, queue_depth, by_steps, |manifest, _| {
-            // A slow disk.
+            // Simulates a slow disk.
             std::thread::sleep(Duration::from_millis(pause_ms));
             steps.push(manifest.training_step);
         })
         .unwrap();
-        // Three of twenty steps are refused; the end of a run publishes as well.
+        // Three of the twenty steps are rejected; the end of a run also publishes.
         assert_eq!(steps, [0, 4, 8, 12, 16, 17], "queue of {queue_depth}");
     }
 }
@@ -211,7 +211,7 @@ fn a_simulated_run_counts_its_steps_and_writes_its_files_without_changing_weight
     assert_eq!(last_checkpoint(folder.path()), Some(3));
 }
 
-/// Returns a batch of three positions, each unrolled by two steps.
+/// Returns a batch of three positions with two unrolled steps each.
 fn unrolled() -> Prepared {
     let batch = UnrolledBatch {
         unroll_steps: 2,
@@ -272,7 +272,7 @@ fn publications_are_recorded_with_settings_losses_and_histograms_of_weights_and_
     assert!(!holds(&bytes, "loss/chance"));
 }
 
-/// Returns the name of a tensor in the tests' network.
+/// Returns the name of a tensor in the network of these tests.
 fn training_cpu_tensor() -> String {
     let layers = training::ModelLayers::new(&architecture(Model::Alphazero)).unwrap();
     layers.layout().parameters[0].tensor.name.clone()
@@ -298,7 +298,7 @@ fn skipped_steps_count_neither_as_steps_nor_as_steps_in_a_row_that_restore_a_che
     let (trainer, _) = Counting::skipping(2 * NOT_FINITE_MAX as usize);
     let start = Start { trainer: Box::new(trainer), architecture: architecture(Model::Alphazero), progress: None };
     let batches = (0..2 * NOT_FINITE_MAX as usize + 1).map(|_| prepared()).collect();
-    // Without a checkpoint to restore, this number of non-finite steps would stop the run.
+    // Without a checkpoint to restore, this many non-finite steps would end the run with an error.
     train_from(start, settings, batches, 0, |_, _| {}).unwrap();
     let progress = checkpoints(&directory).newest().unwrap().unwrap().checkpoint.progress;
     assert_eq!((progress.training_step, progress.positions), (1, 1));
@@ -341,7 +341,7 @@ fn a_step_or_a_write_that_does_not_return_is_a_stall_and_waiting_for_trajectorie
     let stalls =
         |thread| problem().starts_with(&format!("the thread {thread} has stalled")) && !problem().contains(';');
     std::thread::scope(|scope| {
-        // A failed assertion drops the sender, which stops the training.
+        // If an assertion fails, the sender is dropped, which stops the training.
         let sender = sender;
         let hangs = disk.lock().unwrap();
         scope.spawn(move || {
@@ -355,7 +355,7 @@ fn a_step_or_a_write_that_does_not_return_is_a_stall_and_waiting_for_trajectorie
         until(|| stalls("write"));
         drop(hangs);
         until(|| problem().is_empty());
-        // The trainer writes to the log in each step.
+        // The trainer records each step in the log.
         let hangs = log.lock().unwrap();
         sender.send(Some(prepared())).unwrap();
         until(|| sender.is_empty() && stalls("train"));

@@ -1,4 +1,4 @@
-//! Training with other learners: the loop of the training thread as a group member.
+//! Training together with other learners: the main loop of the training thread in a group.
 
 mod summed;
 
@@ -14,17 +14,17 @@ use crate::metrics;
 use crate::pipeline::Batches;
 use crate::writer::{Kind, Writing};
 
-/// Maximum time to wait for a batch before a member takes part in a step without one: this bounds the delay of other
-/// members, for any delay of the replay servers.
+/// Maximum time to wait for a batch, after which a member takes part in a step without a batch. Slow replay servers
+/// thus delay other members by at most this time.
 const BATCH_WAIT: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// Maximum state bytes per value of a contribution, in addition to [`STATE_BYTES_BESIDE`]: five copies of four bytes,
-/// times two.
+/// Maximum bytes of a state per contribution value, in addition to [`STATE_BYTES_BESIDE`]: five copies of four bytes,
+/// times two as a margin.
 const STATE_BYTES_PER_NUMBER: usize = 40;
-/// Maximum state bytes in addition to the values.
+/// Maximum size of a state in bytes, apart from the bytes per value.
 const STATE_BYTES_BESIDE: usize = 2 << 20;
 
-/// The event while a member waits for a batch.
+/// The result of waiting for a batch.
 enum Arrived {
     Batch(Box<Prepared>),
     Nothing,
@@ -32,7 +32,7 @@ enum Arrived {
 }
 
 impl Training {
-    /// Trains in groups until `batches` ends or `stop` returns true, then writes a checkpoint.
+    /// Trains in groups until `batches` closes or `stop` returns true, then writes a checkpoint.
     pub(super) fn train_together(
         mut self,
         mut group: Group,
@@ -63,7 +63,7 @@ impl Training {
             let Some(control) = self.step_together(&mut group, prepared, is_due, &mut writing, stop)? else { break };
             let publishing = Instant::now();
             metrics::spent("train", publishing.duration_since(training));
-            // The step to publish may have been refused, by all members alike.
+            // All members may have rejected the step that was to be published.
             let publishes = control.publishes() && self.is_boundary(self.trainer.step_count());
             if let Some(version) = publishes.then(|| group.give_number()).flatten() {
                 let begun = self.publish_as(Some(version), &mut writing);
@@ -84,12 +84,13 @@ impl Training {
                 is_member = self.form(&mut group, stop)?;
             }
         }
-        // The other members notice the closed connections.
+        // Closes the connections, which the other members notice.
         drop(group);
         for written in writing.wait() {
             self.try_again_later(written);
         }
-        // No version is published: the other members continue, and would give the same number to other weights.
+        // No version is published at the end: the other members continue, and would assign the same number to other
+        // weights.
         let checkpoint = self.checkpoint(&mut writing);
         checkpoint.and(self.note_all(writing.wait()))?;
         self.end_trace();
@@ -97,8 +98,8 @@ impl Training {
         Ok(())
     }
 
-    /// Becomes a member of the next group with the state of the member with the most steps; returns false if `stop`
-    /// returned true first.
+    /// Joins the next group, and loads the state of the member with the most steps. Returns false if `stop` returned
+    /// true first.
     fn form(&mut self, group: &mut Group, stop: &dyn Fn() -> bool) -> anyhow::Result<bool> {
         loop {
             let Some(roster) = group.form(self.trainer.step_count(), stop)? else { return Ok(false) };
@@ -108,12 +109,13 @@ impl Training {
             }
             match self.share_state(group, source)? {
                 Ok(()) => return Ok(true),
-                Err(error) => tracing::warn!("the state of rank {source} did not arrive: {error}"),
+                Err(error) => tracing::warn!("cannot share the training state of rank {source}: {error}"),
             }
         }
     }
 
-    /// Sends the state to the other members, or takes the state of rank `source`.
+    /// Sends the state to the other members if this member has rank `source`; otherwise loads the state of rank
+    /// `source`. The inner error means that a member was lost.
     fn share_state(&mut self, group: &mut Group, source: usize) -> anyhow::Result<Result<(), collective::Error>> {
         let is_source = group.rank() == Some(source);
         let mut bytes = match is_source {
@@ -151,8 +153,8 @@ impl Training {
         Ok(Ok(()))
     }
 
-    /// Takes a step with the other members; after the loss of a member, again in the next group. Returns the sums of
-    /// the control values; `None` if `stop` returned true.
+    /// Trains a step together with the other members. If a member is lost, repeats the step in the next group. Returns
+    /// the sums of the control values; `None` if `stop` returned true.
     fn step_together(
         &mut self,
         group: &mut Group,
@@ -191,7 +193,8 @@ impl Training {
             };
             self.take(pending, trained, writing)?;
             group.reached(self.trainer.step_count());
-            // Every member has restored a separate checkpoint; the next group starts with the latest.
+            // Every member has restored a local checkpoint, so the next group starts with the state of the member with
+            // the most steps.
             if std::mem::take(&mut self.is_restored) {
                 return Ok(Some(Control { reform: 1.0, publish: 0.0, ..control }));
             }
@@ -199,7 +202,7 @@ impl Training {
         Ok(Some(control))
     }
 
-    /// Returns the control values of this member.
+    /// Returns this member's control values for the next step.
     fn control(&self, group: &mut Group, prepared: Option<&Prepared>, is_publication_due: bool) -> Control {
         let flag = |is_set: bool| if is_set { 1.0 } else { 0.0 };
         let mine = Control {
@@ -218,7 +221,7 @@ impl Training {
     }
 }
 
-/// Waits for a batch, at most [`BATCH_WAIT`].
+/// Waits up to [`BATCH_WAIT`] for a batch.
 fn next(batches: &mut Batches, stop: &dyn Fn() -> bool) -> Arrived {
     let begun = Instant::now();
     while !stop() && begun.elapsed() < BATCH_WAIT {

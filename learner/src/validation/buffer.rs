@@ -1,4 +1,4 @@
-//! The positions for validation: the latest samples of held-out trajectories, each position once.
+//! The validation positions: the latest samples of held-out trajectories, without repeated positions.
 
 use std::collections::VecDeque;
 
@@ -10,47 +10,47 @@ use training::{Examples, Observations, TrainingBatch, UnrolledBatch};
 use crate::held_out::Drawn;
 use crate::priorities::Item;
 
-/// Maximum memory for the observations of all positions, in bytes.
+/// Maximum total memory for the observations of all positions, in bytes.
 const BYTES_MAX: usize = 256 << 20;
 
-/// A position with training targets.
+/// A validation position with training targets.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Row {
-    /// The item of the sample, for priorities.
+    /// Item of the sample, for sending priorities.
     pub(crate) item: Item,
     /// Observation, `[C, H, W]`.
     pub(crate) observation: Observations,
-    /// The actions with a prior: legal actions, or all actions for a model without rules.
+    /// Actions with a prior: the legal actions, or all actions for a model that does not know the rules.
     pub(crate) actions: Vec<Action>,
     /// Search policy over `actions`.
     pub(crate) policy: Vec<f32>,
-    /// Weight of the policy target; 0 if there is none.
+    /// Weight of the policy target; 0 without a policy target.
     pub(crate) policy_weight: f32,
-    /// Target of the value.
+    /// Value target of the position.
     pub(crate) value: ValueTarget,
-    /// Episode score for the player to move: 1 for a win, ½ for a draw, 0 for a loss; `None` in games scored by
-    /// rewards, and if the episode has no outcome by the rules.
+    /// Episode score for the player to move: 1 for a win, ½ for a draw, 0 for a loss. `None` in games scored by
+    /// rewards, or if the episode ended without an outcome.
     pub(crate) score: Option<f32>,
-    /// True until the first evaluation.
+    /// True until the position is evaluated for the first time.
     pub(crate) is_new: bool,
 }
 
 /// The value target of a position.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ValueTarget {
-    /// Probabilities of win, draw and loss for the player to move.
+    /// Probabilities of win, draw and loss, for the player to move.
     Wdl([f32; Outcome::RESULTS]),
-    /// A return, with a weight.
+    /// A return with a weight.
     Return {
-        /// For the player to move, before the transform.
+        /// Return for the player to move, before the invertible transform.
         value: f32,
-        /// 0 if there is no target.
+        /// Weight of the return; 0 without a value target.
         weight: f32,
     },
 }
 
 impl ValueTarget {
-    /// Returns the target as a scalar, win − loss or the return, with the weight.
+    /// Returns the target as a scalar (win minus loss, or the return), and the weight of the target.
     pub(crate) fn scalar(&self) -> (f32, f32) {
         match *self {
             Self::Wdl([win, _, loss]) => (win - loss, 1.0),
@@ -59,7 +59,7 @@ impl ValueTarget {
     }
 }
 
-/// The latest positions, oldest first.
+/// The latest validation positions, oldest first.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     pub(crate) rows: VecDeque<Row>,
@@ -67,13 +67,13 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// Creates a buffer of at most `positions_max` positions, and of fewer if the observations take too much memory.
+    /// Creates a buffer for `positions_max` positions. It holds fewer if the observations exceed the memory limit.
     pub(crate) fn new(positions_max: usize) -> Self {
         Self { rows: VecDeque::new(), positions_max }
     }
 
-    /// Adds a position. Replaces an earlier draw of the same position, or else the oldest position if there is no
-    /// room.
+    /// Adds a position. It replaces an earlier sample of the same position, or the oldest position if the buffer is
+    /// full.
     pub(crate) fn add(&mut self, row: Row) {
         let same = |other: &Row| (other.item.trajectory, other.item.ply) == (row.item.trajectory, row.item.ply);
         if let Some(at) = self.rows.iter().position(same) {
@@ -91,7 +91,7 @@ impl Buffer {
     }
 }
 
-/// Makes rows from samples, each under a random symmetry; also returns trajectories that break the rules.
+/// Converts samples to rows, each under a random symmetry. Also returns the trajectories that break the rules.
 pub(crate) fn rows<G: Game>(
     game: &G,
     targets: Targets,
@@ -118,7 +118,7 @@ pub(crate) fn rows<G: Game>(
     (rows.iter().enumerate().map(row).collect(), rejected)
 }
 
-/// Returns the same targets with values from the outcome alone.
+/// Returns the same target settings, but with value targets only from game outcomes.
 fn of_outcomes(targets: Targets) -> Targets {
     match targets {
         Targets::Positions { .. } => Targets::Positions { search_value_share: 0.0 },
@@ -126,7 +126,7 @@ fn of_outcomes(targets: Targets) -> Targets {
     }
 }
 
-/// Returns the observation of a row, with `values` values.
+/// Returns the observation of a row, which has `values` values.
 fn observation(examples: &Examples, row: usize, values: usize) -> Observations {
     let observations = match examples {
         Examples::Positions(batch) => &batch.observations,
@@ -139,7 +139,7 @@ fn observation(examples: &Examples, row: usize, values: usize) -> Observations {
     }
 }
 
-/// Returns the realised score in a row of outcome targets.
+/// Returns the final score of the episode for a row of outcome targets.
 fn score<G: Game>(game: &G, examples: &Examples, row: usize) -> Option<f32> {
     if game.spec().scoring != game::Scoring::Outcome {
         return None;
@@ -167,7 +167,7 @@ fn of_position(batch: &TrainingBatch, row: usize, item: Item, observation: Obser
     Row { item, observation, actions, policy, policy_weight, value: ValueTarget::Wdl(wdl), score, is_new: true }
 }
 
-/// Returns the position of an unrolled row, without the subsequent steps.
+/// Returns the position of an unrolled row, without the unrolled steps.
 fn of_root(batch: &UnrolledBatch, row: usize, item: Item, observation: Observations, score: Option<f32>) -> Row {
     let actions = batch.policies.len() / batch.policy_weights.len();
     let at = row * (batch.unroll_steps + 1);

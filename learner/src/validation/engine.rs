@@ -1,5 +1,5 @@
-//! The evaluators of published weights for validation: the CPU kernel in float32, or libtorch on a training
-//! accelerator and for networks without kernel support.
+//! The evaluators of published weights for validation: the CPU kernel in float32, or libtorch, which evaluates on a
+//! training accelerator and networks that the kernel does not support.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use weights::{Manifest, Model};
 
 use crate::device::Device;
 
-/// Builds evaluators.
+/// Builds evaluators for validation.
 #[derive(Debug)]
 pub(crate) struct Engine {
     kernel: Kernel,
@@ -19,7 +19,7 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Evaluates on the training device, if that takes work from several threads, else on the CPU.
+    /// Creates an engine for the training device if other threads may use this device, otherwise for the CPU.
     pub(crate) fn new(device: Device) -> Self {
         #[cfg(not(feature = "torch"))]
         let Device::Cpu = device;
@@ -34,11 +34,11 @@ impl Engine {
         }
     }
 
-    /// Builds the evaluator of a published version. For a MuZero network, it evaluates positions by representation
-    /// and prediction.
+    /// Builds the evaluator of a published version. For a MuZero network, the evaluator applies representation and
+    /// prediction.
     ///
     /// # Errors
-    /// Weights do not fit the manifest, no engine of this program supports the network, or a device fails.
+    /// The weights do not match the manifest, no available engine supports the network, or the device fails.
     pub(crate) fn evaluator(&self, manifest: &Manifest, bytes: &[u8]) -> anyhow::Result<Box<dyn Evaluator>> {
         #[cfg(feature = "torch")]
         if self.device != Device::Cpu {
@@ -61,7 +61,7 @@ impl Engine {
     }
 }
 
-/// Builds the libtorch evaluator in float32.
+/// Builds a libtorch evaluator in float32.
 #[cfg(feature = "torch")]
 pub(super) fn on_libtorch(device: Device, manifest: &Manifest, bytes: &[u8]) -> anyhow::Result<Box<dyn Evaluator>> {
     use network_torch::{LibtorchEvaluator, LibtorchLatent, Precision};

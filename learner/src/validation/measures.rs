@@ -9,18 +9,20 @@ use super::buffer::{Row, ValueTarget};
 /// M, the number of bins in the calibration error, as in Guo et al. (2017).
 const BINS: usize = 15;
 
-/// The measures of one weights version on the buffer.
+/// Validation measures of one weights version on all positions in the buffer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Measures {
-    /// Number of measured positions.
+    /// Number of evaluated positions.
     pub(crate) positions: usize,
-    /// Cross-entropy of the priors against the search policies, in nats, averaged over policy weights.
+    /// Cross-entropy of the priors against the search policies, in nats: the mean weighted by policy weights.
     pub(crate) policy_loss: f64,
-    /// Share of positions with the highest prior on one of the most visited moves.
+    /// Share of positions in which the move with the highest prior is among the most visited moves, weighted by policy
+    /// weights.
     pub(crate) policy_accuracy: f64,
-    /// Cross-entropy of win, draw and loss against the targets, in nats; `None` if values are not probabilities.
+    /// Cross-entropy of win, draw and loss against the targets, in nats; `None` if the network predicts no
+    /// probabilities.
     pub(crate) value_loss: Option<f64>,
-    /// Mean squared distance of values from targets: win − loss, or returns.
+    /// Mean squared distance between values and targets; both are win minus loss, or returns.
     pub(crate) value_squared_error: f64,
     /// Expected calibration error of the expected score, from 0 to 1 ([`Calibration::error`]); `None` in games scored
     /// by rewards.
@@ -28,7 +30,7 @@ pub(crate) struct Measures {
 }
 
 impl Measures {
-    /// Exports the measures of this version.
+    /// Exports the measures of this version as metrics.
     pub(crate) fn export(&self, version: WeightsVersion) {
         gauge!("zerofleet_learner_validation_weights_version").set(version.0 as f64);
         gauge!("zerofleet_learner_validation_positions").set(self.positions as f64);
@@ -43,7 +45,7 @@ impl Measures {
         }
     }
 
-    /// Exports the measures that are comparable between boards, for a board other than the network's.
+    /// Exports the measures that are comparable between boards, for an additional board of the run.
     pub(crate) fn export_of(&self, board: &str) {
         let board = || board.to_owned();
         gauge!("zerofleet_learner_board_validation_loss", "board" => board(), "part" => "policy").set(self.policy_loss);
@@ -56,7 +58,7 @@ impl Measures {
     }
 }
 
-/// Sums over rows.
+/// Sums of the measures over rows.
 #[derive(Debug, Default)]
 pub(crate) struct Sums {
     positions: usize,
@@ -71,8 +73,9 @@ pub(crate) struct Sums {
 }
 
 impl Sums {
-    /// Adds a row with the `priors` over the row's legal actions, and the value, with probabilities if the network
-    /// predicts them. Returns the distance of the value from the target, 0 without a target.
+    /// Adds a row with the predicted `priors` over the row's actions, the predicted value, and the outcome
+    /// probabilities `wdl` if the network predicts them. Returns the distance between value and target; 0 without a
+    /// target.
     pub(crate) fn add(&mut self, row: &Row, priors: &[f32], value: f32, wdl: Option<Wdl>) -> f32 {
         let weight = f64::from(row.policy_weight);
         self.positions += 1;
@@ -88,7 +91,7 @@ impl Sums {
             self.wdl += cross_entropy(target, &[win, draw, loss]);
         }
         if let Some(score) = row.score {
-            // Win + draw / 2 = (1 + win − loss) / 2.
+            // The expected score is win + draw / 2 = (1 + win − loss) / 2.
             self.calibration.add((1.0 + f64::from(value)) / 2.0, f64::from(score));
         }
         let (target, weight) = row.value.scalar();
@@ -101,7 +104,7 @@ impl Sums {
         distance.abs() as f32
     }
 
-    /// Returns the measures of all rows; `None` without a row.
+    /// Returns the measures of all added rows; `None` without rows.
     pub(crate) fn measures(&self) -> Option<Measures> {
         let share = |sum: f64, of: f64| if of > 0.0 { sum / of } else { 0.0 };
         (self.positions > 0).then(|| Measures {
@@ -115,7 +118,7 @@ impl Sums {
     }
 }
 
-/// Predicted and realised scores, binned by prediction.
+/// Predicted and actual scores in bins of the predicted score.
 #[derive(Debug, Default)]
 pub(crate) struct Calibration {
     bins: [Bin; BINS],
@@ -129,7 +132,7 @@ struct Bin {
 }
 
 impl Calibration {
-    /// Adds a predicted expected score and the realised score, both from 0 to 1: 1 for a win, ½ for a draw.
+    /// Adds a predicted expected score and the actual score, both from 0 to 1: 1 for a win, ½ for a draw.
     pub(crate) fn add(&mut self, predicted: f64, realised: f64) {
         let predicted = predicted.clamp(0.0, 1.0);
         // The cast truncates; a score of 1 belongs to the last bin.
@@ -139,9 +142,9 @@ impl Calibration {
         bin.realised += realised;
     }
 
-    /// Returns the expected calibration error `Σₘ |Bₘ| / n · |realised(Bₘ) − predicted(Bₘ)|` over M bins Bₘ of equal
+    /// Returns the expected calibration error `Σₘ |Bₘ| / n · |actual(Bₘ) − predicted(Bₘ)|` over M bins Bₘ of equal
     /// width, with mean scores (Naeini et al. 2015; Guo et al. 2017, equation 3, with scores instead of accuracy and
-    /// confidence); `None` without rows.
+    /// confidence). Returns `None` without rows.
     pub(crate) fn error(&self) -> Option<f64> {
         let rows: usize = self.bins.iter().map(|bin| bin.rows).sum();
         let apart: f64 = self.bins.iter().map(|bin| (bin.realised - bin.predicted).abs()).sum();
@@ -149,7 +152,7 @@ impl Calibration {
     }
 }
 
-/// Returns `Σ −πₐ ln pₐ`; a probability of 0 counts as the smallest positive value.
+/// Returns the cross-entropy `Σ −πₐ ln pₐ`; a probability of 0 counts as the smallest positive float.
 fn cross_entropy(targets: &[f32], probabilities: &[f32]) -> f64 {
     let term = |(&target, &p): (&f32, &f32)| match target {
         0.0 => 0.0,
@@ -158,7 +161,7 @@ fn cross_entropy(targets: &[f32], probabilities: &[f32]) -> f64 {
     targets.iter().zip(probabilities).map(term).sum()
 }
 
-/// Returns the first index of the largest probability.
+/// Returns the index of the largest probability; the first index in a tie.
 fn likeliest(probabilities: &[f32]) -> Option<usize> {
     (0..probabilities.len()).rev().max_by(|&a, &b| probabilities[a].total_cmp(&probabilities[b]))
 }

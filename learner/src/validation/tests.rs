@@ -1,4 +1,4 @@
-//! Tests of the validating thread with real networks and positions of tic-tac-toe.
+//! Tests of the validation thread with real networks, on positions of tic-tac-toe.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,8 +26,8 @@ fn architecture(model: Model, channels: usize) -> Architecture {
     Architecture { game: spec.name, planes: spec.observation.planes, channels, ..small(model) }
 }
 
-/// Returns a position after four random plies, with a random search result and a random winner: nothing learnt from
-/// one such position is true of another.
+/// Returns a position after four random plies, with a random search policy and a random winner, so that training on one
+/// position cannot improve the prediction for another.
 fn drawn(sequence: u64) -> Drawn {
     let mut rng = ChaCha8Rng::seed_from_u64(sequence);
     let mut free: Vec<u16> = (0..9).collect();
@@ -86,8 +86,8 @@ fn measured((manifest, bytes): &Version, buffer: &mut Buffer) -> Measures {
     measure(evaluator.as_mut(), TicTacToe::new().spec().observation, buffer, &|| false).unwrap().unwrap().0
 }
 
-/// Overfits 24 random labels: the training loss falls, and the loss on 64 other labels rises far above ln 5, the loss
-/// of uniform priors.
+/// Trains on 24 random labels until the network overfits: the training loss falls, and the loss on 64 other labels
+/// rises far above ln 5, the loss of uniform priors.
 #[test]
 fn overfitting_shows_as_a_training_loss_that_falls_and_a_validation_loss_that_rises() {
     let architecture = architecture(Model::Alphazero, 16);
@@ -120,7 +120,7 @@ fn evaluation_uses_running_statistics_so_that_a_position_is_measured_alike_in_ev
     trainer.step(&examples).unwrap();
     let version = publish(&architecture, &trainer, 1);
     let all = measured(&version, &mut buffer_of(POSITIONS, 0..300));
-    // More rows than a batch; the mean of single measurements equals the measurement of all rows.
+    // More rows than fit into a batch; the mean over single rows equals the measurement of all rows.
     let mut all_rows = buffer_of(POSITIONS, 0..300);
     let alone = all_rows.rows.iter_mut().map(|row| {
         let mut buffer = Buffer::new(1);
@@ -154,7 +154,7 @@ fn both_engines_measure_the_same_for_every_model() {
     }
 }
 
-/// The kernel takes multiples of 16 channels only.
+/// The CPU kernel supports only multiples of 16 channels.
 #[cfg(feature = "torch")]
 #[test]
 fn a_network_that_the_kernel_does_not_support_is_validated_with_libtorch() {
@@ -230,7 +230,7 @@ fn the_thread_reports_what_breaks_the_rules_and_ends_when_both_queues_close() {
     validation.samples.send(vec![drawn(1), (broken, server.clone()), drawn(2)]).unwrap();
     let (reported_to, rejected) = reported.blocking_recv().unwrap();
     assert_eq!((reported_to, rejected.trajectory, rejected.ply), (server, id, 2));
-    // A waiting version is replaced, and a stopped learner evaluates none.
+    // A newer version replaces the waiting version, and a stopped learner evaluates no version.
     is_stopped.store(true, Ordering::Relaxed);
     for version in 1..5 {
         let (manifest, bytes) = publish(&architecture, &trainer(&architecture), version);

@@ -179,7 +179,7 @@ async fn the_archive_of_another_log_is_left_unchanged() {
     assert!(matches!(&later, ArchiveError::Foreign { .. }), "{later}");
     (1..5).for_each(|number| other.write(number, "another segment"));
     let differs = other.archive().restore().await.unwrap_err();
-    assert!(differs.to_string().contains("7 bytes in the archive, 15 here"), "{differs}");
+    assert!(differs.to_string().contains("7 bytes in the archive, 15 on disk"), "{differs}");
     assert_eq!(bench.archive().restore().await.unwrap(), 0, "its own log finds it unchanged");
 }
 

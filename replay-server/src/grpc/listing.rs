@@ -45,7 +45,7 @@ pub(super) fn send(ids: Vec<TrajectoryId>, turn: OwnedSemaphorePermit) -> Answer
             Some(Part::Ids(ids)) => Some((Ok(ids), Some(unread))),
             Some(Part::End) => None,
             None => {
-                let message = format!("list not read within {} s", TIME_LIMIT.as_secs());
+                let message = format!("the client did not read the list within {} s", TIME_LIMIT.as_secs());
                 Some((Err(Status::deadline_exceeded(message)), None))
             }
         }

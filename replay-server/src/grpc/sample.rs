@@ -169,13 +169,13 @@ impl SampleStream {
         // A large batch takes milliseconds, which must not block a thread that drives sockets.
         let parts =
             tokio::task::spawn_blocking(move || convert::batch_to_wire(&cut(&drawn, table, unroll_steps))).await;
-        parts.map_err(|_| Status::internal("cannot cut a batch"))
+        parts.map_err(|_| Status::internal("cannot build a batch"))
     }
 }
 
 fn too_large(batch_size: usize, items_max: u64) -> Status {
     let reason =
-        format!("{batch_size} exceeds {items_max}, the maximum for this replay.error_items; raise replay.error_items");
+        format!("{batch_size} exceeds {items_max}, the limit at this replay.error_items; raise replay.error_items");
     convert::status(&convert::Invalid { field: "batch_size".to_owned(), reason })
 }
 

@@ -20,7 +20,7 @@ pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 impl Fields<'_> {
     /// Reads the next `BYTES` bytes.
     pub(super) fn take<const BYTES: usize>(&mut self) -> Result<[u8; BYTES], UnreadableRecord> {
-        let short = || UnreadableRecord("too short".to_owned());
+        let short = || UnreadableRecord("the record is too short".to_owned());
         let (taken, rest) = self.0.split_first_chunk::<BYTES>().ok_or_else(short)?;
         self.0 = rest;
         Ok(*taken)
@@ -37,7 +37,7 @@ impl Fields<'_> {
     pub(super) fn text(&mut self, bytes_max: usize) -> Result<String, UnreadableRecord> {
         let length = u32::from_le_bytes(self.take()?) as usize;
         let fits = self.0.split_at_checked(length).filter(|_| length <= bytes_max);
-        let (text, rest) = fits.ok_or_else(|| UnreadableRecord(format!("a text of {length} bytes")))?;
+        let (text, rest) = fits.ok_or_else(|| UnreadableRecord(format!("a text of {length} bytes is too long")))?;
         self.0 = rest;
         let text = std::str::from_utf8(text).map_err(|error| UnreadableRecord(error.to_string()))?;
         Ok(text.to_owned())
@@ -45,7 +45,7 @@ impl Fields<'_> {
 
     /// Checks that the whole payload has been read.
     pub(super) fn end(&self) -> Result<(), UnreadableRecord> {
-        if self.0.is_empty() { Ok(()) } else { Err(UnreadableRecord("too long".to_owned())) }
+        if self.0.is_empty() { Ok(()) } else { Err(UnreadableRecord("the record is too long".to_owned())) }
     }
 }
 

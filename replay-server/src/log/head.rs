@@ -120,7 +120,7 @@ impl Head {
         let Self { game, counters, seen: _, quarantined_actors, tables } = self.clone();
         let text = serde_json::to_vec(&HeadText { game, counters, seen, quarantined_actors, tables })?;
         if text.len() > HEAD_BYTES_MAX {
-            return Err(std::io::Error::other(format!("the seen ids take {} bytes", text.len())));
+            return Err(std::io::Error::other(format!("a log head of {} bytes is too large", text.len())));
         }
         zstd::bulk::compress(&text, COMPRESSION_LEVEL)
     }

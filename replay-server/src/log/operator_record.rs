@@ -142,7 +142,7 @@ impl OperatorRecord {
         let count = u32::from_le_bytes(rest.take()?) as usize;
         // The count is checked before the allocation.
         if count > PRIORITIES_MAX || rest.0.len() != count * PRIORITY_BYTES {
-            return Err(UnreadableRecord(format!("{} bytes are not {count} priorities", rest.0.len())));
+            return Err(UnreadableRecord(format!("{} bytes cannot be {count} priorities", rest.0.len())));
         }
         let update = |_| {
             let item = ItemKey { trajectory: rest.id()?, ply: u32::from_le_bytes(rest.take()?) as usize };

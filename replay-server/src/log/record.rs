@@ -190,7 +190,7 @@ impl<C> Record<C> {
                 let (id, revision) = (words.id()?, words.word()?);
                 let revised = UnixMillis(words.word()?);
                 if revision == 0 {
-                    return Err(UnreadableRecord("revision number 0".to_owned()));
+                    return Err(UnreadableRecord("the revision number is 0".to_owned()));
                 }
                 Ok(Self::Revision { id, revision, revised, content: content(id, decompress(words.0)?) })
             }
@@ -201,7 +201,7 @@ impl<C> Record<C> {
             }
             kind => match OperatorRecord::decode(kind, rest)? {
                 Some(record) => Ok(Self::Operator(record)),
-                None => Err(UnreadableRecord(format!("unknown kind {kind}"))),
+                None => Err(UnreadableRecord(format!("unknown record kind {kind}"))),
             },
         }
     }
@@ -212,7 +212,7 @@ fn decompress(compressed: &[u8]) -> Result<Vec<u8>, UnreadableRecord> {
     // The claimed size is checked against the limit before the allocation.
     let claimed = zstd::zstd_safe::get_frame_content_size(compressed).ok().flatten();
     let size = claimed.and_then(|size| usize::try_from(size).ok()).filter(|&size| size <= CONTENT_BYTES_MAX);
-    let size = size.ok_or_else(|| UnreadableRecord(format!("larger than {CONTENT_BYTES_MAX} bytes")))?;
+    let size = size.ok_or_else(|| UnreadableRecord(format!("the content is larger than {CONTENT_BYTES_MAX} bytes")))?;
     DECOMPRESSOR.with_borrow_mut(|decompressor| {
         let decompressor = match decompressor {
             Some(decompressor) => decompressor,

@@ -99,7 +99,7 @@ pub enum Sampled {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Refusal {
     /// No table holds the trajectory.
-    #[error("trajectory {0} is in no table")]
+    #[error("no table holds trajectory {0}")]
     NotHeld(TrajectoryId),
     /// The change is in force, but a restart may lose it.
     #[error("the change will be lost at the next restart: the log rejected it ({0}); retry")]
@@ -127,7 +127,7 @@ pub enum Refusal {
         from: u64,
     },
     /// The stored searches used later weights than the revision; nothing was changed.
-    #[error("stored searches of trajectory {id} have weights {held}, the revision has {sent}")]
+    #[error("the stored searches of trajectory {id} have weights {held}, the revision has the older {sent}")]
     OlderWeights {
         /// Id of the trajectory.
         id: TrajectoryId,

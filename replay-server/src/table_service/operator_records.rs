@@ -49,7 +49,7 @@ impl TableService {
     /// Queues a record, which is made durable as soon as the log has capacity.
     fn record(&mut self, record: OperatorRecord, then: Continuation) {
         if self.records.len() >= RECORDS_WAITING_MAX {
-            return then.0(Err(format!("too many records waiting ({RECORDS_WAITING_MAX})")));
+            return then.0(Err(format!("too many records waiting for the log (limit {RECORDS_WAITING_MAX})")));
         }
         self.priorities_in_flight += priorities(&record);
         self.records.push_back((record, then));

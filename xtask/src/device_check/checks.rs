@@ -51,12 +51,12 @@ pub(super) fn env(session: &mut Session) -> Result<()> {
     }
     match session.torch_version().map(str::to_owned) {
         Some(version) => session.claim("Python's torch", &version, version.starts_with(libtorch::VERSION)),
-        None => session.skipped("Python's torch", "its libraries are not used here"),
+        None => session.skipped("Python's torch", "not used by this check"),
     }
     let mut files = session.programs()?;
     match session.library("libtorch_cuda.so") {
         Some(library) => files.push(library),
-        None if session.has_gpu() => session.claim("libtorch_cuda.so", "it is in no folder of libtorch", false),
+        None if session.has_gpu() => session.claim("libtorch_cuda.so", "not found in any libtorch directory", false),
         None => session.skipped("libtorch_cuda.so", "this libtorch has no CUDA half"),
     }
     let mut missing = Vec::new();
@@ -81,7 +81,7 @@ fn doctor(session: &mut Session) -> Result<()> {
     let program = session.program("zerofleet");
     let exists = session.wait(session.command(&program, &["doctor", "--help"]))?.failure.is_none();
     if !exists {
-        session.skipped("zerofleet doctor", "this build has no such command");
+        session.skipped("zerofleet doctor", "this build lacks the command");
         return Ok(());
     }
     let ended = session.wait(session.command(&program, &["doctor"]))?;
@@ -110,7 +110,7 @@ pub(super) fn numbers(session: &mut Session) -> Result<()> {
     if session.has_gpu() {
         session.device_step("numbers", &["--arithmetic", "tf32"], &[])?;
     } else {
-        session.skipped("numbers in tf32", "a CPU computes float32 in float32");
+        session.skipped("numbers in tf32", "a CPU has no tf32");
     }
     session.device_step("numbers", &["--arithmetic", "bf16"], &[])
 }
@@ -211,7 +211,7 @@ pub(super) fn selfplay(session: &mut Session) -> Result<()> {
         let name = format!("{blocks}x{channels}, {threads} threads of {games} games");
         let rate = ended.failure.is_none().then(|| report_value(&ended.output, "self-play", "evaluations/s")).flatten();
         let Some(rate) = rate else {
-            let failure = ended.failure.unwrap_or_else(|| "its report has no evaluations/s".to_owned());
+            let failure = ended.failure.unwrap_or_else(|| "the report contains no evaluations/s".to_owned());
             session.claim(&format!("{name}: bench selfplay"), &failure, false);
             continue;
         };
@@ -223,9 +223,8 @@ pub(super) fn selfplay(session: &mut Session) -> Result<()> {
             Some(raw) => {
                 share(session, &format!("{name}: share of the network alone"), rate / raw, SELFPLAY_BAR, has_bar)
             }
-            None => {
-                session.skipped(&format!("{name}: share of the network alone"), "the step sweep did not measure it")
-            }
+            None => session
+                .skipped(&format!("{name}: share of the network alone"), "not measured by the earlier step sweep"),
         }
         match load {
             Some(load) => {
@@ -310,7 +309,7 @@ pub(super) fn drain(session: &mut Session) -> Result<()> {
         trained = readings(&metrics).iter().any(|reading| reading["steps"].as_f64() > Some(0.0));
     }
     if let Some(status) = child.try_wait().context("watch the run")? {
-        bail!("the run ended by itself: {status}: {}", last_line(session.work()));
+        bail!("the run ended before SIGINT: {status}: {}", last_line(session.work()));
     }
     session.value("time to the first training step", begun.elapsed().as_secs_f64(), "s");
     let signalled = Instant::now();
@@ -404,7 +403,7 @@ fn connect_four(session: &mut Session, device: &str, name: &str) -> Result<()> {
     }
     let readings = readings(&run.join("metrics.jsonl"));
     let Some(last) = readings.last() else {
-        bail!("the run recorded nothing: {}", ended.failure.unwrap_or_default());
+        bail!("the run recorded no metrics: {}", ended.failure.unwrap_or_default());
     };
     session.claim("the run ended", ended.failure.as_deref().unwrap_or("as planned"), ended.failure.is_none());
     for metric in ["steps", "games", "evaluations"] {

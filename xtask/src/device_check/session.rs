@@ -273,7 +273,7 @@ impl Session {
         let failure = match status.code() {
             Some(0) => None,
             // The exit statuses of `timeout` after the signal and after the kill.
-            Some(124 | 137) => Some("it did not end in time".to_owned()),
+            Some(124 | 137) => Some("did not end in time".to_owned()),
             _ => {
                 let last = errors.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no error output");
                 Some(format!("{status}: {last}"))

@@ -29,7 +29,7 @@ pub(super) fn defects(sources: &[Source]) -> Vec<String> {
         };
         let mut defects = defects_of(&dashboard, text);
         if !uids.insert(dashboard["uid"].to_string()) {
-            defects.push(format!("the uid {} is that of another dashboard", dashboard["uid"]));
+            defects.push(format!("another dashboard also has the uid {}", dashboard["uid"]));
         }
         found.extend(defects.into_iter().map(|defect| format!("{path}: {defect}")));
     }
@@ -50,10 +50,10 @@ fn defects_of(dashboard: &Value, text: &str) -> Vec<String> {
     for panel in panels {
         let title = text_of(&panel["title"]);
         if title.is_empty() || !titles.insert(title) {
-            found.push(format!("the title `{title}` is empty or that of another panel"));
+            found.push(format!("the title `{title}` is empty or used by another panel"));
         }
         if panel["id"].as_u64().is_none_or(|id| !ids.insert(id)) {
-            found.push(format!("the id of `{title}` is missing or that of another panel"));
+            found.push(format!("the id of `{title}` is missing or used by another panel"));
         }
         found.extend(misplaced(panel, &mut taken).map(|reason| format!("`{title}` {reason}")));
         if panel["type"] != "row" {
@@ -161,10 +161,10 @@ mod tests {
 
     #[test]
     fn titles_ids_and_uids_are_unique() {
-        assert!(only(&[panel(1, "A", 0), panel(2, "A", 12)]).contains("the title `A` is empty or that of another"));
+        assert!(only(&[panel(1, "A", 0), panel(2, "A", 12)]).contains("the title `A` is empty or used by another"));
         assert!(only(&[panel(1, "A", 0), panel(1, "B", 12)]).contains("the id of `B`"));
         let twice = [source(&[panel(1, "A", 0)]), source(&[panel(1, "A", 0)])];
-        assert!(defects(&twice)[0].contains("the uid \"a\" is that of another dashboard"));
+        assert!(defects(&twice)[0].contains("another dashboard also has the uid \"a\""));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Tests of the analysis of SGF files.
+//! Tests of the batch analysis of SGF files.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::engine::batch::Batch;
 
 const GO: &str = "(;GM[1]SZ[5]KM[0.5]PB[one]PW[two]RE[B+R];B[cc];W[bb];B[dd];B[aa];W[];B[])";
 
-/// Returns a directory with these files, and one for the analyses.
+/// Returns a temporary directory with these SGF files, and the path of a directory for the analyses.
 fn folders(files: &[(&str, &str)]) -> (tempfile::TempDir, std::path::PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -48,7 +48,7 @@ fn every_position_of_a_game_is_analysed_and_each_move_has_its_loss() {
     let winrate = |index: usize| positions[index]["winrate"].as_f64().unwrap();
     for (index, position) in positions[..6].iter().enumerate() {
         assert_eq!(position["moveNumber"], index);
-        // After a pass of the opponent, a pass wins: the search stops on the proof.
+        // After a pass by the opponent, passing wins, and the search stops once this is proven.
         assert!(position["visits"].as_u64().unwrap() >= 20 || winrate(index) == 1.0, "{position}");
         assert_eq!(position["principalVariation"][0], position["bestMove"]);
         let is_same_player = position["player"] == positions[index + 1]["player"];
@@ -56,7 +56,7 @@ fn every_position_of_a_game_is_analysed_and_each_move_has_its_loss() {
         let loss = position["winrateLoss"].as_f64().unwrap();
         assert!((loss - (winrate(index) - after)).abs() < 1e-9 && (-1.0..=1.0).contains(&loss), "{position}");
     }
-    // Two passes ended the game, and Black won: White, to move, has nothing left.
+    // Two passes ended the game, and Black won. With White to move, the win rate is 0 without a search.
     assert_eq!((winrate(6), &positions[6]["visits"]), (0.0, &0.into()));
     assert_eq!((positions[6].get("bestMove"), positions[6].get("winrateLoss")), (None, None));
 }

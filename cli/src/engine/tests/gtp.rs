@@ -1,4 +1,4 @@
-//! GTP sessions with every command of `docs/engines.md`, including error responses.
+//! Tests of GTP sessions with every command in `docs/engines.md`, including error responses.
 
 use protocols::doubles::Script;
 use protocols::{Settings, gtp};
@@ -18,7 +18,7 @@ fn file(path: &str) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Returns the responses of a session.
+/// Returns the responses to the commands of a GTP session.
 fn responses(game: &str, commands: &str) -> Vec<String> {
     let mut engine = engine(game);
     let mut input = Script::new(commands, 5);
@@ -28,8 +28,8 @@ fn responses(game: &str, commands: &str) -> Vec<String> {
     text.split_terminator("\n\n").map(str::to_owned).collect()
 }
 
-/// Checks the response to each command. A final `*` matches any text, and a final `<move>` any move name: a cell of
-/// the board, `pass`, `resign`, or the swap of Hex.
+/// Checks the response to each command. In an expected response, a final `*` matches any text, and a final `<move>`
+/// matches any move: a cell, `pass`, `resign`, or the swap move in Hex.
 fn check(game: &str, exchanges: &[(&str, &str)]) {
     let engine = engine(game);
     let is_move = |name: &str| {
@@ -49,7 +49,7 @@ fn check(game: &str, exchanges: &[(&str, &str)]) {
     }
 }
 
-/// Commands of Go and the expected responses. Every command succeeds once, here or in [`GO_ON_7`].
+/// GTP commands in Go on 5x5, each with the expected response. Every command succeeds once, here or in [`GO_ON_7`].
 const GO_ON_5: &[(&str, &str)] = &[
     ("1 protocol_version", "=1 2"),
     ("name", "= zerofleet test"),
@@ -110,9 +110,9 @@ const GO_ON_5: &[(&str, &str)] = &[
     ("showboard", "=\n   A B C D E\n 5 X . . . .\n 4 . O . . .\n 3 . . X . .\n 2 . . . . .\n 1 . . . . ."),
     (
         "loadsgf large.sgf",
-        "? cannot load file: its moves or its board are not possible: the network plays on boards of 5 x 5 cells",
+        "? cannot load file: the moves or the board are impossible: the network plays on boards of 5 x 5 cells",
     ),
-    ("loadsgf illegal.sgf", "? cannot load file: its moves or its board are not possible: illegal move"),
+    ("loadsgf illegal.sgf", "? cannot load file: the moves or the board are impossible: illegal move"),
     ("loadsgf none.sgf", "? cannot load file: entity not found"),
     ("clear_cache", "="),
     ("lz-genmove_analyze w 100", "=\ninfo move *"),
@@ -129,7 +129,7 @@ const GO_ON_5: &[(&str, &str)] = &[
     ("2 quit", "=2"),
 ];
 
-/// Handicaps with fixed places, for which 5x5 is too small.
+/// GTP commands with fixed handicaps, for which a board of 5x5 is too small.
 const GO_ON_7: &[(&str, &str)] = &[
     ("fixed_handicap 2", "= C3 E5"),
     ("final_status_list alive", "= E5\nC3"),
@@ -243,7 +243,7 @@ fn an_analysis_is_streamed_until_the_next_line_and_its_visits_grow() {
 #[test]
 fn a_file_with_black_stones_begins_with_the_player_of_its_first_move() {
     for (file, color, stone) in [("stones.sgf", 'b', " 1 X . . . ."), ("handicap.sgf", 'w', " 1 O . . . .")] {
-        // The restriction applies to the player to move alone, whom the command does not name.
+        // The restriction applies only to the player to move, whom the command does not name.
         let commands = format!("loadsgf {file} 1\nlz-genmove_analyze allow {color} A1 1\nshowboard\nquit");
         let responses = responses("go-5", &commands);
         let last_row = responses[2].lines().next_back();

@@ -1,4 +1,4 @@
-//! Sessions of KataGo's analysis protocol and of Gomocup.
+//! Tests of sessions in KataGo's analysis protocol and in the Gomocup protocol.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,8 @@ fn no_file(_: &str, _: u64) -> io::Result<Vec<u8>> {
     Err(io::ErrorKind::NotFound.into())
 }
 
-/// Returns the messages of a session. Each line arrives after `looks_per_line` looks at the input.
+/// Returns the messages of a session. Each input line arrives after the session has polled the input `looks_per_line`
+/// times.
 fn messages(game: &str, lines: &[Value], looks_per_line: usize) -> Vec<Value> {
     let mut engine = engine(game);
     let text: Vec<String> = lines.iter().map(Value::to_string).collect();
@@ -23,7 +24,7 @@ fn messages(game: &str, lines: &[Value], looks_per_line: usize) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// A query about a game on 5x5.
+/// Returns a query about a game on a board of 5x5.
 fn query(id: &str, moves: Value, rest: Value) -> Value {
     let mut query = json!({
         "id": id, "moves": moves, "rules": "tromp-taylor", "komi": 7.5, "boardXSize": 5, "boardYSize": 5,
@@ -39,13 +40,13 @@ fn fields(object: &Value) -> BTreeSet<&str> {
     object.as_object().unwrap().keys().map(String::as_str).collect()
 }
 
-/// Fields of a response with a policy, named as in KataGo's protocol.
+/// Fields in a response with a policy, named as in KataGo's protocol.
 const RESPONSE_FIELDS: [&str; 6] = ["id", "isDuringSearch", "moveInfos", "policy", "rootInfo", "turnNumber"];
-/// Fields of `rootInfo` with a number, and fields with text.
+/// Fields of `rootInfo` with numeric values.
 const ROOT_NUMBERS: [&str; 8] =
     ["rawWinrate", "scoreLead", "scoreSelfplay", "scoreStdev", "utility", "visits", "weight", "winrate"];
 const ROOT_TEXTS: [&str; 3] = ["currentPlayer", "symHash", "thisHash"];
-/// Fields in each element of `moveInfos`, with `includePVVisits`.
+/// Fields in each element of `moveInfos` if the query sets `includePVVisits`.
 const MOVE_FIELDS: [&str; 18] = [
     "edgeVisits",
     "edgeWeight",
@@ -67,7 +68,7 @@ const MOVE_FIELDS: [&str; 18] = [
     "winrate",
 ];
 
-/// Checks the values of a move on 5x5, from the mover's point of view, against each other and the position's policy.
+/// Checks the values of a move on 5x5, from the perspective of the player to move, against each other and the policy.
 fn check_move_info(info: &Value, policy: &Value) {
     assert_eq!(fields(info), BTreeSet::from(MOVE_FIELDS), "{info}");
     let number = |field: &str| info[field].as_f64().unwrap();
@@ -96,7 +97,7 @@ fn a_query_is_answered_with_the_documented_fields() {
         "maxVisits": 60,
     });
     let messages = messages("go-5", &[query("q", moves, rest)], 1);
-    let warning = "the field is ignored: the engine predicts no owners";
+    let warning = "the field is ignored: ownership is not predicted";
     assert_eq!(messages[0], json!({ "id": "q", "field": "includeOwnership", "warning": warning }));
     let responses = &messages[1..];
     assert_eq!(responses.len(), 2, "{responses:?}");
@@ -114,7 +115,7 @@ fn a_query_is_answered_with_the_documented_fields() {
         assert_eq!((visits, &infos[0]["order"]), (60, &json!(0)));
         assert!(infos.iter().map(|info| info["order"].as_u64().unwrap()).is_sorted_by(|a, b| a < b), "{infos:?}");
         infos.iter().for_each(|info| check_move_info(info, &response["policy"]));
-        // One number for each cell and the pass.
+        // The policy has a number for each cell, and one for the pass.
         let policy: Vec<f64> = response["policy"].as_array().unwrap().iter().map(|p| p.as_f64().unwrap()).collect();
         assert_eq!((policy.len(), policy.iter().filter(|share| **share >= 0.0).count()), (26, legal + 1));
         assert!((policy.iter().filter(|share| **share >= 0.0).sum::<f64>() - 1.0).abs() < 1e-4);
@@ -142,7 +143,7 @@ fn stones_restrictions_priorities_and_faults_of_queries_are_understood() {
     assert_eq!(of("handicap")["rootInfo"]["currentPlayer"], "W");
     assert_eq!(of("allowed")["moveInfos"].as_array().unwrap().len(), 1);
     assert_eq!(of("allowed")["moveInfos"][0]["move"], "A1");
-    // The restriction applies to the search, not to the policy.
+    // The restriction applies to the search, but not to the reported policy.
     let policy = of("allowed")["policy"].as_array().unwrap();
     assert_eq!(policy.iter().filter(|prior| prior.as_f64().unwrap() >= 0.0).count(), 26);
     for (id, reason, field) in [
@@ -168,7 +169,7 @@ fn a_search_reports_while_it_runs_and_ends_when_it_is_terminated() {
     assert!(last["rootInfo"]["visits"].as_u64().unwrap() < 10_000, "{last}");
 }
 
-/// Returns the responses of a Gomocup session, without messages.
+/// Returns the responses of a Gomocup session, without the lines `MESSAGE`.
 fn answers(text: &str) -> Vec<String> {
     let mut engine = engine("gomoku-7");
     let mut input = Script::new(text, 10);

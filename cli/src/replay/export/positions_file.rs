@@ -1,4 +1,4 @@
-//! Writes positions to a Parquet file.
+//! Writes the positions of trajectories to a Parquet file.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 
-/// Rows buffered per row group.
+/// Number of buffered rows at which a row group is written.
 const ROWS_MAX: usize = 1 << 16;
-/// Search policy entries buffered per row group.
+/// Number of buffered search policy entries at which a row group is written.
 const POLICY_ENTRIES_MAX: usize = 1 << 20;
-/// The Parquet schema. `outcome` is 1 if the first player won, −1 if the second won, 0 for a draw and null in games
-/// with rewards.
+/// The Parquet schema. `outcome` is 1 for a win of the first player, -1 for a win of the second player, 0 for a draw,
+/// and null in games with rewards.
 const SCHEMA: &str = "message position {
     required int64 actor;
     required int64 epoch;
@@ -34,16 +34,16 @@ const SCHEMA: &str = "message position {
     required binary game (UTF8);
 }";
 
-/// An open Parquet file with a row for each position.
+/// An open Parquet file with one row per position.
 pub(super) struct PositionsFile {
     writer: SerializedFileWriter<File>,
-    /// Trajectories of the next row group.
+    /// Trajectories to write in the next row group.
     buffered: Vec<Trajectory>,
     rows: usize,
     policy_entries: usize,
 }
 
-/// A position of a buffered trajectory.
+/// A reference to one position of a buffered trajectory.
 struct Position<'a> {
     trajectory: &'a Trajectory,
     ply: usize,
@@ -94,9 +94,9 @@ impl PositionsFile {
     }
 }
 
-/// Writes the columns in the order of the schema.
+/// Writes all columns of a row group in the order of the schema.
 fn write_columns(rows: &mut SerializedRowGroupWriter<'_, File>, positions: &[Position<'_>]) -> anyhow::Result<()> {
-    // Parquet has no unsigned integers; ids keep their bits.
+    // Parquet columns hold signed integers, so that ids are reinterpreted bit by bit.
     column::<Int64Type, _>(rows, positions, |at| [at.trajectory.id().actor.cast_signed()])?;
     column::<Int64Type, _>(rows, positions, |at| [at.trajectory.id().epoch.cast_signed()])?;
     column::<Int64Type, _>(rows, positions, |at| [at.trajectory.id().sequence.cast_signed()])?;
@@ -133,8 +133,9 @@ fn policy(step: &Step) -> &[ActionProbability] {
     }
 }
 
-/// Writes a column with the values of each position: exactly one, at most one for an optional column, any number for
-/// a repeated column. Definition levels mark present values; repetition levels mark the start of a list.
+/// Writes one column with the values of all positions. A position has exactly one value, at most one in an optional
+/// column, or any number in a repeated column. Definition levels mark present values, and repetition levels mark the
+/// start of a list.
 fn column<T: DataType, V: IntoIterator<Item = T::T>>(
     rows: &mut SerializedRowGroupWriter<'_, File>,
     positions: &[Position<'_>],

@@ -1,4 +1,4 @@
-//! The scheduler with scripted trials: a formula of the values replaces each run.
+//! Tests of the scheduler with scripted trials: a formula replaces the run of each trial.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,13 +9,13 @@ use serde_json::json;
 use super::*;
 use crate::tune::sampler::Sampler;
 
-/// The planted region: learning rates from 0.003 to 0.03 and batches from 96.
+/// Returns true for values in the optimal region: learning rates from 0.003 to 0.03 and batch sizes from 96.
 fn is_good(values: &Values) -> bool {
     let rate = values["learner.learning_rate"].as_f64().unwrap();
     (0.003..=0.03).contains(&rate) && values["learner.batch_size"].as_i64().unwrap() >= 96
 }
 
-/// Returns the loss after a share of the budget: it falls to a floor that is 0 at the best values.
+/// Returns the loss after a share of the budget. The loss falls to a minimum, which is 0 for the best values.
 fn loss(values: &Values, share: f64) -> f64 {
     let rate = values["learner.learning_rate"].as_f64().unwrap();
     let batch = values["learner.batch_size"].as_f64().unwrap();
@@ -23,19 +23,20 @@ fn loss(values: &Values, share: f64) -> f64 {
     floor + (1.0 - share)
 }
 
-/// Runs trials by the formula. A poll is one tenth of the budget; runs survive this program.
+/// A runner that computes results by formula. Each poll uses one tenth of the budget. Runs continue after a simulated
+/// kill of this program.
 #[derive(Debug, Default)]
 struct Script {
-    /// Tenths that each run has trained, including before a restart.
+    /// Tenths of the budget that each run has used, including the time before a restart.
     trained: BTreeMap<usize, u32>,
     running: BTreeMap<usize, Scripted>,
-    /// Trials that fail after this many trained tenths.
+    /// Trials that fail after this many tenths of the budget.
     failing: BTreeMap<usize, u32>,
-    /// Trials that cannot start.
+    /// Numbers of the trials that cannot start.
     refused: BTreeSet<usize>,
-    /// Tenths until the first measurement of a run.
+    /// Tenths of the budget until the first measurement of a run.
     first_measured: u32,
-    /// Maximum number of simultaneous trials.
+    /// Highest number of trials that ran in parallel so far.
     most_running: usize,
 }
 
@@ -107,14 +108,14 @@ fn study(trials: usize, parallel: usize, sampler: Sampler) -> Study {
     Study::read(&file).unwrap()
 }
 
-/// Steps the study until it is over, or until `stop` holds; returns the news and the trials.
+/// Steps the study until the study is over or `stop` returns true. Returns the printed lines and the trials.
 fn run(
     study: &Study,
     folder: &Path,
     script: &mut Script,
     mut stop: impl FnMut(&Scheduler<'_, &mut Script>) -> bool,
 ) -> (anyhow::Result<Vec<String>>, Vec<Trial>) {
-    // The processes of the runs stopped with the previous program.
+    // All processes stopped with the previous session.
     script.running.clear();
     let (journal, events) = Journal::open(&folder.join("journal.jsonl")).unwrap();
     let mut scheduler = Scheduler::new(study, journal, &events, script).unwrap();
@@ -148,14 +149,15 @@ fn a_planted_region_of_learning_rate_and_batch_is_found_with_a_part_of_the_budge
         assert!(is_good(&best.values), "{:?} with loss {loss}", best.values);
         assert_eq!((trials.len(), script.most_running), (40, 3));
         let used: u32 = script.trained.values().sum();
-        // Most of the better proposals from TPE continue.
+        // TPE proposes better values, so that more trials continue and use more budget.
         assert!(used < 40 * 10 * 6 / 10, "{used} tenths");
         let good = trials[20..].iter().filter(|trial| is_good(&trial.values)).count();
         assert!(sampler == Sampler::Random || good >= 8, "{good} of the last 20 trials of TPE are in the region");
     }
 }
 
-/// The script measures at every tenth: the rungs at 10/9 and 10/3 minutes are reached at 2 and 4.
+/// The script measures after every minute, a tenth of the budget. The rungs at 10/9 and 10/3 minutes are therefore
+/// reached at 2 and 4 minutes.
 #[test]
 fn a_trial_that_falls_behind_at_a_rung_is_stopped_there_and_the_best_one_completes() {
     let folder = tempfile::tempdir().unwrap();
@@ -167,7 +169,7 @@ fn a_trial_that_falls_behind_at_a_rung_is_stopped_there_and_the_best_one_complet
             State::Ended(End::Stopped) => assert_eq!(used, [2.0, 4.0][trial.rungs.len() - 1]),
             other => panic!("{other:?}"),
         }
-        // The decision, directly: fewer than a third of the earlier trials at the rung were as good.
+        // Repeats each decision: fewer than a third of the earlier trials at the rung must be at least as good.
         for (rung, &loss) in trial.rungs.iter().enumerate() {
             let before: Vec<f64> =
                 trials[..trial.number].iter().filter_map(|other| other.rungs.get(rung).copied()).collect();
@@ -182,8 +184,8 @@ fn a_trial_that_falls_behind_at_a_rung_is_stopped_there_and_the_best_one_complet
     assert!(news.contains("at rung 1: loss/total") && news.contains(", stops\n"), "{news}");
 }
 
-/// Without parallel trials a study is a function of the seed, so that a study that is killed after any number of
-/// steps must give the same trials.
+/// Without parallel trials, a study is a deterministic function of the seed. A study that is killed after any number
+/// of steps must therefore have the same trials.
 #[test]
 fn a_killed_tuner_goes_on_with_the_same_trials() {
     let study = study(6, 1, Sampler::Tpe);

@@ -4,7 +4,7 @@ use fleet::plan;
 
 use super::*;
 
-/// A study file; each test replaces the part under test.
+/// A valid study file, in which each test replaces the part under test.
 const STUDY: &str = r#"
 [study]
 trials = 8
@@ -33,7 +33,7 @@ fn read(text: &str) -> anyhow::Result<Study> {
     Study::read(&file)
 }
 
-/// Returns the error for the study with one part replaced.
+/// Returns the error message for the study file with one part replaced.
 fn refusal(part: &str, replacement: &str) -> String {
     assert!(STUDY.contains(part), "{part}");
     let error = read(&STUDY.replace(part, replacement)).expect_err(replacement);
@@ -92,7 +92,7 @@ fn a_wrong_field_is_refused_by_its_name() {
             "halving.reduction_factor: is 1, must be from 1.5",
         ),
         ("[budget]\nminutes = 3", "", "missing field `budget`"),
-        ("min = 1e-4", "min = 0", "settings.learner.learning_rate.min: is 0, must be above 0 for log"),
+        ("min = 1e-4", "min = 0", "settings.learner.learning_rate.min: is 0, must be above 0 if log is true"),
     ];
     for (part, replacement, expected) in cases {
         let refusal = refusal(part, replacement);

@@ -81,7 +81,7 @@ impl<'a> Frames<'a> {
         let total = span.plies.saturating_add(layout.stack);
         let needed = needed(span, layout);
         if needed.len().saturating_mul(layout.frame_bytes()) > FRAMES_BYTES_MAX {
-            let reason = format!("are {} frames of {} bytes", needed.len(), layout.frame_bytes());
+            let reason = format!("have {} frames of {} bytes", needed.len(), layout.frame_bytes());
             return Err(invalid(format!("{reason}, the limit is {FRAMES_BYTES_MAX} bytes")));
         }
         let mut frames = Self { layout, total, needed, header, sizes: rest, blocks: rest };

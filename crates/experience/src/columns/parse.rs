@@ -26,7 +26,7 @@ fn step(at: usize, field: &str) -> String {
 /// Validates all columns and returns the offset of each. Allocates only the text of an error.
 pub(super) fn layout(bytes: &[u8], limits: Limits, extent: Extent) -> Result<Layout, Invalid> {
     if u32::try_from(bytes.len()).is_err() {
-        return Err(invalid("columns", format!("has {} bytes, more than any trajectory", bytes.len())));
+        return Err(invalid("columns", format!("have {} bytes, more than any trajectory", bytes.len())));
     }
     let mut reader = Reader { all: bytes, rest: bytes };
     let [format, flags, outcome] = reader.take()?;
@@ -53,7 +53,7 @@ pub(super) fn layout(bytes: &[u8], limits: Limits, extent: Extent) -> Result<Lay
     } else {
         let bytes = reader.count("set")?;
         let bytes = u16::try_from(bytes).ok().filter(|bytes| (1..=1 << 13).contains(bytes));
-        PolicyActions::BitSet { bytes: bytes.ok_or_else(|| invalid("set", "does not have the length of a bit set"))? }
+        PolicyActions::BitSet { bytes: bytes.ok_or_else(|| invalid("set", "has no valid length of a bit set"))? }
     };
     let optional = reader.optional_columns(steps)?;
 
@@ -102,14 +102,14 @@ pub(super) fn layout(bytes: &[u8], limits: Limits, extent: Extent) -> Result<Lay
         reader.of_full_steps("surprises", optional.surprises_bytes, kinds.full * FLOAT_BYTES, extent)?.as_chunks().0;
     check_surprises(surprises.iter().map(|&surprise| f32::from_le_bytes(surprise)))?;
     if !reader.rest.is_empty() {
-        return Err(invalid("columns", format!("has {} bytes after the end", reader.rest.len())));
+        return Err(invalid("columns", format!("have {} bytes after the end", reader.rest.len())));
     }
     if extent == Extent::Whole {
         let highest = highest_played.max(highest_in_policies);
         let shortest_width = ActionWidth::of(std::iter::once(highest));
         let shortest = PolicyActions::shortest(kinds.full, kinds.entries, highest_in_policies, shortest_width);
         if (action_width, policy_actions) != (shortest_width, shortest) {
-            return Err(invalid("flags", "are not those of the shortest encoding"));
+            return Err(invalid("flags", "do not describe the shortest encoding"));
         }
     }
     // All counts are below the length, which fits in 32 bits.
@@ -182,7 +182,7 @@ impl<'a> Reader<'a> {
 
     fn count(&mut self, field: &str) -> Result<usize, Invalid> {
         let number =
-            take_number(&mut self.rest).ok_or_else(|| invalid(field, "is not a number in its shortest form"))?;
+            take_number(&mut self.rest).ok_or_else(|| invalid(field, "is not a number in the shortest encoding"))?;
         usize::try_from(number).map_err(|_| invalid(field, format!("{number} is too large for this machine")))
     }
 
@@ -211,10 +211,13 @@ impl<'a> Reader<'a> {
             return Err(invalid("steps", format!("has {plies} steps, the limit is {}", limits.steps_max)));
         }
         if ply >= plies || steps > plies - ply {
-            return Err(invalid("ply", format!("{steps} steps from ply {ply} exceed the {plies} plies")));
+            return Err(invalid(
+                "ply",
+                format!("{steps} steps from ply {ply} exceed the {plies} plies of the episode"),
+            ));
         }
         if extent == Extent::Whole && steps != plies {
-            return Err(invalid("steps", format!("has {steps} steps of {plies}")));
+            return Err(invalid("steps", format!("has {steps} of {plies} steps")));
         }
         Ok((plies, ply, steps))
     }
@@ -225,7 +228,7 @@ impl<'a> Reader<'a> {
         for _ in 0..count {
             let ([id], bytes) = (self.take()?, self.count("optional columns")?);
             if id <= last {
-                return Err(invalid("optional columns", "do not ascend by their ids"));
+                return Err(invalid("optional columns", "are not in ascending order of id"));
             }
             last = id;
             let expect = |name: &str, expected: usize| match bytes {
@@ -291,7 +294,7 @@ impl<'a> Reader<'a> {
                 totals.entries += entries;
             }
         }
-        if kinds.is_empty() { Ok(totals) } else { Err(invalid("kinds", format!("are more than {steps}"))) }
+        if kinds.is_empty() { Ok(totals) } else { Err(invalid("kinds", format!("are more than the {steps} steps"))) }
     }
 
     /// Validates the actions and returns the highest one.
@@ -329,7 +332,7 @@ impl<'a> Reader<'a> {
             let (mut count, mut last) = (0, None);
             for action in form.unpack(actions) {
                 if last >= Some(action) {
-                    return Err(refuse("is not ascending by action".to_owned()));
+                    return Err(refuse("is not in ascending order of action".to_owned()));
                 }
                 if action.index() >= limits.actions {
                     return Err(refuse(not_below(action, limits)));
@@ -349,7 +352,7 @@ impl<'a> Reader<'a> {
                 sum += f64::from(probability);
             }
             if (sum - 1.0).abs() > SUM_TOLERANCE {
-                return Err(refuse(format!("sums to {sum}")));
+                return Err(refuse(format!("sums to {sum}, expected 1")));
             }
         }
         Ok(highest)
@@ -361,7 +364,7 @@ impl<'a> Reader<'a> {
             let run =
                 VersionRun::take(&mut self.rest).ok_or_else(|| invalid("versions", format!("lack {left} steps")))?;
             if run.steps == 0 || run.steps > left {
-                return Err(invalid("versions", format!("have a run of {} steps of {left}", run.steps)));
+                return Err(invalid("versions", format!("have a run of {} steps, expected 1 to {left}", run.steps)));
             }
             if last == Some(run.weights_version) {
                 return Err(invalid("versions", "have two consecutive runs of one version"));

@@ -297,15 +297,15 @@ fn every_malformed_trajectory_is_refused_by_the_field_at_fault() {
         (|b| b[2] = 5, "truncation: is missing"),
         (|b| drop(b.splice(3..7, [0])), "game: is empty"),
         (|b| drop(b.splice(3..4, [0x81, 2])), "game: has 257 bytes, the limit is 256"),
-        (|b| drop(b.splice(3..4, [0x83, 0])), "game: is not a number in its shortest form"),
+        (|b| drop(b.splice(3..4, [0x83, 0])), "game: is not a number in the shortest encoding"),
         (|b| b[4] = 0xff, "game: is not UTF-8"),
         (|b| b[7] = 65, "steps: has 65 steps, the limit is 64"),
-        (|b| b[8] = 1, "ply: 2 steps from ply 1 exceed the 2 plies"),
-        (|b| b[8] = 2, "ply: 2 steps from ply 2 exceed the 2 plies"),
+        (|b| b[8] = 1, "ply: 2 steps from ply 1 exceed the 2 plies of the episode"),
+        (|b| b[8] = 2, "ply: 2 steps from ply 2 exceed the 2 plies of the episode"),
         (|b| b[9] = 0, "steps: is empty"),
-        (|b| b[9] = 1, "steps: has 1 steps of 2"),
+        (|b| b[9] = 1, "steps: has 1 of 2 steps"),
         (|b| b[10] = 1, "steps[1].kind: is missing or not a number"),
-        (|b| b[10] = 3, "kinds: are more than 2"),
+        (|b| b[10] = 3, "kinds: are more than the 2 steps"),
         (|b| b[10] = 120, "columns: are truncated"),
         (|b| drop(b.splice(11..12, [1, 3, 8])), "search_simulations: is a column that this version does not support"),
         (|b| drop(b.splice(11..12, [1, 4, 8])), "root_values: is a column that this version does not support"),
@@ -317,7 +317,7 @@ fn every_malformed_trajectory_is_refused_by_the_field_at_fault() {
         (|b| add(b, 6, &[0; 8]), "seed: is 0; leave the column out"),
         (|b| add(b, 6, &[0; 7]), "seed: has 7 bytes, expected 8"),
         (|b| drop(b.splice(11..12, [1, 6, 8])), "columns: are truncated"),
-        (|b| drop(b.splice(11..12, [2, 6, 8, 5, 4])), "optional columns: do not ascend by their ids"),
+        (|b| drop(b.splice(11..12, [2, 6, 8, 5, 4])), "optional columns: are not in ascending order of id"),
         (|b| drop(b.splice(11..12, [1, 9, 8])), "optional columns: have the unknown column 9"),
         (|b| add(b, 7, &[9; 4]), "positions: have 4 bytes, expected 8"),
         (|b| add(b, 7, &[]), "positions: are empty; leave the column out"),
@@ -326,20 +326,20 @@ fn every_malformed_trajectory_is_refused_by_the_field_at_fault() {
         (|b| add(b, 8, &f32::NAN.to_le_bytes()), "surprises[0]: is not a finite number of at least 0"),
         (|b| add(b, 8, &f32::INFINITY.to_le_bytes()), "surprises[0]: is not a finite number of at least 0"),
         (|b| add(b, 8, &(-0.5_f32).to_le_bytes()), "surprises[0]: is not a finite number of at least 0"),
-        (|b| drop(b.splice(11..12, [2, 8, 4, 7, 8])), "optional columns: do not ascend by their ids"),
-        (|b| drop(b.splice(11..12, [2, 7, 8, 7, 8])), "optional columns: do not ascend by their ids"),
+        (|b| drop(b.splice(11..12, [2, 8, 4, 7, 8])), "optional columns: are not in ascending order of id"),
+        (|b| drop(b.splice(11..12, [2, 7, 8, 7, 8])), "optional columns: are not in ascending order of id"),
         (|b| drop(b.splice(11..12, [1, 1, 4])), "rewards: have 4 bytes for 2 steps"),
-        (|b| drop(b.splice(11..12, [2, 1, 8, 1, 8])), "optional columns: do not ascend by their ids"),
+        (|b| drop(b.splice(11..12, [2, 1, 8, 1, 8])), "optional columns: are not in ascending order of id"),
         (|b| b[13] = 100, "steps[1].policy: has 99 entries for 9 actions"),
         (|b| b[15] = 9, "steps[1].action: 9 is not below 9"),
         (|b| b[18..20].copy_from_slice(&[0x80, 0x7f]), "values[0]: is not finite"),
-        (|b| b[24] = 8, "steps[1].policy: is not ascending by action"),
+        (|b| b[24] = 8, "steps[1].policy: is not in ascending order of action"),
         (|b| b[25] = 9, "steps[1].policy: 9 is not below 9"),
         (|b| b[29] = 0xbe, "steps[1].policy: -0.25 is not a probability"),
-        (|b| b[28..30].copy_from_slice(&[0, 0x3f]), "steps[1].policy: sums to 1.25"),
+        (|b| b[28..30].copy_from_slice(&[0, 0x3f]), "steps[1].policy: sums to 1.25, expected 1"),
         (|b| b[34] = 1, "versions: have two consecutive runs of one version"),
-        (|b| b[34] = 3, "versions: have a run of 3 steps of 2"),
-        (|b| b.push(0), "columns: has 1 bytes after the end"),
+        (|b| b[34] = 3, "versions: have a run of 3 steps, expected 1 to 2"),
+        (|b| b.push(0), "columns: have 1 bytes after the end"),
     ];
     for (change, expected) in cases {
         let mut bytes = example();
@@ -376,8 +376,8 @@ fn an_encoding_that_is_not_the_shortest_is_refused() {
     };
     let refused = |bytes: &[u8]| Trajectory::parse(ID, bytes, Limits::NONE).map(drop).unwrap_err().to_string();
     assert_eq!(refused(&zeros), "rewards: are all zero; leave the column out");
-    assert_eq!(refused(&wide), "flags: are not those of the shortest encoding");
-    assert_eq!(refused(&set), "flags: are not those of the shortest encoding");
+    assert_eq!(refused(&wide), "flags: do not describe the shortest encoding");
+    assert_eq!(refused(&set), "flags: do not describe the shortest encoding");
 }
 
 #[test]
@@ -404,7 +404,7 @@ fn positions_and_surprises_stand_behind_the_other_columns_and_in_no_part() {
 fn positions_and_surprises_are_one_for_each_full_step() {
     let plain = Trajectory::parse(ID, &example(), Limits::NONE).unwrap();
     let refused = |positions: &[u64], surprises: &[f32]| plain.with_positions(positions, surprises).unwrap_err();
-    assert_eq!(refused(&[1, 2], &[]).to_string(), "positions: are 2 for 1 full steps");
-    assert_eq!(refused(&[], &[1.0, 2.0]).to_string(), "surprises: are 2 for 1 full steps");
+    assert_eq!(refused(&[1, 2], &[]).to_string(), "positions: have length 2, expected 1 (one per full step)");
+    assert_eq!(refused(&[], &[1.0, 2.0]).to_string(), "surprises: have length 2, expected 1 (one per full step)");
     assert_eq!(refused(&[], &[f32::NAN]).field, "surprises[0]");
 }

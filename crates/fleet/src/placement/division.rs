@@ -1,16 +1,16 @@
-//! The division of the cores between the learner and self-play, where both compute on CPUs.
+//! Divides the CPU cores between learner and self-play if both compute on CPUs.
 
-/// Costs that a run has measured, in seconds of one thread per stored position.
+/// Measured costs of a run, in thread-seconds per stored position.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Costs {
-    /// Training on the position, as often as it is sampled.
+    /// Cost of training on a position, over all samples of the position.
     pub training: f64,
-    /// Self-play up to the position, with the configured number of simulations.
+    /// Cost of playing a position with the configured number of simulations.
     pub self_play: f64,
 }
 
-/// Returns the number of learner threads among `cores` threads with which neither side waits for the other: the share
-/// of training in the costs. Self-play has the rest, at least one thread.
+/// Returns the number of learner threads, out of `cores`, for which neither learner nor self-play waits: in proportion
+/// to the share of training in the costs. Self-play has the remaining cores, at least one if there are two.
 #[must_use]
 pub fn learner_threads(cores: usize, costs: Costs) -> usize {
     let share = costs.training / (costs.training + costs.self_play);

@@ -9,11 +9,11 @@ use super::{Accelerators, Candidate, Machine};
 use crate::trial::{TIME_LIMIT, try_devices};
 use crate::wiring::Role;
 
-/// Name of the GPU of an Apple machine.
+/// Device name of the GPU in an Apple machine.
 const MPS: &str = "mps";
 impl Machine {
-    /// Describes this machine. The program `learner` tries every GPU that the driver lists; without that program, all
-    /// GPUs count as usable.
+    /// Describes this machine. The program `learner` tests every GPU that the driver lists; if `learner` is missing,
+    /// all GPUs count as usable.
     #[must_use]
     pub fn here() -> Self {
         let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
@@ -33,8 +33,8 @@ impl Machine {
         }
     }
 
-    /// Marks accelerators that do not work as refused. If the trial itself failed, all are refused: a driver that
-    /// hangs or crashes there would do the same in a process of the run.
+    /// Marks accelerators that do not work as refused. If the trial itself failed, all accelerators are refused: a
+    /// driver that hangs or crashes in the trial would also do so in the run.
     pub(super) fn tried(mut self, tried: &Result<DeviceTrial, String>) -> Self {
         let reason_of = |device: &str| match tried {
             Err(reason) => Some(reason.clone()),

@@ -285,15 +285,15 @@ fn the_cores_of_a_cpu_are_divided_between_one_learner_and_its_actors_unless_thre
     };
     let cpu = |cores| machine(0, cores);
     assert_eq!(placed(&cpu(16), 1, 0, |_| ()), (1, 7, Some(16)));
-    // As an earlier session has divided them, and on a machine that has become smaller.
+    // The threads follow the division of an earlier session, also on a machine with fewer cores than before.
     assert_eq!(placed(&cpu(16), 1, 6, |_| ()), (6, 5, Some(16)));
     assert_eq!(placed(&cpu(4), 1, 6, |_| ()), (3, 1, Some(4)));
-    // Two cores are one each.
+    // With two cores, learner and actor have one core each.
     assert_eq!(placed(&cpu(2), 1, 0, |_| ()), (1, 1, None));
     assert_eq!(placed(&cpu(16), 1, 6, |config| config.learner.threads = 4), (4, 6, None));
     assert_eq!(placed(&cpu(16), 1, 6, |config| config.actor.threads = 3), (1, 3, None));
     assert_eq!(placed(&cpu(16), 2, 6, |_| ()), (1, 7, None));
-    // Two learners of four threads leave nine of 17 cores, of which the plan has taken one.
+    // Two learners with four threads leave nine of 17 cores. The plan has already excluded one core.
     assert_eq!(placed(&cpu(16), 2, 6, |config| config.learner.threads = 4), (4, 4, None));
     assert_eq!(placed(&machine(1, 16), 1, 6, |_| ()), (1, 12, None));
 }

@@ -21,7 +21,7 @@ struct Train {
     args: Args,
 }
 
-/// Sections and keys that depend on the place and length of a run. All other keys form the recipe.
+/// Sections and keys that depend on the deployment and length of a run. All other keys form the recipe.
 const DEPLOYMENT: [&str; 18] = [
     "run.directory",
     "security",
@@ -67,7 +67,7 @@ fn deploy() -> PathBuf {
 /// The page that lists every key.
 const PAGE: &str = include_str!("../../../../docs/configuration.md");
 
-/// Returns every key of the TOML sections, by name with section.
+/// Returns the value of every key in the TOML sections, by name `section.key`.
 fn keys_of(text: &str) -> BTreeMap<String, Value> {
     let mut keys = BTreeMap::new();
     for (section, value) in text.parse::<Table>().unwrap() {
@@ -245,7 +245,7 @@ fn keys_of_presets() -> BTreeSet<String> {
     names.flat_map(|name| keys_of(games::preset(&name).unwrap()).into_keys()).collect()
 }
 
-/// Returns every key of a run file in the form for the page.
+/// Returns every key of a run file, as the page should list the key.
 fn keys_of_run_files() -> BTreeMap<String, ListedKey> {
     let mut defaults = defaults_of(&RunFile::default());
     let of_main = |name: &str| name.replacen("replay.tables.", "replay.", 1);

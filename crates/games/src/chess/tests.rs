@@ -387,7 +387,7 @@ fn the_error_for_an_invalid_move_shows_both_notations() {
     let promoting = position("4k3/P7/8/8/8/8/8/4K3 w - - 0 1");
     for text in ["e9", "a7a8", "a7a8k", "a7a8p", "e1e2q", "e1e1", "a1b4", "Nf9", "a8=", "a8=K", "O-O", "xx"] {
         let message = game.parse_action(&promoting, text).unwrap_err().to_string();
-        let expected = "a move from cell to cell, such as e2e4, e1g1 and e7e8q, or a legal one such as Nf3 and O-O";
+        let expected = "a move between cells, such as e2e4, e1g1 or e7e8q, or algebraic notation, such as Nf3 or O-O";
         assert_eq!(message, format!("`{text}` is not a move: expected {expected}"));
     }
 }

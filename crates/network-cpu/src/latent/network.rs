@@ -155,7 +155,7 @@ impl LatentNetwork {
             (Layers::Residual(network), LayerBuffers::Residual(buffers)) => {
                 network.compute(buffers, Input::Observations(observations, to), pool, answers);
             }
-            _ => unreachable!("a workspace is of its network"),
+            _ => unreachable!("the workspace belongs to another network"),
         }
         answers
     }
@@ -168,7 +168,7 @@ impl LatentNetwork {
             (Layers::Residual(network), LayerBuffers::Residual(buffers)) => {
                 network.compute(buffers, Input::Steps(steps), pool, answers);
             }
-            _ => unreachable!("a workspace is of its network"),
+            _ => unreachable!("the workspace belongs to another network"),
         }
         answers
     }
@@ -183,7 +183,7 @@ impl LatentNetwork {
             (Layers::Residual(network), LayerBuffers::Residual(buffers)) => {
                 network.compute(buffers, Input::Acts(steps), pool, answers);
             }
-            _ => unreachable!("a workspace is of its network"),
+            _ => unreachable!("the workspace belongs to another network"),
         }
         answers
     }

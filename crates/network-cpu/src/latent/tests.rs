@@ -469,7 +469,7 @@ fn a_batch_of_another_shape_and_slots_of_another_number_are_refused() {
     let other = Batch::new(ObservationShape { planes: 5, height: 1, width: 1 });
     assert!(matches!(evaluator.initial(&other, &[], &mut predictions), Err(Error::Shape { .. })));
     let error = evaluator.initial(&observations(&[0.5, 0.5]), &[Slot(0)], &mut predictions).unwrap_err();
-    assert_eq!(error.to_string(), "the batch has 1 slots, the network takes 2 slots");
+    assert_eq!(error.to_string(), "the batch has 1 slots, the network accepts 2 slots");
 }
 
 #[test]

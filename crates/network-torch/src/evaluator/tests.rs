@@ -241,13 +241,13 @@ fn another_shape_and_an_action_the_network_lacks_are_refused() {
     let mut other = Batch::new(ObservationShape { planes: 3, height: 6, width: 7 });
     other.push(&[Action(0)], |_| ());
     let error = evaluator.evaluate(&other, &mut predictions).unwrap_err();
-    let expected = "the batch has observations of [3, 6, 7], the network takes observations of [2, 6, 7]";
+    let expected = "the batch has observations of [3, 6, 7], the network accepts observations of [2, 6, 7]";
     assert_eq!(error.to_string(), expected);
 
     let mut beyond = Batch::new(shape(&small()));
     beyond.push(&[Action(7)], |_| ());
     let error = evaluator.evaluate(&beyond, &mut predictions).unwrap_err();
-    assert_eq!(error.to_string(), "the batch has action 7, the network takes actions below 7");
+    assert_eq!(error.to_string(), "the batch has action 7, the network accepts actions below 7");
 }
 
 #[test]

@@ -137,9 +137,9 @@ fn non_finite_numbers_and_negative_variances_are_refused_by_tensor_name() {
         });
         read(&bytes).unwrap_err().to_string()
     };
-    assert_eq!(set("policy.output.weight", f32::NAN), "tensor `policy.output.weight` holds NaN");
-    assert_eq!(set("stem.norm.mean", f32::INFINITY), "tensor `stem.norm.mean` holds inf");
-    assert_eq!(set("stem.norm.variance", -1.0), "tensor `stem.norm.variance` holds -1");
+    assert_eq!(set("policy.output.weight", f32::NAN), "tensor `policy.output.weight` contains the invalid value NaN");
+    assert_eq!(set("stem.norm.mean", f32::INFINITY), "tensor `stem.norm.mean` contains the invalid value inf");
+    assert_eq!(set("stem.norm.variance", -1.0), "tensor `stem.norm.variance` contains the invalid value -1");
 }
 
 #[test]

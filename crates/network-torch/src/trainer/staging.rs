@@ -244,7 +244,7 @@ impl Parts {
 
     /// Returns the next slice, `[len]`.
     fn next(&mut self) -> Result<Tensor, Error> {
-        let (start, len) = (self.start, self.lengths.next().expect("as many parts as slices are taken"));
+        let (start, len) = (self.start, self.lengths.next().expect("a length remains for each slice"));
         self.start += len;
         Ok(self.tensor.f_narrow(0, size(start), size(len))?)
     }

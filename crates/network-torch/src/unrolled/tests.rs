@@ -193,7 +193,7 @@ fn a_consistency_loss_needs_its_heads_and_later_observations() {
     let refused = trained(&mut trainer, &short).unwrap_err().to_string();
     assert!(refused.contains("`next_weights`"), "{refused}");
     let alphazero = Network::to_train(&small(), &consistent(), Device::Cpu, 1).unwrap_err().to_string();
-    assert_eq!(alphazero, "the network is not of the model muzero");
+    assert_eq!(alphazero, "the network is not an instance of the model muzero");
 }
 
 /// A dense network has no batch statistics, so that parts have exactly the gradients of the whole.
@@ -272,10 +272,10 @@ fn a_batch_that_does_not_fit_is_refused_by_field() {
 fn examples_for_the_other_model_are_refused() {
     let unrolled: Examples = unrolled_batch(&dense(), 3, 2, 68).into();
     let refused = trainer_of(&small(), settings()).step(&unrolled).unwrap_err();
-    assert_eq!(refused.to_string(), "the network is not of the model muzero");
+    assert_eq!(refused.to_string(), "the network is not an instance of the model muzero");
     let positions: Examples = batch(&small(), 3, 68).into();
     let refused = trainer_of(&dense(), settings()).step(&positions).unwrap_err();
-    assert_eq!(refused.to_string(), "the network is not of the model alphazero");
+    assert_eq!(refused.to_string(), "the network is not an instance of the model alphazero");
 }
 
 fn rows(values: &[f32], width: i64) -> Tensor {

@@ -37,7 +37,7 @@ pub enum CommandLineError {
     #[error("the command line of the engine is empty")]
     Empty,
     /// A quote is not closed, or a backslash is the last character.
-    #[error("`{line}` ends in a quote or after a backslash")]
+    #[error("`{line}` ends inside a quotation or after a backslash")]
     Unfinished {
         /// The command line.
         line: String,

@@ -333,7 +333,7 @@ fn loadsgf(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
     let bytes = (session.host.read_file)(path, sgf::BYTES_MAX as u64).map_err(|error| failure(error.to_string()))?;
     let file = sgf::read(&bytes).map_err(|error| failure(error.to_string()))?;
     if file.game != session.game() {
-        return Err(failure(format!("it is a record of {:?}", file.game)));
+        return Err(failure(format!("the file is a record of {:?}", file.game)));
     }
     let current = &session.record.setup;
     let (komi, rules) = (file.komi.unwrap_or(current.komi), current.rules);

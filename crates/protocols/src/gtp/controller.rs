@@ -276,13 +276,13 @@ pub enum Fault {
     #[error("the engine exited")]
     Ended,
     /// The response is too long.
-    #[error("a response of more than {bytes_max} bytes")]
+    #[error("the response has more than {bytes_max} bytes")]
     TooLong {
         /// The limit, in bytes.
         bytes_max: usize,
     },
     /// The response has the id of another command.
-    #[error("a response with the id {found:?} instead of {expected}")]
+    #[error("the response has the id {found:?}, expected {expected}")]
     Id {
         /// Id of the command.
         expected: u32,

@@ -120,7 +120,7 @@ impl Session<'_> {
     /// Replaces the game by a game from a file; the failure has the engine's reason. Both players get the full time.
     pub(super) fn load(&mut self, record: Record) -> Result<(), Failure> {
         let failure = |error: Error| {
-            let reason = format!("its moves or its board are not possible: {error}");
+            let reason = format!("the moves or the board are impossible: {error}");
             Failure::of(error, Failure::File { reason })
         };
         self.record.replace(self.engine, record).map_err(failure)?;

@@ -82,7 +82,7 @@ impl Job {
 }
 
 fn color(field: &str, text: &str) -> Result<Color, FieldMessage> {
-    Color::parse(text).ok_or_else(|| FieldMessage::new(field, format!("`{text}` is no player: expected B or W")))
+    Color::parse(text).ok_or_else(|| FieldMessage::new(field, format!("`{text}` is not a player: expected B or W")))
 }
 
 fn interval(seconds: f64) -> Result<Duration, FieldMessage> {
@@ -126,14 +126,14 @@ fn turns(query: &Query) -> Result<Vec<Turn>, FieldMessage> {
     let last = query.moves.len();
     let numbers = query.analyze_turns.clone().unwrap_or_else(|| vec![last]);
     if let Some(number) = numbers.iter().find(|number| **number > last) {
-        return Err(FieldMessage::new("analyzeTurns", format!("there is no turn {number}: there are {last} moves")));
+        return Err(FieldMessage::new("analyzeTurns", format!("there is no turn {number} after {last} moves")));
     }
     if numbers.len() > TURNS_MAX {
         return Err(FieldMessage::new("analyzeTurns", format!("a query has at most {TURNS_MAX} turns")));
     }
     let priorities = query.priorities.clone().unwrap_or_else(|| vec![query.priority; numbers.len()]);
     if priorities.len() != numbers.len() {
-        return Err(FieldMessage::new("priorities", "expected as many as analyzeTurns"));
+        return Err(FieldMessage::new("priorities", "expected one priority per turn in analyzeTurns"));
     }
     Ok(numbers.into_iter().zip(priorities).map(|(number, priority)| Turn { number, priority }).collect())
 }
@@ -152,7 +152,7 @@ impl Board<'_> {
     fn stone(&self, (player, location): &(String, String)) -> Result<Stone, FieldMessage> {
         let field = "initialStones";
         let Move::Place(cell) = self.played(field, location)? else {
-            return Err(FieldMessage::new(field, format!("`{location}` is no place of a stone")));
+            return Err(FieldMessage::new(field, format!("`{location}` is not a cell of the board")));
         };
         Ok(Stone { color: color(field, player)?, cell })
     }
@@ -164,7 +164,7 @@ impl Board<'_> {
             Some(pair) => self.coordinates(pair).map(Move::Place),
             None => self.identity.game.parse_move(self.size, text).filter(|played| *played != Move::Resign),
         };
-        played.ok_or_else(|| FieldMessage::new(field, format!("`{text}` is no move on this board")))
+        played.ok_or_else(|| FieldMessage::new(field, format!("`{text}` is not a move on this board")))
     }
 
     fn coordinates(&self, pair: &str) -> Option<Cell> {

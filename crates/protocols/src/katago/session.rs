@@ -200,7 +200,7 @@ impl Session<'_> {
 
     fn handle(&mut self, line: &str) -> Result<(), QueryError> {
         let object: Map<String, Value> = serde_json::from_str(line)
-            .map_err(|error| FieldMessage::new("", format!("the line is no object in JSON: {error}")))?;
+            .map_err(|error| FieldMessage::new("", format!("the line is not a JSON object: {error}")))?;
         let id = object.get("id").and_then(Value::as_str).map(str::to_owned);
         let handled = if object.contains_key("action") { self.act(object) } else { self.enqueue(object, line.len()) };
         handled.map_err(|message| QueryError { id, message })
@@ -209,7 +209,7 @@ impl Session<'_> {
     fn enqueue(&mut self, object: Map<String, Value>, bytes: usize) -> Result<(), FieldMessage> {
         let (query, mut warnings) = Query::from_object(object)?;
         if query.include_ownership && !self.predicts_ownership {
-            warnings.push(FieldMessage::new("includeOwnership", "the field is ignored: the engine predicts no owners"));
+            warnings.push(FieldMessage::new("includeOwnership", "the field is ignored: ownership is not predicted"));
         }
         let job = Job::new(query, &self.identity, bytes)?;
         for warning in &warnings {
@@ -249,7 +249,7 @@ impl Session<'_> {
                 self.terminate(Some(&id), take(&mut object, "turnNumbers")?);
             }
             "terminate_all" => self.terminate(None, take(&mut object, "turnNumbers")?),
-            _ => return Err(FieldMessage::new("action", format!("`{action}` is no action"))),
+            _ => return Err(FieldMessage::new("action", format!("`{action}` is not an action"))),
         }
         self.write(&echo);
         Ok(())

@@ -2,8 +2,9 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Runs a script of `insert`, `sample`, `delete` and `restore` of one item each (`insert 3` for three) on a new
-/// limiter. Operations marked `ok` must be allowed and are counted; operations marked `wait` must be blocked.
+/// Runs a script of the operations `insert`, `sample`, `delete` and `restore` on a new limiter, each with one item
+/// (`insert 3` for three). Operations marked `ok` must be allowed and are counted. Operations marked `wait` must be
+/// blocked.
 fn check(settings: RateLimiterSettings, script: &str) {
     let mut limiter = RateLimiter::new(settings);
     for (at, line) in script.split('|').map(str::trim).enumerate() {
@@ -60,7 +61,7 @@ fn a_batch_waits_for_all_of_its_items() {
     check(ratio(1.0, 4, 2.0), "insert 4 ok | sample 3 wait | sample 2 ok | sample wait | insert ok | sample ok");
 }
 
-/// As in Reverb, a table may fall below the minimum again when items are removed.
+/// As in Reverb, removals can reduce a table below the minimum again.
 #[test]
 fn deleting_below_the_minimum_makes_samples_wait_again() {
     check(ratio(1.0, 2, 9.0), "insert 2 ok | sample ok | delete ok | sample wait | insert ok | sample ok");
@@ -124,7 +125,7 @@ fn a_limiter_resumed_from_counts_equals_the_original() {
     assert_eq!(first, second);
 }
 
-/// The condition of Reverb's documentation, checked for one item at a time.
+/// Checks the condition in the Reverb documentation, one item at a time.
 fn naive(settings: RateLimiterSettings, inserted: u64, deleted: u64, sampled: u64) -> (bool, bool) {
     let RateLimiterSettings { samples_per_insert, min_items, error_items: error } = settings;
     let off = |inserted: f64, sampled: f64| (inserted - min_items as f64) * samples_per_insert - sampled;
@@ -139,7 +140,7 @@ proptest! {
     fn the_cursor_agrees_with_the_error_of_the_ratio(
         quarters in 1_u32..64, min_items in 1_u64..20, slack in 0_u32..20, script in prop::collection::vec(0_u8..3, 1..200),
     ) {
-        // Quarters keep every sum exact, so that the two ways of writing the same inequality cannot differ by rounding.
+        // Quarters keep every sum exact, so that the two forms of the inequality cannot differ by rounding.
         let samples_per_insert = f64::from(quarters) / 4.0;
         let settings = ratio(samples_per_insert, min_items, samples_per_insert.max(1.0) + f64::from(slack));
         let mut limiter = RateLimiter::new(settings);
@@ -156,7 +157,7 @@ proptest! {
         }
     }
 
-    /// As in the server, a whole trajectory is inserted as soon as the first item may be.
+    /// As in the server, a whole trajectory is inserted once the first item may be inserted.
     #[test]
     fn the_cursor_leaves_the_band_by_the_other_items_of_one_trajectory_at_most(
         quarters in 1_u32..64, min_items in 1_u64..20, slack in 0_u32..20,
@@ -193,7 +194,7 @@ proptest! {
         let batch = settings.batch_items_max();
         for (insert, items) in script {
             prop_assert!(limiter.can_insert(1).is_ok() || limiter.can_sample(batch).is_ok(), "{:?}", limiter);
-            // As in the server, a whole trajectory is inserted as soon as the first item may be.
+            // As in the server, a whole trajectory is inserted once the first item may be inserted.
             if insert && limiter.can_insert(1).is_ok() {
                 limiter.insert(items);
             }

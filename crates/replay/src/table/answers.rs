@@ -7,111 +7,109 @@ use experience::{Sample, Trajectory, TrajectoryId, WeightsVersion};
 pub struct TableTotals {
     /// Trajectories ever inserted.
     pub trajectories: u64,
-    /// Items of these trajectories.
+    /// Items in all trajectories ever inserted.
     pub items: u64,
 }
 
-/// The outcome of an insert.
+/// The result of an insert.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[must_use = "the limiter counts what came in and what left"]
+#[must_use = "the rate limiter must count inserted and removed items"]
 pub struct Insertion {
-    /// Number of items of the trajectory.
+    /// Number of items in the inserted trajectory.
     pub items: u64,
-    /// Number of these items that may not be drawn because the actor is in quarantine: all or none. They count as
-    /// inserted and deleted.
+    /// Number of inserted items that cannot be drawn because the actor is in quarantine: 0 or `items`. The limiter
+    /// counts such items as inserted and deleted.
     pub quarantined_items: u64,
-    /// Trajectories that were removed because they exceeded a bound.
+    /// Trajectories removed by this insert, because they exceeded a bound.
     pub removed: Vec<Removed>,
 }
 
-/// A trajectory that was removed from the table.
+/// A trajectory removed from the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Removed {
     /// Id of the removed trajectory.
     pub id: TrajectoryId,
-    /// Number of items that could be drawn until now: exhausted items do not count, nor does any item of a quarantined
-    /// trajectory.
+    /// Number of drawable items before the removal: without exhausted items, and 0 for a quarantined trajectory.
     pub items: u64,
 }
 
-/// The outcome of a quarantine, or of a release from it.
+/// The result of a quarantine or a release from quarantine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "the limiter counts what can no longer, or again, be drawn"]
+#[must_use = "the rate limiter must count deleted and restored items"]
 pub enum QuarantineChange {
-    /// The trajectory or actor was put into quarantine, or released from it.
+    /// The trajectory or actor was put into quarantine or released.
     Changed {
-        /// Number of items that can no longer be drawn, or can be drawn again with the priorities they have. Items that
-        /// are also in quarantine for another reason, by id or by actor, do not count.
+        /// Number of items that can no longer be drawn after a quarantine, or can be drawn again after a release. Items
+        /// also quarantined for another reason (trajectory id or actor) do not count.
         items: u64,
     },
-    /// The trajectory or actor was already in quarantine, or already released.
+    /// Nothing changed: the trajectory or actor was already in quarantine, or already released.
     Unchanged,
     /// The table does not hold the trajectory.
     Unknown,
 }
 
-/// The outcome of a change of settings.
+/// The result of a change of settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[must_use = "the limiter counts what can no longer, or again, be drawn"]
+#[must_use = "the rate limiter must count deleted and restored items"]
 pub struct Changed {
-    /// Number of items that the new settings make exhausted.
+    /// Number of items that become exhausted under the new settings.
     pub deleted_items: u64,
-    /// Number of exhausted items that the new settings allow to be drawn again.
+    /// Number of exhausted items that can be drawn again under the new settings.
     pub restored_items: u64,
 }
 
 /// A drawn item.
 #[derive(Debug, Clone)]
 pub struct Drawn {
-    /// Trajectory of the item, shared with the table.
+    /// Trajectory that contains the item, shared with the table.
     pub trajectory: Trajectory,
     /// Index of the item among the items of the trajectory.
     pub item: usize,
-    /// Weights version that searched the last step of the trajectory.
+    /// Weights version in the last step of the trajectory.
     pub weights_version: WeightsVersion,
-    /// Probability of the draw, given the table at that moment; 1 if the selector is deterministic. The weights of
-    /// positions and surprises are left out, because they are part of what is learned: an importance weight must not
-    /// undo them.
+    /// Probability of the draw, given the table at that moment; 1 if the selector is deterministic. Position and
+    /// surprise weights are not included, because importance sampling must not cancel these intended weights.
     pub probability: f64,
-    /// Number of items in the window, including this one.
+    /// Number of items in the window at the time of the draw, including this item.
     pub table_items: u64,
-    /// True if this was the item's last draw, after which it is deleted from sampling.
+    /// True if this was the last allowed draw of the item, which is now excluded from sampling.
     pub exhausted: bool,
-    /// Time of the trajectory's insert, since the epoch of the caller's clock.
+    /// Time of the insert of the trajectory, as passed to [`Table::insert`](crate::Table::insert).
     pub inserted: Duration,
 }
 
 impl Drawn {
-    /// Returns the item as a sample of `1 + unroll_steps` steps. O(plies), as [`ply`](Self::ply).
+    /// Returns the item as a sample of `1 + unroll_steps` steps. O(plies), like [`ply`](Self::ply).
     #[must_use]
     pub fn sample(&self, unroll_steps: usize) -> Sample {
         Sample {
-            segment: self.trajectory.segment(self.ply(), unroll_steps).expect("a drawn ply is one of the trajectory"),
+            segment: self.trajectory.segment(self.ply(), unroll_steps).expect("the trajectory contains the drawn ply"),
             probability: self.probability,
             table_items: self.table_items,
         }
     }
 
-    /// Returns the ply of the item. O(plies); reads the content of the trajectory, which drawing does not.
+    /// Returns the ply of the item. O(plies), because this reads the content of the trajectory.
     #[must_use]
     pub fn ply(&self) -> usize {
-        self.trajectory.full_plies().nth(self.item).expect("the next entry begins after as many items")
+        self.trajectory.full_plies().nth(self.item).expect("the trajectory contains the drawn item")
     }
 }
 
 /// A trajectory held by the table.
 #[derive(Debug, Clone, Copy)]
 pub struct Held<'a> {
-    /// The trajectory as stored: after a revision, with the new searches.
+    /// The trajectory, with the searches of the latest revision.
     pub trajectory: &'a Trajectory,
-    /// Number of items that may be drawn if the window reaches them.
+    /// Number of drawable items, inside or outside the window.
     pub items: u64,
-    /// True if the trajectory or the actor is in quarantine.
+    /// True if the trajectory or the actor that played it is in quarantine.
     pub quarantined: bool,
-    /// Time of the insert, since the epoch of the caller's clock.
+    /// Time of the insert, as passed to [`Table::insert`](crate::Table::insert).
     pub inserted: Duration,
-    /// Revision of the searches: 0 for self-play, one more after each reanalysis.
+    /// Revision of the searches: 0 for self-play, incremented by each reanalysis.
     pub revision: u64,
-    /// Time of the last revision, since the epoch of the caller's clock; `None` if there was none.
+    /// Time of the latest revision, as passed to [`Table::revise`](crate::Table::revise); `None` without a revision.
     pub revised: Option<Duration>,
 }

@@ -7,22 +7,22 @@ use super::{Drawn, Table};
 use crate::Selector;
 use crate::tree::Leaf;
 
-/// The number of items that are looked up together. A table is larger than any cache, so each step of a lookup waits
-/// for memory; a group overlaps these waits. It is larger than the number of outstanding reads of a core.
+/// The number of items looked up together. Tables are larger than CPU caches, so each step of a lookup waits for
+/// memory. Lookups in a group overlap these waits. The group exceeds the number of outstanding reads of a CPU core.
 const GROUP: usize = 32;
 
-/// Range of the window's total weight within which weights by version keep the base: 2^±512, so that no significant
-/// weight is near the limits of f64.
+/// Range of the total window weight for which staleness weights keep the base version: from 2^-512 to 2^512, far from
+/// the limits of f64.
 const STALENESS_SUMS: RangeInclusive<f64> = 7.458_340_731_200_207e-155..=1.340_780_792_994_259_7e154;
 
-/// The distribution of the next draw; valid until the table changes.
+/// The probability distribution of the next draw, valid until the table changes.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Odds {
-    /// Each of the newest `items` items has the same probability.
+    /// The latest `items` items have equal probability.
     Even { items: u64 },
-    /// This item has probability 1.
+    /// The item with the number `number` has probability 1.
     Certain { number: u64 },
-    /// Items from the number `from` on have probabilities proportional to weight; the total `sum` is above zero.
+    /// Items from number `from` on have probabilities proportional to weight. The total weight `sum` is above zero.
     ByWeight { from: u64, sum: f64 },
 }
 
@@ -30,22 +30,22 @@ pub(super) enum Odds {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Pick {
     pub(super) number: u64,
-    /// The probability of the choice, before the weights of positions and surprises.
+    /// The probability of the draw, without position and surprise weights.
     probability: f64,
-    /// The index of the item's entry, set by `locate`.
+    /// The index of the entry that contains the item, set by `locate`.
     pub(super) at: usize,
 }
 
 impl Table {
-    /// Draws `items` items from the window sequentially, as the selector chooses, and appends them to `drawn`; fewer if
-    /// no item, or none with a weight above zero, is left. The same rng gives the same items for any size of request;
-    /// larger requests are faster.
+    /// Draws `items` items from the window by the rule of the selector, and appends the items to `drawn`. Draws fewer
+    /// items if the selector finds no further item. The drawn items depend on the state of `rng`, but not on the
+    /// division of draws into calls. Calls with more items are faster.
     ///
-    /// The last draw of an item deletes it from sampling. A trajectory with exhausted items only is still held until it
-    /// is the oldest at an insert or [`Table::expire`]. With counted draws, a table may run out of items in the middle
-    /// of a batch.
+    /// The last allowed draw of an item excludes the item from sampling. With counted draws, a table may therefore run
+    /// out of items in the middle of a batch. A trajectory with only exhausted items is held until it is the oldest at
+    /// an insert or [`Table::expire`].
     pub fn draw(&mut self, items: usize, rng: &mut (impl Rng + ?Sized), drawn: &mut Vec<Drawn>) {
-        // A counted draw may change the distribution of the next one, and a weighted one takes more random numbers.
+        // A counted draw may change the distribution of the next draw, and a weighted draw uses more random numbers.
         let is_weighted = self.settings.is_weighted();
         let group = if self.settings.max_times_sampled.is_some() || is_weighted { 1 } else { GROUP };
         let mut missing = items;
@@ -65,7 +65,7 @@ impl Table {
         }
     }
 
-    /// Returns the distribution over the window's `items` items; `None` if there are none, or all weights are zero.
+    /// Returns the distribution over the `items` items of the window. `None` if `items` is 0 or all weights are zero.
     pub(super) fn odds(&mut self, items: u64) -> Option<Odds> {
         if items == 0 {
             return None;
@@ -88,12 +88,12 @@ impl Table {
                     return by_weight(sum);
                 }
                 self.rebase(from);
-                by_weight(self.tree.as_ref().expect("rebasing leaves the tree where it is").sum(from))
+                by_weight(self.tree.as_ref().expect("rebasing keeps a tree").sum(from))
             }
         }
     }
 
-    /// Chooses the next item, without counting it as drawn.
+    /// Chooses the next item without counting a draw.
     pub(super) fn pick(&self, odds: Odds, rng: &mut (impl Rng + ?Sized)) -> Pick {
         let (number, probability) = match (odds, &self.tree) {
             (Odds::Even { items }, None) => (self.end - items + rng.random_range(0..items), 1.0 / items as f64),
@@ -102,17 +102,17 @@ impl Table {
             }
             (Odds::Certain { number }, _) => (number, 1.0),
             (Odds::ByWeight { from, sum }, tree) => {
-                let tree = tree.as_ref().expect("weights stand in a tree");
-                let number = tree.pick(from, rng.random::<f64>() * sum).expect("a sum above zero has an item above it");
+                let tree = tree.as_ref().expect("weights are stored in a tree");
+                let number = tree.pick(from, rng.random::<f64>() * sum).expect("a sum above zero contains an item");
                 (number, tree.weight(number) / sum)
             }
         };
         Pick { number, probability, at: 0 }
     }
 
-    /// Finds the entry of each pick: the last entry with a first number of at most the pick's number, since an entry
-    /// without items has the same first number as the next. All binary searches advance together and without branches,
-    /// so that the reads overlap.
+    /// Finds the entry of each pick: the last entry with a first item number not above the number of the pick. (An
+    /// entry without items has the same first number as the next entry.) All binary searches advance together and
+    /// without branches, so that the memory reads overlap.
     pub(super) fn locate(&self, picks: &mut [Pick]) {
         let mut entries = self.entries.len();
         while entries > 1 {
@@ -126,8 +126,8 @@ impl Table {
         }
     }
 
-    /// Prefetches the reference counters of all trajectories that are about to be cloned. These reads overlap; the
-    /// increments alone would wait for memory one after the other.
+    /// Prefetches the reference counters of all picked trajectories before cloning. The prefetches overlap, whereas the
+    /// increments alone would wait for memory one after another.
     fn fetch(&self, picks: &[Pick]) {
         for pick in picks {
             black_box(self.entries[pick.at].trajectory.clones());
@@ -145,7 +145,7 @@ impl Table {
         }
     }
 
-    /// Counts a draw of an item; returns true if it was the last.
+    /// Counts a draw of an item. Returns true if this was the last allowed draw.
     fn count_draw(&mut self, at: usize, item: usize) -> bool {
         let weigh = self.weigh();
         let entry = &mut self.entries[at];
@@ -159,8 +159,8 @@ impl Table {
         exhausted
     }
 
-    /// Recomputes all weights, so that items of the newest weights version of the window from `from` on have weight
-    /// one. O(items), once in 512 half-lives.
+    /// Recomputes all weights with a new base version: the latest weights version in the window from `from` on gets
+    /// weight 1. O(items), about once in 512 half-lives.
     fn rebase(&mut self, from: u64) {
         // The first entry of the window may start before the window.
         let first = self.entries.partition_point(|entry| entry.first <= from) - 1;

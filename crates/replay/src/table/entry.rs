@@ -7,42 +7,43 @@ use super::Held;
 use crate::tree::Leaf;
 use crate::{Selector, TableSettings};
 
-/// Maximum weight of an item: a sum over 10^12 items is still finite.
+/// Maximum weight of an item, which keeps a sum over 10^12 items finite.
 const WEIGHT_MAX: f64 = 1e296;
 
-/// The priority of an item if none was set.
+/// The default priority of an item.
 pub(super) const PRIORITY_DEFAULT: f64 = 1.0;
 
-/// A trajectory in the table. The struct fits in one cache line, which contains all data that a draw reads.
+/// A trajectory in the table. The struct has all data needed by a draw and fits in one cache line.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Entry {
     pub(super) trajectory: Trajectory,
-    /// The number of the trajectory's first item.
+    /// The number of the first item in the trajectory.
     pub(super) first: u64,
-    /// The weights version that searched the last step.
+    /// The weights version in the last step of the trajectory.
     pub(super) last_weights_version: WeightsVersion,
-    /// Time of the insert, in nanoseconds since the epoch of the caller's clock.
+    /// Time of the insert, in nanoseconds of the caller's clock.
     inserted_ns: u64,
-    /// Revision of the searches: 0 for self-play.
+    /// Revision of the searches: 0 for self-play, incremented by each reanalysis.
     pub(super) revision: u64,
-    /// Time of the last revision, in nanoseconds since the same epoch; 0 if there was none.
+    /// Time of the latest revision, in nanoseconds of the caller's clock; 0 without a revision.
     revised_ns: u64,
     marks: Option<Box<Marks>>,
-    /// Number of items that may be drawn.
+    /// Number of drawable items: neither quarantined nor exhausted.
     pub(super) drawable: u32,
-    /// True if the trajectory itself is in quarantine.
+    /// True if the trajectory is quarantined by id.
     pub(super) quarantined: bool,
-    /// True if the actor of the trajectory is in quarantine.
+    /// True if the actor that played the trajectory is in quarantine.
     pub(super) actor_quarantined: bool,
 }
 
-/// Per-item state. Each slice is parallel to the trajectory's full plies, or empty if the settings never needed it.
+/// Per-item state. Each slice has one element for each full ply of the trajectory, or is empty if never needed by the
+/// settings.
 #[derive(Debug, Default)]
 struct Marks {
     priorities: Box<[f64]>,
-    /// The ply of each item, parallel to the priorities: updates name items by ply, and one request of a client may
-    /// name every item of long trajectories.
+    /// The ply of each item, to find items by ply quickly: one priority update may contain every item of long
+    /// trajectories.
     plies: Box<[u32]>,
     times_sampled: Box<[u32]>,
 }
@@ -69,7 +70,7 @@ impl Entry {
         Duration::from_nanos(self.inserted_ns)
     }
 
-    /// Returns the entry as callers see it.
+    /// Returns the public view of the entry.
     pub(super) fn held(&self) -> Held<'_> {
         Held {
             trajectory: &self.trajectory,
@@ -81,41 +82,41 @@ impl Entry {
         }
     }
 
-    /// Returns the time of the last revision; `None` if there was none.
+    /// Returns the time of the latest revision. `None` without a revision.
     pub(super) fn revised(&self) -> Option<Duration> {
         (self.revision > 0).then(|| Duration::from_nanos(self.revised_ns))
     }
 
-    /// Replaces the trajectory by one with the same items and with searches of `revision`.
+    /// Replaces the trajectory by a revised trajectory with the same items, and stores the revision number and time.
     pub(super) fn revise(&mut self, trajectory: Trajectory, revision: u64, now: Duration) {
-        debug_assert_eq!(trajectory.full_steps(), self.items(), "a revision has the items of its trajectory");
+        debug_assert_eq!(trajectory.full_steps(), self.items(), "a revised trajectory has the same items");
         self.last_weights_version = trajectory.last_weights_version();
         self.trajectory = trajectory;
         (self.revision, self.revised_ns) = (revision, nanoseconds(now));
     }
 
-    /// Returns the number of items in the trajectory, including items that may not be drawn.
+    /// Returns the number of items in the trajectory, drawable or not.
     pub(super) fn items(&self) -> usize {
         self.trajectory.full_steps()
     }
 
-    /// Returns true if the trajectory or the actor is in quarantine.
+    /// Returns true if the trajectory or the actor that played it is in quarantine.
     pub(super) fn is_quarantined(&self) -> bool {
         self.quarantined || self.actor_quarantined
     }
 
-    /// Returns true if all items are exhausted; false if there are none.
+    /// Returns true if the trajectory has items and all items are exhausted.
     pub(super) fn is_exhausted(&self, weigh: ItemWeights) -> bool {
         let items = self.items();
         items > 0 && (0..items).all(|item| self.is_exhausted_at(item, weigh))
     }
 
-    /// Returns true if the item is exhausted.
+    /// Returns true if the item with index `item` has reached the maximum number of draws.
     pub(super) fn is_exhausted_at(&self, item: usize, weigh: ItemWeights) -> bool {
         weigh.exhausts(self.times_sampled(item))
     }
 
-    /// Recounts the items that may be drawn. O(items) if draws are counted.
+    /// Recomputes the number of drawable items. O(items).
     pub(super) fn count_drawable(&mut self, weigh: ItemWeights) {
         let items = if self.is_quarantined() { 0 } else { self.items() };
         let drawable = (0..items).filter(|&item| !self.is_exhausted_at(item, weigh)).count();
@@ -127,7 +128,8 @@ impl Entry {
         self.marks.as_ref()?.priorities.get(item).copied()
     }
 
-    /// Returns the item at a ply. O(log items) with priorities, O(plies) without.
+    /// Returns the index of the item at a ply. `None` if the ply has no item. O(log items) with priorities, O(plies)
+    /// without.
     pub(super) fn item_at(&self, ply: usize) -> Option<usize> {
         match &self.marks {
             Some(marks) if !marks.plies.is_empty() => marks.plies.binary_search(&u32::try_from(ply).ok()?).ok(),
@@ -138,10 +140,10 @@ impl Entry {
     pub(super) fn set_priority(&mut self, item: usize, priority: f64) {
         let kept = self.marks.as_mut().and_then(|marks| marks.priorities.get_mut(item));
         // −0 is stored as +0.
-        *kept.expect("a table with priorities keeps one for each item") = priority.abs();
+        *kept.expect("a table with priorities stores a priority for each item") = priority.abs();
     }
 
-    /// Starts to store a priority for each item, initially `priority`, unless the entry already does.
+    /// Allocates the priorities of all items with the initial value `priority`, unless already allocated.
     pub(super) fn assume_priority(&mut self, priority: f64) {
         let items = self.items();
         let marks = self.marks.get_or_insert_default();
@@ -156,7 +158,7 @@ impl Entry {
         self.marks.as_ref().and_then(|marks| marks.times_sampled.get(item)).copied().unwrap_or(0)
     }
 
-    /// Starts to count the draws of each item, unless the entry already does.
+    /// Allocates the draw counters of all items, unless already allocated.
     pub(super) fn count_draws(&mut self) {
         let items = self.items();
         let marks = self.marks.get_or_insert_default();
@@ -165,7 +167,7 @@ impl Entry {
         }
     }
 
-    /// Counts a draw of an item; returns the number of draws so far.
+    /// Increments the draw counter of an item. Returns the number of draws so far.
     pub(super) fn count_draw(&mut self, item: usize) -> u32 {
         let times = self.marks.as_mut().and_then(|marks| marks.times_sampled.get_mut(item));
         let times = times.expect("a table that counts draws counts them for each item");
@@ -187,17 +189,17 @@ impl Entry {
     }
 }
 
-/// Returns a time in nanoseconds: 64 bits cover five centuries.
+/// Converts a time to nanoseconds, saturating at 64 bits (five centuries).
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Computes the weights of items under the settings.
+/// Computes the item weights for the current settings.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ItemWeights {
     selector: Selector,
     max_times_sampled: Option<NonZeroU32>,
-    /// The weights version that gives items weight one, for staleness.
+    /// The weights version of items with weight 1 under [`Selector::StalenessAware`].
     base: WeightsVersion,
 }
 
@@ -207,7 +209,7 @@ impl ItemWeights {
         Self { selector, max_times_sampled, base }
     }
 
-    /// Returns the size of per-item state for this number of trajectories and items, in bytes.
+    /// Returns the size of the per-item state for `trajectories` trajectories with `items` items in total, in bytes.
     pub(super) fn mark_bytes(settings: &TableSettings, trajectories: u64, items: u64) -> u64 {
         let priority = if settings.selector.uses_priorities() { size_of::<f64>() + size_of::<u32>() } else { 0 };
         let draws = if settings.max_times_sampled.is_some() { size_of::<u32>() } else { 0 };
@@ -215,18 +217,18 @@ impl ItemWeights {
         trajectories.saturating_mul(marks as u64).saturating_add(items.saturating_mul((priority + draws) as u64))
     }
 
-    /// Returns true if an item with this number of draws is exhausted.
+    /// Returns true if an item is exhausted after `times_sampled` draws.
     pub(super) fn exhausts(self, times_sampled: u32) -> bool {
         self.max_times_sampled.is_some_and(|max| times_sampled >= max.get())
     }
 
-    /// Returns the tree's leaves for the `items` items of an entry.
+    /// Returns the tree leaves for the `items` items of an entry.
     pub(super) fn leaves(self, entry: &Entry, items: usize) -> impl ExactSizeIterator<Item = Leaf> + '_ {
         let staleness = self.staleness(entry);
         (0..items).map(move |item| self.leaf_of(entry, item, staleness))
     }
 
-    /// Returns the tree's leaf for one item of an entry.
+    /// Returns the tree leaf for one item of an entry.
     pub(super) fn leaf(self, entry: &Entry, item: usize) -> Leaf {
         self.leaf_of(entry, item, self.staleness(entry))
     }
@@ -238,12 +240,12 @@ impl ItemWeights {
         Leaf::new(staleness.unwrap_or_else(|| self.weight(entry.priority(item).unwrap_or(PRIORITY_DEFAULT))))
     }
 
-    /// Returns the weight of an item by priority, for selectors that ignore the age of a trajectory.
+    /// Returns the weight of an item with priority `priority`, for selectors independent of the trajectory age.
     fn weight(self, priority: f64) -> f64 {
         match self.selector {
             Selector::Prioritised { exponent } if priority > 0.0 => {
-                // The bounds are beyond any useful priority; the lower bound ensures that an item with a priority above
-                // zero can be drawn.
+                // The bounds are beyond any useful priority. The lower bound keeps items with a priority above zero
+                // drawable.
                 libm::pow(priority, exponent).clamp(f64::MIN_POSITIVE, WEIGHT_MAX)
             }
             Selector::Prioritised { exponent } => libm::pow(priority, exponent),
@@ -252,11 +254,12 @@ impl ItemWeights {
         }
     }
 
-    /// Returns the weight of all items of an entry if the selector uses age: `2^((version - base) / half_life)`.
+    /// Returns the weight `2^((version - base) / half_life)` of all items of an entry under
+    /// [`Selector::StalenessAware`]. `None` under other selectors.
     fn staleness(self, entry: &Entry) -> Option<f64> {
         let Selector::StalenessAware { half_life_versions } = self.selector else { return None };
         let version = entry.last_weights_version;
-        // Exact to 2^53 versions.
+        // Exact up to 2^53 versions.
         let newer = (i128::from(version.0) - i128::from(self.base.0)) as f64;
         Some(libm::exp2(newer / half_life_versions).min(WEIGHT_MAX))
     }

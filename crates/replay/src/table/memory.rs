@@ -5,45 +5,45 @@ use super::positions::PositionCounts;
 use super::{Removed, Table};
 use crate::tree::Tree;
 
-/// The part of a map's buckets that is full before it grows, in eighths.
+/// The maximum load of a hash map before growth, in eighths of the buckets.
 const INDEX_EIGHTHS: u64 = 7;
 
 /// Bytes of one index bucket, including the control byte.
 const BUCKET_BYTES: u64 = (size_of::<(TrajectoryId, u64)>() + 1) as u64;
 
-/// Totals of the trajectories on the way into a table.
+/// Totals of the trajectories about to be inserted into a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Expected {
     /// Number of trajectories.
     pub trajectories: u64,
-    /// Number of items in all of these trajectories.
+    /// Total number of items in the trajectories.
     pub items: u64,
     /// Maximum number of items in one trajectory.
     pub items_each_max: u64,
 }
 
 impl Table {
-    /// Returns the memory of the table in bytes: trajectories, entries and per-item state. The allocator's overhead is
-    /// not included.
+    /// Returns the memory of the table in bytes: trajectories, entries, per-item state and indexes, without allocator
+    /// overhead.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.trajectory_bytes + self.state_bytes()
     }
 
-    /// Returns the total size of trajectories held in bytes, including trajectories shared with other tables.
+    /// Returns the total size of the held trajectories in bytes, including trajectories shared with other tables.
     #[must_use]
     pub fn trajectory_bytes(&self) -> u64 {
         self.trajectory_bytes
     }
 
-    /// Returns an upper bound in bytes on the growth until the `expected` trajectories are inserted and looked up,
-    /// without the trajectories: entries, tree and index grow by doubling. After many removals the index may double
-    /// once more.
+    /// Returns an upper bound in bytes on the memory growth due to inserting and looking up the `expected`
+    /// trajectories, without the trajectories themselves. Entries, tree and index grow by doubling. After many removals
+    /// the index may double once more.
     #[must_use]
     pub fn growth(&self, expected: Expected) -> u64 {
         let Expected { trajectories, items, items_each_max } = expected;
         let capacity_items = self.settings.window.capacity_items;
-        // A table holds the full capacity after the oldest trajectory, and for a moment the newest trajectory too.
+        // Besides the oldest trajectory, a table holds up to the capacity, and briefly the latest trajectory too.
         let held = self.entries.len() as u64;
         let trajectories = (held + trajectories).min(held.max(capacity_items.saturating_add(1)).saturating_add(1));
         let held_most = self.held_items.max(capacity_items.saturating_add(items_each_max));
@@ -56,7 +56,7 @@ impl Table {
         (entries + index + positions + tree + marks).saturating_sub(self.state_bytes())
     }
 
-    /// Removes the oldest trajectory, unless it is the only one; returns `None` then.
+    /// Removes the oldest trajectory. Returns `None` if the table has fewer than two trajectories.
     pub fn evict_oldest(&mut self) -> Option<Removed> {
         if self.entries.len() < 2 {
             return None;
@@ -65,7 +65,7 @@ impl Table {
         Some(self.forget(&entry))
     }
 
-    /// Returns the size of everything but the trajectories, in bytes.
+    /// Returns the memory of all state except the trajectories, in bytes.
     fn state_bytes(&self) -> u64 {
         let entries = self.entries.capacity() * size_of::<Entry>();
         let tree = self.tree.as_ref().map_or(0, Tree::bytes);
@@ -78,17 +78,17 @@ impl Table {
     }
 }
 
-/// Returns the buckets of a map of this capacity.
+/// Returns the number of buckets of a hash map with the capacity `capacity`.
 pub(super) fn buckets(capacity: usize) -> u64 {
     capacity as u64 * 8 / INDEX_EIGHTHS
 }
 
-/// Returns the buckets of a map of this capacity once it has grown to `keys` keys.
+/// Returns the number of buckets of a hash map with the current capacity `capacity` after growth to `keys` keys.
 pub(super) fn grown_buckets(capacity: usize, keys: u64) -> u64 {
     doubled(buckets(capacity), keys.saturating_mul(8) / INDEX_EIGHTHS + 1)
 }
 
-/// Returns a capacity that is doubled until it is at least `least`.
+/// Returns `capacity`, or 4 if larger, doubled until at least `least`.
 fn doubled(capacity: u64, least: u64) -> u64 {
     let mut capacity = capacity.max(4);
     while capacity < least {

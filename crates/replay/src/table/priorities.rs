@@ -3,7 +3,7 @@ use experience::TrajectoryId;
 use super::Table;
 use super::entry::PRIORITY_DEFAULT;
 
-/// Key of an item: never reused, because ids of trajectories are not.
+/// Unique key of an item. Keys are never reused, because trajectory ids are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ItemKey {
     /// Id of the trajectory that contains the item.
@@ -18,18 +18,18 @@ impl std::fmt::Display for ItemKey {
     }
 }
 
-/// The outcome of a priority update.
+/// The result of a priority update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PriorityUpdate {
-    /// Number of keys that set a new priority.
+    /// Number of keys for which the priority was set.
     pub updated: u64,
-    /// Number of keys without an item in the table.
+    /// Number of keys that match no item in the table.
     pub unknown: u64,
-    /// Number of keys skipped because the selector uses no priorities.
+    /// Number of keys ignored because the selector uses no priorities.
     pub unused: u64,
 }
 
-/// The error of a priority that is not a finite number of at least 0.
+/// The error for a priority that is negative, infinite or NaN.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("the priority {priority} of item {key} is not a finite number of at least 0")]
 pub struct InvalidPriority {
@@ -40,13 +40,13 @@ pub struct InvalidPriority {
 }
 
 impl Table {
-    /// Sets the priorities of items, including quarantined items: all or none, and idempotently. The later of two
-    /// priorities for one key takes effect. Has no effect if the selector uses no priorities.
+    /// Sets the priorities of items, including quarantined items. If a key occurs several times, the last priority
+    /// takes effect. Does nothing if the selector uses no priorities.
     ///
-    /// O(log items) for each update.
+    /// O(log items) for each key.
     ///
     /// # Errors
-    /// [`InvalidPriority`] names the first invalid priority; nothing is changed.
+    /// [`InvalidPriority`] names the first invalid priority. No priority is then changed.
     pub fn update_priorities(&mut self, priorities: &[(ItemKey, f64)]) -> Result<PriorityUpdate, InvalidPriority> {
         priorities.iter().try_for_each(|&(key, priority)| check(key, priority))?;
         let mut update = PriorityUpdate::default();
@@ -81,8 +81,8 @@ impl Table {
         Some(())
     }
 
-    /// Returns the priority of a new item: the highest ever set, unless that is zero, with which the item would never
-    /// be drawn.
+    /// Returns the priority of a new item: the highest priority ever set, or the default priority if that is zero,
+    /// because an item with priority zero might never be drawn.
     pub(super) fn initial_priority(&self) -> f64 {
         if self.priority_max > 0.0 { self.priority_max } else { PRIORITY_DEFAULT }
     }

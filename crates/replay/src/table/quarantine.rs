@@ -3,18 +3,18 @@ use experience::TrajectoryId;
 use super::{Entry, QuarantineChange, Table};
 
 impl Table {
-    /// Puts a trajectory into quarantine until it is released; the table still holds it. O(trajectories) if no
-    /// priorities are used: quarantines are too rare to justify the memory of an index by id.
+    /// Puts a trajectory into quarantine until a release. The table still holds the trajectory. O(trajectories) without
+    /// an index by id, because quarantines are too rare to justify the memory of an index.
     pub fn quarantine(&mut self, id: TrajectoryId) -> QuarantineChange {
         self.mark_one(id, |entry| !std::mem::replace(&mut entry.quarantined, true))
     }
 
-    /// Releases a trajectory from quarantine, with the current priorities and counted draws.
+    /// Releases a trajectory from quarantine. Priorities and counted draws are kept.
     pub fn release(&mut self, id: TrajectoryId) -> QuarantineChange {
         self.mark_one(id, |entry| std::mem::replace(&mut entry.quarantined, false))
     }
 
-    /// Puts all present and future trajectories of an actor into quarantine, until the actor is released.
+    /// Puts all current and future trajectories of an actor into quarantine until a release of the actor.
     /// O(trajectories).
     pub fn quarantine_actor(&mut self, actor: u64) -> QuarantineChange {
         if !self.quarantined_actors.insert(actor) {
@@ -23,7 +23,7 @@ impl Table {
         self.mark_all_of(actor, |entry| !std::mem::replace(&mut entry.actor_quarantined, true))
     }
 
-    /// Releases an actor and all trajectories of the actor from quarantine, except trajectories quarantined by id.
+    /// Releases an actor from quarantine, with all trajectories of the actor except trajectories quarantined by id.
     /// O(trajectories).
     pub fn release_actor(&mut self, actor: u64) -> QuarantineChange {
         if !self.quarantined_actors.remove(&actor) {
@@ -32,17 +32,17 @@ impl Table {
         self.mark_all_of(actor, |entry| std::mem::replace(&mut entry.actor_quarantined, false))
     }
 
-    /// Returns the actors in quarantine, ascending.
+    /// Returns the ids of the actors in quarantine, in ascending order.
     pub fn quarantined_actors(&self) -> impl Iterator<Item = u64> + '_ {
         self.quarantined_actors.iter().copied()
     }
 
-    /// Returns the ids of trajectories held that are quarantined by id, oldest first.
+    /// Returns the ids of held trajectories quarantined by id, oldest first. Quarantined actors are not considered.
     pub fn quarantined_ids(&self) -> impl Iterator<Item = TrajectoryId> + '_ {
         self.entries.iter().filter(|entry| entry.quarantined).map(|entry| entry.trajectory.id())
     }
 
-    /// Returns the index of a trajectory's entry. O(trajectories) without an index.
+    /// Returns the position of a trajectory in `entries`. O(1) with an index by id, O(trajectories) without.
     pub(super) fn find(&self, id: TrajectoryId) -> Option<usize> {
         let Some(index) = &self.index else {
             return self.entries.iter().position(|entry| entry.trajectory.id() == id);
@@ -72,8 +72,8 @@ impl Table {
         QuarantineChange::Changed { items: self.items.abs_diff(before) }
     }
 
-    /// Applies `mark`, which puts an entry into quarantine or releases it and returns true if it changed the entry. The
-    /// caller must renumber the items afterwards.
+    /// Applies `mark` to an entry and updates the counters of the table. `mark` changes a quarantine flag and returns
+    /// true if the flag was different before. The caller must renumber the items afterwards.
     fn mark(&mut self, at: usize, mark: fn(&mut Entry) -> bool) -> bool {
         let weigh = self.weigh();
         let entry = &mut self.entries[at];

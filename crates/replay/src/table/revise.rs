@@ -1,4 +1,4 @@
-//! Revisions: newer searches replace the searches of a stored trajectory (MuZero Reanalyze, Schrittwieser et al. 2020,
+//! Revisions: new searches replace the stored searches of a trajectory (MuZero Reanalyze, Schrittwieser et al. 2020,
 //! appendix H; Schrittwieser et al. 2021).
 
 use std::time::Duration;
@@ -10,10 +10,10 @@ use super::draw::Odds;
 use super::{Held, Table};
 
 impl Table {
-    /// Draws window items uniformly, whatever the selector, up to `attempts` times. Returns the first trajectory that
-    /// was last searched by a version before `older_than`; `None` if no draw finds one.
+    /// Draws up to `attempts` items uniformly from the window, regardless of the selector. Returns the first trajectory
+    /// with a weights version below `older_than` in the last step. `None` if no attempt finds such a trajectory.
     ///
-    /// This is no draw of [`Table::draw`]: nothing is counted, and the table is unchanged.
+    /// Unlike [`Table::draw`], this counts no draws and does not change the table.
     pub fn choose(
         &self,
         older_than: WeightsVersion,
@@ -33,19 +33,20 @@ impl Table {
         chosen.find(|entry| entry.last_weights_version < older_than).map(super::Entry::held)
     }
 
-    /// Returns a trajectory by id. The first call builds an index, O(trajectories); later calls take O(1).
+    /// Returns a trajectory by id. `None` if the table does not hold the trajectory. The first call builds an index in
+    /// O(trajectories); later calls are O(1).
     pub fn lookup(&mut self, id: TrajectoryId) -> Option<Held<'_>> {
         self.keep_index();
         Some(self.entries[self.find(id)?].held())
     }
 
-    /// Replaces a trajectory by one with the same id and items, and sets the revision of the searches to `revision`;
-    /// returns false if the table does not hold the trajectory. The caller compares the revisions.
+    /// Replaces the trajectory with the same id by `trajectory`, which must have the same items, and sets the revision
+    /// number to `revision`. Returns false if the table does not hold the trajectory. The caller must check that
+    /// `revision` is higher than the stored revision.
     ///
-    /// The items keep priorities, counted draws, quarantine and order, and the trajectory keeps the time of insertion.
-    /// It counts as searched by the weights version of the new last step, by which
-    /// [`Selector::StalenessAware`](crate::Selector::StalenessAware) weighs it and [`Retention`](crate::Retention)
-    /// bounds the lag. Items drawn before hold the earlier searches.
+    /// The items keep priorities, counted draws, quarantine and order, and the trajectory keeps the time of the insert.
+    /// [`Selector::StalenessAware`](crate::Selector::StalenessAware) and [`Retention`](crate::Retention) use the
+    /// weights version in the last step of the new trajectory. Earlier draws keep the earlier searches.
     ///
     /// O(items of the trajectory · log items).
     pub fn revise(&mut self, trajectory: &Trajectory, revision: u64, now: Duration) -> bool {

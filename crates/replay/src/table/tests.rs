@@ -24,7 +24,7 @@ fn id(sequence: u64) -> TrajectoryId {
     TrajectoryId { actor: 1, epoch: 1, sequence }
 }
 
-/// Returns a trajectory of actor 1 and weights version 1, with the steps of a string: `F` full, `f` fast, `o` opening.
+/// Returns a trajectory of actor 1 and weights version 1, with one step per character: `F` full, `f` fast, `o` opening.
 fn trajectory(sequence: u64, steps: &str) -> Trajectory {
     trajectory_by(id(sequence), steps, 1)
 }
@@ -46,7 +46,7 @@ fn window(items_min: u64, capacity_items: u64) -> Window {
     Window { items_min, exponent: 0.5, slope: 0.5, capacity_items }
 }
 
-/// Returns settings with a window and capacity of 1000 items and this selector.
+/// Returns settings with the given selector, and a window and capacity of 1000 items.
 fn by(selector: Selector) -> TableSettings {
     TableSettings { selector, ..TableSettings::uniform(window(1000, 1000)) }
 }
@@ -59,7 +59,7 @@ fn prioritised(exponent: f64) -> TableSettings {
     by(Selector::Prioritised { exponent })
 }
 
-/// Returns a table that holds trajectories 0, 1, 2… of these steps.
+/// Returns a table with the trajectories 0, 1, 2… of the given steps.
 fn table(settings: TableSettings, steps: &[&str]) -> Table {
     let mut table = Table::new(settings.check().unwrap());
     for (sequence, steps) in (0..).zip(steps) {
@@ -69,14 +69,14 @@ fn table(settings: TableSettings, steps: &[&str]) -> Table {
 }
 
 impl Table {
-    /// Draws one item; returns `None` if there is none to draw.
+    /// Draws one item. Returns `None` if no item can be drawn.
     fn sample(&mut self, rng: &mut ChaCha8Rng) -> Option<Drawn> {
         let mut drawn = Vec::new();
         self.draw(1, rng, &mut drawn);
         drawn.pop()
     }
 
-    /// Returns the priority of each item for which one is stored, oldest trajectory first.
+    /// Returns all stored item priorities, oldest trajectory first.
     fn priorities(&self) -> impl Iterator<Item = (ItemKey, f64)> + '_ {
         self.entries.iter().flat_map(|entry| {
             let (trajectory, items) = (entry.trajectory.id(), entry.trajectory.full_plies().enumerate());
@@ -93,7 +93,7 @@ fn ids(removed: &[Removed]) -> Vec<u64> {
     removed.iter().map(|removed| removed.id.sequence).collect()
 }
 
-/// Returns the sequence and ply of the next `draws` draws; fewer if the table runs out of items.
+/// Returns the sequence number and ply of the next `draws` draws; fewer if the table runs out of items.
 fn draw(table: &mut Table, draws: usize) -> Vec<(u64, usize)> {
     let mut rng = rng();
     let drawn = std::iter::from_fn(|| table.sample(&mut rng));
@@ -108,7 +108,7 @@ fn drawable(table: &mut Table) -> Vec<(u64, usize)> {
     drawn
 }
 
-/// Returns a Connect Four game of 30 moves, all with a full search, by two weights versions.
+/// Returns a Connect Four game of 30 moves, all with full searches, by two weights versions.
 fn connect_four(sequence: u64, rng: &mut ChaCha8Rng) -> Trajectory {
     let mut step = |ply| {
         let weights: Vec<f32> = (0..rng.random_range(5..=7)).map(|_| rng.random()).collect();
@@ -143,7 +143,7 @@ fn a_connect_four_position_takes_at_most_15_percent_of_dense_float32_planes() {
     assert!(100 * bytes <= 15 * DENSE_BYTES, "{bytes} bytes a position, dense {DENSE_BYTES}");
 }
 
-/// The state of an item: a priority, a weight with a share of the tree, a counter, an index, and spare capacity.
+/// Per-item state: a priority, a weight with a share of the tree, a counter, an index, and spare capacity.
 #[test]
 fn the_state_of_an_item_takes_at_most_40_bytes() {
     let plain = TableSettings::uniform(window(100_000, 100_000));

@@ -4,12 +4,11 @@ use super::Table;
 use crate::Selector;
 
 impl Table {
-    /// Returns the total weight of the window's items, by which an item's weight is divided to give the probability. If
-    /// the selector is deterministic, each item weighs one, so that a larger table is drawn from more often than a
-    /// smaller one.
+    /// Returns the total weight of all items in the window, for drawing from several tables in proportion to weight.
+    /// With uniform and deterministic selectors, each item has weight 1.
     ///
-    /// Total weights of tables with the same settings have the same unit, although the version with items of weight one
-    /// may differ between tables.
+    /// Total weights of tables with the same settings are comparable. Under [`Selector::StalenessAware`], the scale of
+    /// the result accounts for different base versions.
     #[must_use]
     pub fn total_weight(&self) -> TotalWeight {
         let items = self.window_items();
@@ -18,7 +17,7 @@ impl Table {
         match self.settings.selector {
             Selector::Prioritised { .. } => TotalWeight { weight: weight(), log2_scale: 0.0 },
             Selector::StalenessAware { half_life_versions } => {
-                // Exact to 2^53 versions.
+                // Exact up to 2^53 versions.
                 TotalWeight { weight: weight(), log2_scale: (self.base.0 as f64 / half_life_versions).min(f64::MAX) }
             }
             Selector::Uniform | Selector::Fifo | Selector::Lifo | Selector::MinHeap | Selector::MaxHeap => {

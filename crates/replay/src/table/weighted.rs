@@ -1,21 +1,21 @@
-//! Uniform draws in which positions and surprises weigh items.
+//! Uniform draws with items weighted by position and surprise.
 //!
-//! A uniform draw selects a trajectory in proportion to the number of items in it. Surprises then choose among these
-//! items. An item that is not accepted by position weight is drawn again.
+//! A uniform draw selects a trajectory in proportion to the number of items. A second draw by surprise then selects an
+//! item of the trajectory. The item is accepted with a probability equal to the position weight, otherwise drawn again.
 
 use rand::{Rng, RngExt};
 
 use super::Table;
 use super::draw::{Odds, Pick};
 
-/// Maximum number of draws for one item. If each is accepted with a probability of a tenth, one item in 10^6 is taken
-/// without acceptance.
+/// Maximum number of draws until an item is taken without acceptance. With an acceptance probability of 0.1, this
+/// happens for one item in 10^6.
 const TRIES_MAX: usize = 128;
-/// Maximum weight by surprise: one odd search must not make up a batch.
+/// Maximum surprise weight, so that a single unusual search cannot dominate a batch.
 const SURPRISE_WEIGHT_MAX: f64 = 8.0;
 
 impl Table {
-    /// Draws `pick` again until it is accepted; the probability of acceptance is the weight of the position.
+    /// Draws `pick` again until accepted. The acceptance probability is the position weight.
     pub(super) fn weigh_picked(&self, pick: &mut Pick, odds: Odds, rng: &mut (impl Rng + ?Sized)) {
         for tries in 1.. {
             self.prefer_surprising(pick, odds, rng);
@@ -27,14 +27,15 @@ impl Table {
         }
     }
 
-    /// Replaces a located item by a weighted draw from the drawable items of the trajectory. O(items of a trajectory).
+    /// Replaces a located item by an item of the same trajectory, drawn by surprise weight from the drawable items in
+    /// the window. O(items of the trajectory).
     fn prefer_surprising(&self, pick: &mut Pick, odds: Odds, rng: &mut (impl Rng + ?Sized)) {
         let share = self.settings.surprise_share;
         let (Odds::Even { items }, true) = (odds, share > 0.0) else { return };
         let entry = &self.entries[pick.at];
         let surprises = || entry.trajectory.surprises().map(f64::from);
         let mean = surprises().sum::<f64>() / surprises().len() as f64;
-        // Without surprises, the mean is no number.
+        // If the trajectory stores no surprises, the mean is NaN.
         if mean.is_nan() || mean <= 0.0 {
             return;
         }
@@ -52,11 +53,11 @@ impl Table {
             left -= weight;
             left < 0.0
         });
-        // Rounding may leave a rest, and the weights of all may be 0: the item stays.
+        // If rounding leaves a remainder or all weights are 0, the item stays.
         pick.number = drawn.map_or(pick.number, |(item, _)| entry.first + item as u64);
     }
 
-    /// Returns the weight of the position of a located item: at most 1, and 1 if the position is unknown.
+    /// Returns the position weight of a located item: at most 1, and exactly 1 if the position is unknown.
     fn position_weight(&self, pick: Pick) -> f64 {
         let Some(positions) = &self.positions else { return 1.0 };
         let entry = &self.entries[pick.at];

@@ -2,7 +2,7 @@ use std::ops::{ControlFlow, Range};
 
 use super::{BLOCK, Leaf, Summary, Tree};
 
-/// A part of a range of leaves: the leaves below one node, or a single leaf.
+/// A part of a range of leaves: all leaves below one node, or a single leaf, by index.
 #[derive(Debug, Clone, Copy)]
 enum Piece {
     Node(usize),
@@ -18,10 +18,10 @@ struct Span {
 }
 
 impl Tree {
-    /// Returns the place of the item with exactly `rank` older items. There must be more than `rank` items.
+    /// Returns the place of the item with exactly `rank` older items. `rank` must be below the number of items.
     pub(crate) fn nth(&self, rank: u64) -> u64 {
         debug_assert!(rank < self.items(), "{} items have no rank {rank}", self.items());
-        // The leaves before the oldest one are the newest, which wrapped around the ring.
+        // The leaves before the oldest place are the latest leaves, which wrapped around the ring buffer.
         let wrapped = self.summary(0..self.at(self.front)).items;
         let mut rank = (rank + wrapped) % self.items();
         let mut node = 1;
@@ -31,23 +31,23 @@ impl Tree {
         }
         let items = self.block(node).filter(|&(_, leaf)| leaf.is_item());
         let index = usize::try_from(rank).expect("a rank within a block");
-        let (at, _) = items.into_iter().nth(index).expect("the block holds as many items as its node counts");
+        let (at, _) = items.into_iter().nth(index).expect("the block contains the items counted by the node");
         self.place(at)
     }
 
-    /// Returns the sum of the weights from a place on.
+    /// Returns the sum of the weights from the place `from` on.
     pub(crate) fn sum(&self, from: u64) -> f64 {
         let [older, newer] = self.parts(from);
         self.summary(older).sum + self.summary(newer).sum
     }
 
-    /// Returns the place at which the cumulative sum of the weights from `from` on exceeds `point`, which must be at
-    /// least zero: with a uniform `point` below [`Tree::sum`], items are picked in proportion to weight.
+    /// Returns the first place at which the cumulative weight from `from` on exceeds `point`, which must be at least 0.
+    /// A uniformly random `point` below [`Tree::sum`] picks items in proportion to weight.
     ///
-    /// Never returns a place with a weight of zero, regardless of rounding; returns `None` if there is no other.
+    /// Never returns a place with weight 0, regardless of rounding. Returns `None` if all weights are 0.
     pub(crate) fn pick(&self, from: u64, point: f64) -> Option<u64> {
         let mut rest = point;
-        // If rounding leads past the end, the last weight above zero is picked.
+        // If rounding leads past the end, the last item with a weight above zero is picked.
         let mut last = None;
         let mut visit = |piece| {
             let sum = self.piece(piece).sum;
@@ -72,12 +72,12 @@ impl Tree {
         Some(self.place(at))
     }
 
-    /// Returns the place of the lowest weight from a place on, the oldest of equals; `None` if there are no items.
+    /// Returns the place with the lowest weight from the place `from` on. Ties go to the oldest. `None` without items.
     pub(crate) fn least(&self, from: u64) -> Option<u64> {
         self.oldest(from, |summary| summary.least, |least, other| other < least)
     }
 
-    /// Returns the place of the highest weight from a place on, the oldest of equals; `None` if there are no items.
+    /// Returns the place with the highest weight from the place `from` on. Ties go to the oldest. `None` without items.
     pub(crate) fn greatest(&self, from: u64) -> Option<u64> {
         self.oldest(from, |summary| summary.greatest, |greatest, other| other > greatest)
     }
@@ -100,7 +100,7 @@ impl Tree {
             Piece::Leaf(at) => return Some(self.place(at)),
             Piece::Node(node) => node,
         };
-        // The extreme of a node is bitwise equal to the weight of some leaf below it.
+        // The extreme weight of a node is bitwise equal to the weight of a leaf below the node.
         let holds = |summary: Summary| summary.items > 0 && key(summary).total_cmp(&value).is_eq();
         while node < self.blocks() {
             node = if holds(self.nodes[2 * node]) { 2 * node } else { 2 * node + 1 };
@@ -109,8 +109,8 @@ impl Tree {
         Some(self.place(at))
     }
 
-    /// Returns the leaf at which the cumulative sum below a piece exceeds `point`; the last one with a weight above
-    /// zero if none does.
+    /// Returns the index of the first leaf of a piece at which the cumulative weight exceeds `point`. If no leaf does,
+    /// returns the last leaf with a weight above zero.
     fn pick_below(&self, piece: Piece, point: f64) -> usize {
         let mut node = match piece {
             Piece::Leaf(at) => return at,
@@ -130,11 +130,11 @@ impl Tree {
             }
             rest -= weight;
         }
-        last.expect("a sum above zero has a weight above zero")
+        last.expect("a sum above zero contains a weight above zero")
     }
 
-    /// Returns the leaves from a place on, as two ranges: leaves before the end of the ring, and leaves that wrapped
-    /// around.
+    /// Returns the leaves from the place `from` on as two index ranges: up to the end of the ring buffer, and after the
+    /// wrap-around.
     fn parts(&self, from: u64) -> [Range<usize>; 2] {
         debug_assert!(self.front <= from && from < self.end, "place {from} is not in use");
         let (front, from) = (self.at(self.front), self.at(from));
@@ -164,7 +164,7 @@ impl Tree {
         }
     }
 
-    /// Visits the fewest pieces that cover a range of leaves, in order.
+    /// Visits, in order, the smallest set of pieces that covers a range of leaves.
     fn pieces<B>(&self, range: &Range<usize>, visit: &mut impl FnMut(Piece) -> ControlFlow<B>) -> ControlFlow<B> {
         let root = Span { node: 1, first: 0, leaves: self.leaves.len() };
         pieces_below(root, range, visit)

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Generates weights over the whole range of f64, and vacant places.
+/// Generates leaves with weights over the whole range of f64, and vacant leaves.
 fn weight() -> impl Strategy<Value = Option<f64>> {
     let known = prop::sample::select(vec![0.0, 1e-300, 1e-30, 1.0, 1e30, 1e300]);
     prop_oneof![1 => Just(None), 2 => known.prop_map(Some), 4 => (0.0..10.0).prop_map(Some)]
@@ -30,7 +30,7 @@ fn leaf(weight: Option<f64>) -> Leaf {
     weight.map_or(Leaf::VACANT, Leaf::new)
 }
 
-/// A reference implementation: a list of the places, which every query scans.
+/// A reference implementation: a list of places, scanned by every query.
 struct Naive {
     front: u64,
     places: VecDeque<Option<f64>>,
@@ -65,7 +65,7 @@ impl Naive {
         items.filter(move |&(place, _)| place >= from)
     }
 
-    /// Returns the oldest of the items with the lowest key.
+    /// Returns the oldest item with the lowest key.
     fn first_by(&self, from: u64, key: impl Fn(f64) -> f64) -> Option<u64> {
         let least = self.items(from).map(|(_, weight)| key(weight)).min_by(f64::total_cmp)?;
         self.items(from).find(|&(_, weight)| key(weight) == least).map(|(place, _)| place)
@@ -120,7 +120,7 @@ proptest! {
         }
     }
 
-    /// After any sequence of changes, a tree is bitwise equal to one rebuilt from the leaves.
+    /// After any sequence of changes, a tree is bitwise equal to a tree rebuilt from the leaves.
     #[test]
     fn no_sum_drifts(script in prop::collection::vec(change(), 1..60)) {
         let mut tree = Tree::new(0);
@@ -136,7 +136,7 @@ proptest! {
 
 #[test]
 fn a_weight_of_zero_is_never_picked_even_at_the_edges() {
-    // There are zeros at both ends, around both weights, and blocks of zeros only.
+    // There are zeros at both ends, next to both weights, and in whole blocks.
     let mut weights = vec![0.0; 100];
     (weights[40], weights[41]) = (0.1, 0.2);
     let mut tree = Tree::new(0);

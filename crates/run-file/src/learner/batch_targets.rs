@@ -4,8 +4,8 @@ use weights::Model;
 use crate::learner::{LearnerSection, Settings};
 
 impl Settings {
-    /// Returns the training targets for a network of this model. An AlphaZero network of returns has the same
-    /// targets, without unrolled steps.
+    /// Returns the settings of the training targets for a network of this model. AlphaZero networks that predict
+    /// returns have the same targets as MuZero, but without unrolled steps.
     #[must_use]
     pub fn targets_of(&self, model: Model) -> Targets {
         let LearnerSection { search_value_share, unroll_steps, td_steps, consistency_loss_weight, .. } = self.learner;

@@ -12,17 +12,17 @@ use weights::{Architecture, OneBoard, OtherGame};
 
 use super::{Config, LearnerSection, Settings, parsed};
 
-/// An entry of `[[learner.boards]]`: a further board.
+/// An entry of `[[learner.boards]]`: an additional board.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BoardSection {
-    /// The game with a board size: `go-7`.
+    /// The game with the size of this board, such as `go-7`.
     pub game: String,
-    /// Addresses of the replay servers for this board, in the syntax of `learner.replay`.
+    /// Addresses of the replay servers for this board, separated by commas as in `learner.replay`.
     pub replay: String,
 }
 
-/// A further board in a run, in addition to the board of `run.game`.
+/// An additional board of a run, next to the board of `run.game`.
 #[derive(Debug, Clone)]
 pub struct Board {
     /// The game with the size of this board.
@@ -33,13 +33,13 @@ pub struct Board {
     pub architecture: Architecture,
 }
 
-/// Returns the boards of `[[learner.boards]]`, in order.
+/// Returns the boards of `[[learner.boards]]`, in the order of the entries.
 ///
 /// # Errors
-/// Names the invalid key.
+/// [`ConfigError`] names the invalid key.
 pub(super) fn of(config: &Config, game: &GameKind) -> Result<Vec<Board>, ConfigError> {
     let Config { run: RunSection { game: own, boards: of_run, .. }, learner, security, .. } = config;
-    // `zerofleet train` makes the entries from the list of the run.
+    // `zerofleet train` creates the entries from `run.boards`, so errors name the key that the user wrote.
     let key = if of_run.is_empty() { "learner.boards" } else { "run.boards" };
     let mut names = BTreeSet::from([game.to_string()]);
     let mut boards = Vec::new();
@@ -60,7 +60,7 @@ pub(super) fn of(config: &Config, game: &GameKind) -> Result<Vec<Board>, ConfigE
     Ok(boards)
 }
 
-/// Returns the run's network on a board named in the value of `key`.
+/// Returns the architecture of the run's network on the board `kind`, which is listed in `key`.
 fn architecture(config: &Config, (key, kind): (&str, &GameKind), own: &AnyGame) -> Result<Architecture, ConfigError> {
     let (network, rules) = (&config.network, kind.rules());
     config.check_game(rules.spec())?;
@@ -86,10 +86,11 @@ fn refused((key, kind): (&str, &GameKind), error: &OtherGame) -> ConfigError {
     }
 }
 
-/// Returns the share of training steps for each board, as in [`Settings::games`]: values above 0, with any sum.
+/// Returns the relative frequency of training steps on each board, in the order of [`Settings::games`]: values above 0
+/// with any sum.
 ///
 /// # Errors
-/// Names the key if the number of weights differs, or a weight is out of range.
+/// [`ConfigError`] names the key if the number of frequencies is wrong or a frequency is out of range.
 pub(super) fn weights(learner: &LearnerSection) -> Result<Vec<f64>, ConfigError> {
     let (key, weights, count) = ("learner.board_weights", &learner.board_weights, 1 + learner.boards.len());
     if weights.is_empty() {
@@ -103,7 +104,7 @@ pub(super) fn weights(learner: &LearnerSection) -> Result<Vec<f64>, ConfigError>
 }
 
 impl Settings {
-    /// Returns the game on every board, starting with `run.game`, which has index 0 among the boards of a trainer.
+    /// Returns the game on every board, starting with `run.game`. The position is the board index in a trainer.
     pub fn games(&self) -> impl Iterator<Item = &GameKind> {
         std::iter::once(&self.game).chain(self.boards.iter().map(|board| &board.game))
     }
@@ -115,7 +116,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the settings of a run of `hex-5` with pooled heads and these boards.
+    /// Returns the settings of a run of `hex-5` with pooled heads and these additional boards.
     fn settings(boards: &[&str], set: impl FnOnce(&mut Config)) -> Result<Settings, String> {
         let mut config = Config::default();
         config.run.game = "hex-5".to_owned();

@@ -7,10 +7,10 @@ use service::{ConfigError, SecuritySection};
 
 use super::{LearnerSection, parsed};
 
-/// Returns the endpoints of the learners that train a run together; empty for a single learner.
+/// Returns the addresses of all learners in the group, in order of index; empty if the learner trains alone.
 ///
 /// # Errors
-/// Names the invalid key.
+/// [`ConfigError`] names the invalid key.
 pub(super) fn learners(section: &LearnerSection, security: &SecuritySection) -> Result<Vec<String>, ConfigError> {
     let LearnerSection { group, index, group_trusted, group_timeout_seconds, simulated_step_us, .. } = section;
     ConfigError::within("learner.group_timeout_seconds", *group_timeout_seconds, 0.1..=3600.0)?;

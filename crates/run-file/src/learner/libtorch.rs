@@ -1,7 +1,7 @@
-//! The decision whether training steps are computed by libtorch, or by the CPU kernels, which need no libtorch.
+//! The choice of the training backend: libtorch, or the CPU kernels, which need no libtorch.
 //!
-//! [`why`] decides for the settings of a run, [`why_on_cpu`] for the settings of training on a CPU. The program
-//! `learner` chooses the backend accordingly, and `cargo xtask train` decides whether to fetch libtorch.
+//! [`why`] decides for the settings of a run, [`why_on_cpu`] for the settings of a trainer on a CPU. The program
+//! `learner` uses the chosen backend, and `cargo xtask train` fetches libtorch only if needed.
 
 use inference::TrainingPrecision;
 use training::{Precision, TrainerSettings, TrainingKernel};
@@ -11,12 +11,12 @@ pub use training_cpu::Path;
 use crate::learner::Settings;
 use crate::learner::trainer_settings;
 
-/// The CPU features that decide between the backends.
+/// CPU features for the choice of the training backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cpu {
-    /// The widest instructions for the float32 kernels.
+    /// The widest vector instructions available to the float32 kernels.
     pub path: Path,
-    /// True if the kernels can multiply bfloat16.
+    /// True if the CPU supports bfloat16 multiplication in the kernels.
     pub has_bf16: bool,
 }
 
@@ -27,22 +27,23 @@ impl Cpu {
         Self { path: Path::widest(), has_bf16: Path::fastest(Precision::Bf16).is_some() }
     }
 
-    /// Returns the precision of the kernels under `auto`: bfloat16 if the CPU multiplies it.
+    /// Returns the kernel precision for `learner.precision = "auto"`: bfloat16 if the CPU supports it, otherwise
+    /// float32.
     #[must_use]
     pub fn automatic_precision(self) -> Precision {
         if self.has_bf16 { Precision::Bf16 } else { Precision::F32 }
     }
 }
 
-/// The reason why libtorch trains.
+/// The reason to train with libtorch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
-    /// The CPU kernels cannot train with the value of this run file key.
+    /// The CPU kernels do not support the value of a run file key.
     #[error("{key}: {why}")]
     Required {
         /// The run file key, such as `learner.kernel`.
         key: &'static str,
-        /// The requirement of the value.
+        /// The reason why the value requires libtorch.
         why: String,
     },
     /// The CPU kernels can train, but libtorch is faster.
@@ -51,14 +52,14 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Returns the reason why learners in a group need libtorch, for the key that configures several.
+    /// Returns the reason why learners in a group need libtorch; `key` names the key that configures the group.
     #[must_use]
     pub fn group(key: &'static str) -> Self {
         Self::Required { key, why: "learners sum gradients with Gloo, a part of libtorch".to_owned() }
     }
 }
 
-/// Returns the reason why libtorch trains a run on a machine without accelerators; `None` if the CPU kernels train.
+/// Returns the reason to train a run with libtorch on a machine without accelerators; `None` if the CPU kernels train.
 #[must_use]
 pub fn why(settings: &Settings, cpu: Cpu) -> Option<Reason> {
     let section = &settings.learner;
@@ -77,7 +78,7 @@ pub fn why(settings: &Settings, cpu: Cpu) -> Option<Reason> {
     why_on_cpu(&TrainerSettings { precision, ..trainer_settings(section) }, cpu)
 }
 
-/// Returns the reason why libtorch trains on a CPU; `None` if the CPU kernels train.
+/// Returns the reason to train with libtorch on a CPU; `None` if the CPU kernels train.
 #[must_use]
 pub fn why_on_cpu(settings: &TrainerSettings, cpu: Cpu) -> Option<Reason> {
     if settings.tower == TrainingKernel::Libtorch {
@@ -108,7 +109,7 @@ mod tests {
     const WIDE: Cpu = Cpu { path: Path::Avx512, has_bf16: true };
     const PORTABLE: Cpu = Cpu { path: Path::Portable, ..PLAIN };
 
-    /// Returns the reason for a run with these keys; empty if there is none.
+    /// Returns the reason to train a run with these keys with libtorch; empty if the CPU kernels train.
     fn reason(sets: &[&str], cpu: Cpu) -> String {
         let sets = sets.iter().map(|&set| set.to_owned()).collect();
         let sources = service::config::Sources { file: None, env: std::iter::empty(), sets };

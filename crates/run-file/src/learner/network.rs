@@ -10,60 +10,62 @@ use super::NetworkPreset;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NetworkSection {
-    /// `b6c96`, `b10c128`, `b18c192`, `b34c256` or `b50c320`: sets `blocks` and `channels`; `b50c320` also sets
-    /// bottleneck blocks. `none` takes the keys below.
+    /// Size of the network: `b6c96`, `b10c128`, `b18c192`, `b34c256` or `b50c320` sets `blocks` and `channels` to the
+    /// two numbers of the name, and `b50c320` also sets `block = "bottleneck"`. `none` uses the keys of this section.
     pub preset: NetworkPreset,
-    /// Channels of the residual tower.
+    /// Number of channels in the residual tower, from 1 to 2,048.
     pub channels: usize,
-    /// Residual blocks of the tower.
+    /// Number of residual blocks in the tower, up to 256.
     pub blocks: usize,
-    /// Hidden units of squeeze-and-excitation in every block; 0 disables it.
+    /// Number of hidden units for squeeze-and-excitation in every block; 0 disables it.
     pub squeeze_excitation: usize,
-    /// Channels pooled over the board in every third block, fewer than `channels`; 0 disables global pooling.
+    /// Number of channels with global pooling over the board, in every third block. It must be below the number of
+    /// channels in the 3×3 convolutions; 0 disables global pooling.
     pub global_pooling: usize,
-    /// Activation after norms: `relu`, `mish`, `silu` or `gelu`. All but `relu` require `alphazero` in games scored
-    /// by outcome.
+    /// Activation after each norm: `relu`, `mish`, `silu` or `gelu`. Any value except `relu` requires the model
+    /// `alphazero` and a game scored by outcome.
     pub activation: Activation,
-    /// Convolutions of a block: `residual`, or `bottleneck` with half of the channels in the 3×3 convolutions. The
-    /// latter requires the same models as activations other than `relu`.
+    /// Convolutions of a block: `residual`, with two 3×3 convolutions, or `bottleneck`, with half of the channels in
+    /// the 3×3 convolutions. `bottleneck` requires the model `alphazero` and a game scored by outcome.
     pub block: BlockKind,
-    /// Norm after convolutions: `batch`, or `layer` and `group`, which normalise single positions and have no running
-    /// statistics. The latter two require the same models as activations other than `relu`.
+    /// Norm after convolutions: `batch`, `layer` or `group`. `layer` and `group` normalise each position separately,
+    /// without running statistics, and require the model `alphazero` and a game scored by outcome.
     pub norm: NormKind,
-    /// Attention blocks after the residual blocks, which may then be absent; require the same models.
+    /// Number of attention blocks after the residual blocks, up to 256; 0 disables attention. Attention blocks require
+    /// the model `alphazero` and a game scored by outcome. With attention blocks, `blocks` may be 0.
     pub attention: usize,
-    /// Heads per attention block, a divisor of the channels.
+    /// Number of heads in each attention block; it must divide the number of channels.
     pub attention_heads: usize,
-    /// The heads: `flattened`, with tensors for a single board, or `pooled`, for one network on all boards of a game.
-    /// The latter require the same models as activations other than `relu`.
+    /// Policy and value heads: `flattened`, for a single board size, or `pooled`, for one network on all boards of a
+    /// game. `pooled` requires the model `alphazero` and a game scored by outcome, with an action for each cell.
     pub heads: HeadKind,
-    /// `alphazero`, for search by the game rules; `muzero`, for search by learned dynamics; or `stochastic_muzero`,
-    /// for search by learned dynamics with chance.
+    /// Kind of model: `alphazero`, for search with the game rules; `muzero`, for search with learned dynamics; or
+    /// `stochastic_muzero`, for search with learned dynamics and chance events.
     pub model: ModelKind,
-    /// For `muzero`, `stochastic_muzero`, and `alphazero` in environments scored by rewards: values and rewards are
-    /// categorical over the integers from minus to plus this value, after the invertible transform, which maps 10 to
-    /// 2.3, 100 to 9.1 and 500 to 21.9.
+    /// With `muzero`, `stochastic_muzero`, and `alphazero` in games scored by rewards: the largest integer S of the
+    /// support. Values and rewards are categorical over the integers from -S to S, after an invertible transform that
+    /// maps 10 to 2.3, 100 to 9.1, and 500 to 21.9.
     pub support: usize,
-    /// For `stochastic_muzero`: M, the number of chance codes, which bounds the action results that the model
-    /// distinguishes. 32 as published.
+    /// With `stochastic_muzero`: M, the number of chance codes. It limits the number of chance outcomes per action that
+    /// the model can distinguish; the paper uses 32.
     pub chance_codes: usize,
 }
 
-/// The setting `network.model`: the kind of search and network.
+/// The setting `network.model`: the kind of model, which determines the kind of search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelKind {
-    /// One network for priors and values of positions; the values are returns in games scored by rewards.
+    /// A network for policy and value of a position; in games scored by rewards, the value is the return.
     Alphazero,
-    /// Networks for representation, dynamics and prediction.
+    /// MuZero: representation, dynamics and prediction networks.
     Muzero,
-    /// As MuZero, with afterstates and chance codes.
+    /// Stochastic MuZero: MuZero with afterstates and chance codes.
     StochasticMuzero,
 }
 
 impl Default for NetworkSection {
     fn default() -> Self {
-        // On boards of a few cells the convolutions see the whole board anyway, so the options are off.
+        // The convolutions cover a small board without pooling, so the optional layers are off.
         Self {
             preset: NetworkPreset::None,
             channels: 64,
@@ -74,7 +76,7 @@ impl Default for NetworkSection {
             block: BlockKind::Residual,
             norm: NormKind::Batch,
             attention: 0,
-            // 16 channels each by default.
+            // With the default of 64 channels, 16 channels per head.
             attention_heads: 4,
             heads: HeadKind::Flattened,
             model: ModelKind::Alphazero,
@@ -85,7 +87,7 @@ impl Default for NetworkSection {
 }
 
 impl NetworkSection {
-    /// Returns the model to train in a game.
+    /// Returns the model to train in this game.
     #[must_use]
     pub fn model_of<G: Game>(&self, game: &G) -> Model {
         let &Self { model, support, chance_codes, .. } = self;
@@ -97,7 +99,7 @@ impl NetworkSection {
         }
     }
 
-    /// Returns the design of the tower: the kinds of layers.
+    /// Returns the design of the tower: the kinds of layers, without their number and width.
     #[must_use]
     pub fn design(&self) -> Design {
         let block = if self.preset == NetworkPreset::B50c320 { BlockKind::Bottleneck } else { self.block };
@@ -106,16 +108,16 @@ impl NetworkSection {
         Design { activation, block, norm, attention, attention_heads, heads }
     }
 
-    /// Returns channels and blocks, from the preset or as set.
+    /// Returns `[channels, blocks]`, from the preset or the keys.
     #[must_use]
     pub fn size(&self) -> [usize; 2] {
         self.preset.size().unwrap_or([self.channels, self.blocks])
     }
 
-    /// Checks that heads and groups fit the channels.
+    /// Checks that attention heads and norm groups divide the channels.
     ///
     /// # Errors
-    /// Names the invalid key.
+    /// [`ConfigError`] names the invalid key.
     pub(super) fn check_attention_and_norm(&self) -> Result<(), ConfigError> {
         let ([channels, _], heads) = (self.size(), self.attention_heads);
         if self.attention > 0 && !channels.is_multiple_of(heads) {
@@ -130,10 +132,11 @@ impl NetworkSection {
         Ok(())
     }
 
-    /// Checks that no setting is used that requires a network of wins, draws and losses.
+    /// Checks that all design keys have the default values, as required outside AlphaZero networks for games scored by
+    /// outcome.
     ///
     /// # Errors
-    /// Names the invalid key.
+    /// [`ConfigError`] names the invalid key.
     pub(super) fn check_default_design(&self, game: &str) -> Result<(), ConfigError> {
         let Design { activation, block, norm, attention, attention_heads: _, heads } = self.design();
         let is_set = [
@@ -146,7 +149,7 @@ impl NetworkSection {
         match is_set.into_iter().find(|(_, is_set, _)| *is_set) {
             Some((key, _, value)) => {
                 let reason = format!(
-                    "`{value}` needs an alphazero network in a game scored by outcome, unlike the network of {game}; \
+                    "`{value}` requires the model alphazero and a game scored by outcome, unlike this run of {game}; \
                      leave it out"
                 );
                 Err(ConfigError::invalid(key, reason))
@@ -155,10 +158,10 @@ impl NetworkSection {
         }
     }
 
-    /// Checks that the game has the actions for pooled heads.
+    /// Checks that the game has an action for each cell if the heads are pooled.
     ///
     /// # Errors
-    /// Names the invalid key.
+    /// [`ConfigError`] names the invalid key.
     pub(super) fn check_heads(&self, spec: &Spec) -> Result<(), ConfigError> {
         let ObservationShape { height, width, .. } = spec.observation;
         if self.heads == HeadKind::Flattened || spec.actions >= height * width {
@@ -171,7 +174,7 @@ impl NetworkSection {
         Err(ConfigError::invalid("network.heads", reason))
     }
 
-    /// Returns the architecture of the network to train in a game.
+    /// Returns the architecture of the network to train in this game.
     #[must_use]
     pub fn architecture_of<G: Game>(&self, game: &G) -> Architecture {
         let Spec { name, actions, observation, .. } = game.spec().clone();
@@ -200,7 +203,7 @@ mod tests {
     use super::super::Config;
     use super::*;
 
-    /// Returns the checked `[network]` for a run of tic-tac-toe, or the error.
+    /// Returns the checked section for a run of tic-tac-toe, or the error message.
     fn answered(network: NetworkSection) -> Result<NetworkSection, String> {
         let mut config = Config { network, ..Config::default() };
         config.run.game = "tic_tac_toe".to_owned();

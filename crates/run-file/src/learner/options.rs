@@ -3,15 +3,15 @@
 use serde::{Deserialize, Serialize};
 use training::{MomentFormat, Recompute};
 
-/// The setting `learner.moments`: the storage of moments.
+/// The setting `learner.moments`: the number format of the optimiser's moments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MomentsKind {
     /// Moments in float32, unquantised.
     F32,
-    /// Moments in bfloat16, half the size.
+    /// Moments in bfloat16, half the size of float32.
     Bf16,
-    /// Moments in 8 bits, with a scale for each block of values.
+    /// Moments in 8 bits per value, with a scale per block of values.
     Int8,
 }
 
@@ -29,9 +29,9 @@ impl MomentsKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecomputeKind {
-    /// All activations are kept.
+    /// All activations are kept for the backward pass.
     None,
-    /// Activations within segments of residual blocks are recomputed.
+    /// Activations within segments of residual blocks are recomputed in the backward pass.
     Blocks,
 }
 
@@ -44,7 +44,7 @@ impl RecomputeKind {
     }
 }
 
-/// The setting `network.preset`: a depth with a matching width.
+/// The setting `network.preset`: a number of blocks with a matching number of channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NetworkPreset {
@@ -63,10 +63,10 @@ pub enum NetworkPreset {
 }
 
 impl NetworkPreset {
-    /// All presets that set the size.
+    /// All presets except [`NetworkPreset::None`].
     pub const SIZES: [Self; 5] = [Self::B6c96, Self::B10c128, Self::B18c192, Self::B34c256, Self::B50c320];
 
-    /// Returns channels and blocks in place of the configured values; `None` without a preset.
+    /// Returns `[channels, blocks]` of the preset, which replace the configured values; `None` without a preset.
     #[must_use]
     pub fn size(self) -> Option<[usize; 2]> {
         match self {

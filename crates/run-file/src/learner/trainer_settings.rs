@@ -2,7 +2,7 @@ use training::{Decay, Optimiser, TrainerSettings};
 
 use crate::learner::{DecayKind, LearnerSection, OptimiserKind};
 
-/// Returns the settings of training steps from the section `[learner]`, in the default precision.
+/// Converts the section `[learner]` to settings of a trainer, with the default precision.
 #[must_use]
 pub fn trainer_settings(section: &LearnerSection) -> TrainerSettings {
     let (optimiser, weight_decay) = match section.optimiser {
@@ -27,7 +27,7 @@ pub fn trainer_settings(section: &LearnerSection) -> TrainerSettings {
         weight_decay,
         gradient_clip_norm: section.gradient_clip_norm,
         ema_decay: section.ema_decay,
-        // At the end of the schedule there is nothing left to average.
+        // A value of 1 starts the average at the end of the schedule, when no weights are left to average.
         swa_start: (section.swa_start < 1.0).then_some(section.swa_start),
         value_loss_weight: section.value_loss_weight,
         consistency_loss_weight: section.consistency_loss_weight,
@@ -58,7 +58,7 @@ mod tests {
         assert_eq!(trainer(OptimiserKind::Sgd), (Optimiser::Sgd { momentum: 0.9 }, 1e-4));
     }
 
-    /// The expected value names every field, so that a new field fails to compile here.
+    /// The expected value names all fields, so that adding a field without testing it here fails to compile.
     #[test]
     fn every_key_of_training_steps_reaches_the_trainer() {
         let section = LearnerSection {
@@ -97,7 +97,7 @@ mod tests {
             tower: TrainingKernel::Libtorch,
             micro_batch: 48,
             recompute: Recompute::Blocks,
-            // These follow from the device, and progress is set by the schedule.
+            // The device determines the precision, and the schedule sets the progress.
             precision: defaults.precision,
             is_adaptive: defaults.is_adaptive,
             decay_steps: defaults.decay_steps,

@@ -1,4 +1,4 @@
-//! The configuration of a table: the written form, [`TableSection`], and the validated form, [`NamedTable`].
+//! The configuration of a table: [`TableSection`] as written, and [`NamedTable`] as checked settings.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use service::ConfigError;
 use service::config::Sources;
 
-/// Name of the table that the keys of `[replay]` itself configure.
+/// Name of the table that is configured by the keys of `[replay]` itself.
 pub const MAIN: &str = "main";
 
 /// Maximum length of a table name, in bytes.
@@ -26,37 +26,39 @@ impl TableIndex {
     pub const MAIN: Self = Self(0);
 }
 
-/// The rule that chooses the next item; [`Selector`] documents each variant.
+/// The rule that selects the next item to sample; [`Selector`] documents each variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SelectorName {
-    /// Draws every item with the same probability.
+    /// Samples all items with equal probability.
     #[default]
     Uniform,
-    /// Draws items with a probability proportional to `priority^exponent`.
+    /// Samples items with a probability proportional to `priority^exponent`.
     Prioritised,
-    /// Chooses the oldest item.
+    /// Selects the oldest item.
     Fifo,
-    /// Chooses the newest item.
+    /// Selects the latest item.
     Lifo,
-    /// Chooses the item with the lowest priority.
+    /// Selects the item with the lowest priority.
     MinHeap,
-    /// Chooses the item with the highest priority.
+    /// Selects the item with the highest priority.
     MaxHeap,
-    /// Halves the probability of an item for every `half_life_versions` weights versions of age.
+    /// Samples items with a probability that halves for every `half_life_versions` weights versions of age.
     StalenessAware,
 }
 
-/// An entry of `[[replay.tables]]`.
+/// An entry of `[[replay.tables]]`: an additional table.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TableSection {
-    /// Name for samplers.
+    /// Name of the table in sample requests: 1 to 64 letters, digits, `_` and `-`, different from every other table
+    /// name.
     pub name: String,
-    /// The keys in common with the main table.
+    /// The keys that every table has.
     #[serde(flatten)]
     pub keys: TableKeys,
-    /// True if inserts wait for this table's limiter. A table for monitoring only must not block self-play.
+    /// True if inserts wait for the rate limiter of this table. False is for monitoring tables, which must not block
+    /// self-play.
     pub blocks_inserts: bool,
 }
 
@@ -66,44 +68,49 @@ impl Default for TableSection {
     }
 }
 
-/// Keys of every table: in `[replay]` they configure the table `main`, in an entry of `[[replay.tables]]` the table
-/// of that entry.
+/// Keys of every table. In `[replay]`, they configure the table `main`; in an entry of `[[replay.tables]]`, they
+/// configure an additional table.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TableKeys {
-    /// The rule that chooses the next item.
+    /// Rule that selects the next item to sample: `uniform`, `prioritised`, `fifo` (the oldest), `lifo` (the latest),
+    /// `min_heap` (the lowest priority), `max_heap` (the highest priority) or `staleness_aware`.
     pub selector: SelectorName,
-    /// Exponent of the priorities with the selector `prioritised`; 0 draws uniformly.
+    /// With the selector `prioritised`: exponent of the priorities, at least 0; 0 samples uniformly.
     pub exponent: f64,
-    /// Age difference that halves the probability of an item with the selector `staleness_aware`, in weights versions.
+    /// With the selector `staleness_aware`: age difference in weights versions at which the probability of an item
+    /// halves.
     pub half_life_versions: f64,
-    /// Maximum number of draws per item; 0: unlimited.
+    /// Maximum number of times that an item is sampled; 0: unlimited.
     pub max_times_sampled: u32,
-    /// True if equal positions count once: n items of one position have weight log2(n) + 1 together. With the
-    /// selector `uniform`.
+    /// With the selector `uniform`: true to reduce the weight of repeated positions. The n items of the same position
+    /// have the total weight log2(n) + 1.
     pub merge_positions: bool,
-    /// s, from 0 to 1: share of an item's weight in proportion to the surprise of the search. With the selector
-    /// `uniform`.
+    /// With the selector `uniform`: share of an item's weight that is proportional to the surprise of the search, from
+    /// 0 to 1. Surprise is the divergence of the search policy from the prior.
     pub surprise_share: f64,
-    /// Minimum number of items in the table before the first draw.
+    /// Minimum number of items in the table before sampling starts, at least 1.
     pub min_items: u64,
-    /// Average number of draws per item over the item's lifetime.
+    /// Average number of times that an item is sampled before it leaves the table.
     pub samples_per_insert: f64,
-    /// Tolerated deviation from `samples_per_insert` in either direction before actors or learner wait, in samples.
+    /// Tolerated deviation from `samples_per_insert` in either direction, in samples, before actors or learners have to
+    /// wait.
     pub error_items: f64,
-    /// c of the growing window: up to this number of items, the window holds all items.
+    /// c of the growing window, in items: up to this number of inserted items, the window contains all items.
     pub window_items_min: u64,
-    /// α of the growing window.
+    /// α of the growing window: exponent of the growth above `window_items_min`, above 0 and at most 1; 1 grows
+    /// linearly.
     pub window_exponent: f64,
-    /// β of the growing window.
+    /// β of the growing window: growth in items per inserted item at `window_items_min`, above 0 and at most 1.
     pub window_slope: f64,
-    /// Number of items above which the oldest trajectories are removed.
+    /// Maximum number of items in the table, above which the oldest trajectories are removed.
     pub capacity_items: u64,
-    /// Maximum age of a trajectory, in hours; 0: unlimited.
+    /// Maximum age of a trajectory, in hours; older trajectories are removed. 0: unlimited.
     pub age_max_hours: f64,
-    /// Maximum total size of the held trajectories, in bytes; 0: limited by the capacity only.
+    /// Maximum total size of trajectories in the table, in bytes, above which the oldest are removed. 0: no limit
+    /// except `capacity_items`.
     pub bytes_max: u64,
-    /// Maximum policy lag of a trajectory, in weights versions; 0: unlimited.
+    /// Maximum policy lag of a trajectory, in weights versions before the latest. 0: unlimited.
     pub lag_versions_max: u64,
 }
 
@@ -111,27 +118,27 @@ impl Default for TableKeys {
     fn default() -> Self {
         Self {
             selector: SelectorName::Uniform,
-            // The best α of proportional prioritisation in Schaul et al. 2016, table 3.
+            // The best α for proportional prioritisation in Schaul et al. 2016, table 3.
             exponent: 0.6,
-            // A window of some tens of versions is usual: the oldest items are then drawn a tenth as often as the
+            // Usual windows span some tens of versions. The oldest items are then sampled about a tenth as often as the
             // latest.
             half_life_versions: 10.0,
             max_times_sampled: 0,
-            // Equal positions then have averaged targets, as in AlphaZero.jl; the gain is not measured yet.
+            // The targets of equal positions are then averaged, as in AlphaZero.jl; the gain is not measured yet.
             merge_positions: false,
             // KataGo uses 0.5.
             surprise_share: 0.0,
-            // A few hundred games of Connect Four: enough variety for the first batches.
+            // A few hundred games of Connect Four, which are varied enough for the first batches.
             min_items: 5_000,
-            // AlphaZero-like runs draw each position 4 to 8 times; KataGo draws about 4.
+            // AlphaZero-like runs sample each position 4 to 8 times, KataGo about 4 times.
             samples_per_insert: 4.0,
-            // Twice a large batch: both sides run independently for some seconds, never for minutes.
+            // Twice a large batch: actors and learner run independently for some seconds, but not for minutes.
             error_items: 8_192.0,
-            // α and β are from KataGo. KataGo's c = 250 000 is for runs of weeks, this c for runs of minutes to hours.
+            // α and β are from KataGo. KataGo's c = 250,000 is for runs of weeks, this c for minutes to hours.
             window_items_min: 50_000,
             window_exponent: 0.75,
             window_slope: 0.4,
-            // About 1 GB of memory with Connect Four's policies.
+            // About 1 GB of memory with the policies of Connect Four.
             capacity_items: 4_000_000,
             age_max_hours: 0.0,
             bytes_max: 0,
@@ -143,15 +150,15 @@ impl Default for TableKeys {
 /// The checked settings of a table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NamedTable {
-    /// Name for samplers.
+    /// Name of the table in sample requests.
     pub name: String,
-    /// Settings of the table.
+    /// Settings of sampling and retention.
     pub table: TableSettings,
     /// Settings of the rate limiter.
     pub rate_limiter: RateLimiterSettings,
-    /// True if inserts wait for the table's limiter.
+    /// True if inserts wait for the rate limiter of this table.
     pub blocks_inserts: bool,
-    /// The section as written.
+    /// The table's section of the run file, as written.
     pub section: TableSection,
 }
 
@@ -159,7 +166,7 @@ fn invalid(key: &str, reason: impl ToString) -> Invalid {
     Invalid { field: key.to_owned(), reason: reason.to_string() }
 }
 
-/// Converts a loader error to an error with the key of the table.
+/// Converts an error of the run file loader to an error that names the key within the table.
 fn refused(error: ConfigError) -> Invalid {
     let reason = match &error {
         ConfigError::UnknownKey { hint, .. } => format!("is not a table key; {hint}"),
@@ -177,10 +184,10 @@ fn refused(error: ConfigError) -> Invalid {
 }
 
 impl TableSection {
-    /// Validates the section: checks the range of every value.
+    /// Checks the range of every value, and converts the section to settings.
     ///
     /// # Errors
-    /// The first key out of range.
+    /// [`Invalid`] names the first key that is out of range.
     pub fn settings(&self) -> Result<NamedTable, Invalid> {
         let Self { name, keys, blocks_inserts } = self.clone();
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
@@ -240,7 +247,7 @@ impl TableKeys {
     }
 }
 
-/// Converts a written bound, in which 0 means unlimited.
+/// Converts a configured limit: `None` for 0, which means unlimited.
 pub(super) fn above_zero(written: u64) -> Option<u64> {
     (written > 0).then_some(written)
 }
@@ -248,24 +255,24 @@ pub(super) fn above_zero(written: u64) -> Option<u64> {
 /// The keys that cannot change while a table is served.
 const FIXED_KEYS: [&str; 2] = ["name", "blocks_inserts"];
 
-/// A table as the only section of a configuration, so that the loader of run files reads and checks the keys.
+/// A configuration with a table as the only section, so that the run file loader reads and checks the keys.
 #[derive(Serialize, Deserialize)]
 struct OneTable {
     table: TableSection,
 }
 
 impl TableSection {
-    /// Returns the section with new values of some keys, in the syntax of `--set`; [`TableSection::settings`] checks
-    /// the ranges.
+    /// Returns the section with changed values for some keys, in the syntax of `--set`. [`TableSection::settings`]
+    /// checks the ranges afterwards.
     ///
     /// # Errors
-    /// A key that a table does not have or that is fixed, or a value of another type.
+    /// [`Invalid`] names a key that is unknown or fixed, or whose value has the wrong type.
     pub fn changed(&self, settings: &BTreeMap<String, String>) -> Result<Self, Invalid> {
         if let Some(key) = FIXED_KEYS.into_iter().find(|key| settings.contains_key(*key)) {
             return Err(invalid(key, "cannot change while the table is served"));
         }
-        // A key stands before the value in the text of an assignment. With other characters (`name `, `name="x" #`)
-        // it would stand for another key.
+        // The key is the left side of an assignment in text form. With other characters (`name `, `name="x" #`), the
+        // assignment would set a different key.
         let is_plain = |key: &str| key.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
         if let Some(key) = settings.keys().find(|key| !is_plain(key)) {
             return Err(invalid("settings", format!("{key:?} is not a table key")));
@@ -274,14 +281,14 @@ impl TableSection {
         let sources = Sources { file: None, env: std::iter::empty(), sets };
         let written = sources.layers().and_then(|layers| layers.load_over(&OneTable { table: self.clone() }));
         let OneTable { table } = written.map_err(refused)?;
-        // The log stores JSON, which has no non-finite numbers.
+        // The log stores JSON, which cannot represent infinity or NaN.
         match table.values().into_iter().find(|(_, value)| value.is_null()) {
             Some((key, _)) => Err(invalid(&key, "is not finite")),
             None => Ok(table),
         }
     }
 
-    /// Returns every key that may change while the table is served, with the value in the syntax of `--set`.
+    /// Returns all keys that may change while the table is served, with values in the syntax of `--set`.
     pub fn live_settings(&self) -> BTreeMap<String, String> {
         let text = |value: Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let live = self.values().into_iter().filter(|(key, _)| !FIXED_KEYS.contains(&key.as_str()));
@@ -294,13 +301,13 @@ impl TableSection {
     }
 }
 
-/// Settings of a table that was changed while served, as stored in the log.
+/// Settings of a table that were changed while the table was served, as stored in the log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LiveTable {
-    /// The section of the run file at the time of the change, as text. Once the run file differs, the run file takes
-    /// precedence.
+    /// The table's section of the run file at the time of the change, as text. If the run file has changed since, the
+    /// run file takes precedence.
     written: String,
-    /// Settings in force since the change.
+    /// The settings in effect since the change.
     live: TableSection,
 }
 
@@ -309,19 +316,19 @@ fn text(section: &TableSection) -> String {
 }
 
 impl LiveTable {
-    /// Encodes the settings as text for the log.
+    /// Encodes the changed settings as text for the log.
     pub fn encode(written: &TableSection, live: TableSection) -> String {
         let table = Self { written: text(written), live };
         serde_json::to_string(&table).expect("a section has numbers and text only")
     }
 
-    /// Returns the saved settings of a table, if the run file's section still equals `written` and the settings are
-    /// still valid.
+    /// Returns the saved settings of a table; `None` if the run file's section differs from `written`, or if the saved
+    /// settings are invalid.
     pub fn restored(saved: &str, written: &TableSection) -> Option<NamedTable> {
         let table: Self = serde_json::from_str(saved).ok()?;
-        // The text of an earlier revision lacks the keys added since.
+        // Text saved by an earlier revision of the program lacks newer keys.
         let saved: TableSection = serde_json::from_str(&table.written).ok()?;
-        // The ranges may have become narrower since.
+        // The valid ranges may have become narrower since the change.
         (saved == *written).then(|| table.live.settings().ok()).flatten()
     }
 }

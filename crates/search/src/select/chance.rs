@@ -3,11 +3,11 @@
 use crate::edges::{Octet, UNAVAILABLE};
 use crate::select::lanes::{Choice, first_lane, greatest, lanes, sum};
 
-/// The available outcome with the visit share furthest below the probability, `argmax_c p(c) − N(c) / (1 + ΣN)`; ties
-/// go to the lowest outcome.
+/// Returns the available outcome with the visit share furthest below the probability,
+/// `argmax_c p(c) − N(c) / (1 + ΣN)`. Ties go to the lowest outcome. `None` if no outcome is available.
 ///
-/// This is the quasi-random choice of Stochastic MuZero (Antonoglou et al. 2022, appendix A). It needs no entropy, and
-/// visit shares approach the probabilities faster than with random draws. Visits in flight count.
+/// This is the quasi-random choice of Stochastic MuZero (Antonoglou et al. 2022, appendix A). It needs no random
+/// numbers, and visit shares approach the probabilities faster than under random sampling. Visits in flight count.
 pub(crate) fn next(octets: &[Octet]) -> Option<Choice> {
     let visits: f32 = octets.iter().map(|octet| sum(&octet.count)).sum();
     let to_share = 1.0 / (1.0 + visits);
@@ -47,7 +47,7 @@ mod tests {
         assert_eq!(choose(&[UNAVAILABLE; 2], &[0.0; 2], &[0.5; 2]), None);
     }
 
-    /// Each count stays within 1.5 of the expected count; random draws would deviate by about the square root of the
+    /// Each count stays within 1.5 of the expected count. Random sampling would deviate by about the square root of the
     /// visits.
     #[test]
     fn visit_counts_stay_within_one_of_their_expectations() {

@@ -5,20 +5,20 @@ use crate::edges::{LANES, Octet, UNAVAILABLE};
 use crate::select::lanes::{Choice, exp_of_negative, first_lane, greatest, lanes, sum};
 use crate::value_range::{Rescale, Scale, Unscaled};
 
-/// The terms that all edges of a node share.
+/// The terms common to all edges of a node.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms<R> {
     pub(crate) sigma: Sigma,
-    /// The network's value of the node, not rescaled.
+    /// The network value of the node, without rescaling.
     pub(crate) network_value: f32,
     pub(crate) scale: R,
 }
 
-/// Determines the rescaling of the completed values of a node.
+/// The rescaling of completed action values, which may differ from node to node.
 pub(crate) trait RescaleNode: Copy {
     type Scale: Rescale;
 
-    /// Returns the rescaling at a node where unvisited actions have the value `unvisited`.
+    /// Returns the rescaling for a node with the edges `octets` and the value `unvisited` for unvisited actions.
     fn at(self, octets: &[Octet], unvisited: f32) -> Self::Scale;
 }
 
@@ -31,7 +31,7 @@ impl RescaleNode for Unscaled {
     }
 }
 
-/// The rescaling by the values met in the tree, the same at every node.
+/// The rescaling by the value range of the tree, the same at every node.
 impl RescaleNode for Scale {
     type Scale = Self;
 
@@ -42,7 +42,7 @@ impl RescaleNode for Scale {
 }
 
 /// The rescaling by the least and greatest completed value of each node, as in Gumbel MuZero (mctx,
-/// `qtransform_completed_by_mix_value`). Edges that may not be taken now are left out.
+/// `qtransform_completed_by_mix_value`). Unavailable edges are excluded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Spanning;
 
@@ -61,11 +61,12 @@ impl RescaleNode for Spanning {
     }
 }
 
-/// The available edge with the visit share furthest below the improved policy, `argmax_a π′(a) − N(a) / (1 + ΣN)` with
-/// `π′ = softmax(logits + σ(completed Q))`; ties go to the lowest action.
+/// Returns the available edge with the visit share furthest below the improved policy,
+/// `argmax_a π′(a) − N(a) / (1 + ΣN)` with `π′ = softmax(logits + σ(completed Q))`. Ties go to the lowest action.
+/// Returns `None` if no edge is available.
 ///
-/// Danihelka et al. 2022, section 5. The softmax is taken as `P · exp(σ − max σ)`, which needs no logarithm. Edges that
-/// may not be taken have no share.
+/// Danihelka et al. 2022, section 5. The softmax is computed as normalised `P · exp(σ − max σ)`, which needs no
+/// logarithm. Unavailable edges get no share.
 pub(crate) fn best(
     octets: &[Octet],
     terms: Terms<impl RescaleNode>,
@@ -92,7 +93,7 @@ pub(crate) fn best(
     best
 }
 
-/// The totals over the visited edges of a node.
+/// Visit and value totals over the edges of a node.
 struct Counts {
     visits: f32,
     visits_max: f32,
@@ -103,7 +104,7 @@ struct Counts {
 fn count(octets: &[Octet]) -> Counts {
     let mut counts = Counts { visits: 0.0, visits_max: 0.0, mixed: MixedValue::default() };
     for octet in octets {
-        // False for unvisited (NaN) and unavailable edges.
+        // The comparison is false for unvisited (NaN) and unavailable edges.
         let if_valued = |lane: usize, part: f32| if octet.value[lane] > UNAVAILABLE { part } else { 0.0 };
         let priors = lanes(|lane| if_valued(lane, octet.prior[lane]));
         let visits = lanes(|lane| if_valued(lane, octet.count[lane]));
@@ -115,7 +116,7 @@ fn count(octets: &[Octet]) -> Counts {
     counts
 }
 
-/// Replaces `shares` with the unnormalised improved policy of each edge; returns the sum.
+/// Replaces `shares` with the unnormalised improved policy over the edges. Returns the sum.
 #[inline(always)]
 fn improve(octets: &[Octet], scale: impl Rescale, factor: f32, unvisited: f32, shares: &mut Vec<[f32; LANES]>) -> f32 {
     shares.clear();

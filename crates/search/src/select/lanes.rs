@@ -1,12 +1,12 @@
-//! Arithmetic on eight edges at a time. The exponential function is implemented here so that it runs in all lanes at
-//! once, unlike a call into a library.
+//! Vectorised arithmetic on eight edges. The exponential function is implemented here to run in all lanes at once,
+//! unlike the library function.
 
 use crate::edges::LANES;
 
-/// Sets each of the `values` to `of(lane)`.
+/// Sets each element of `values` to `of(lane)`.
 ///
-/// The values are kept in memory on purpose. With an address that escapes, the compiler computes four lanes with each
-/// instruction; values that it may keep in registers it computes lane by lane.
+/// `black_box` forces the values into memory. The compiler then computes four lanes with each instruction. With the
+/// values in registers, it would compute lane by lane.
 #[inline(always)]
 pub(crate) fn fill(values: &mut [f32; LANES], of: impl Fn(usize) -> f32) {
     for (lane, value) in values.iter_mut().enumerate() {
@@ -15,7 +15,7 @@ pub(crate) fn fill(values: &mut [f32; LANES], of: impl Fn(usize) -> f32) {
     std::hint::black_box(values);
 }
 
-/// Returns the values that [`fill`] computes, in a new array.
+/// Returns a new array with the value `of(lane)` in each lane.
 #[inline(always)]
 pub(crate) fn lanes(of: impl Fn(usize) -> f32) -> [f32; LANES] {
     let mut values = [0.0; LANES];
@@ -23,14 +23,14 @@ pub(crate) fn lanes(of: impl Fn(usize) -> f32) -> [f32; LANES] {
     values
 }
 
-/// The sum of the values, added in pairs.
+/// Returns the sum of the values, added pairwise.
 #[inline(always)]
 pub(crate) fn sum(values: &[f32; LANES]) -> f32 {
     let [a, b, c, d, e, f, g, h] = *values;
     ((a + e) + (c + g)) + ((b + f) + (d + h))
 }
 
-/// The greatest of the values.
+/// Returns the greatest value. The result is unspecified if a value is NaN.
 #[inline(always)]
 pub(crate) fn greatest(values: &[f32; LANES]) -> f32 {
     let greater = |a: f32, b: f32| if b > a { b } else { a };
@@ -46,7 +46,7 @@ pub(crate) struct Choice {
     pub(crate) lane: usize,
 }
 
-/// The first lane that holds `value`, which must be one of `values`.
+/// Returns the first lane with the value `value`, which must occur in `values`.
 #[inline(always)]
 pub(crate) fn first_lane(values: &[f32; LANES], value: f32) -> usize {
     let mut bits = 0_u32;
@@ -56,13 +56,13 @@ pub(crate) fn first_lane(values: &[f32; LANES], value: f32) -> usize {
     bits.trailing_zeros() as usize
 }
 
-/// `e^x` for x up to 0, to within three units in the last place; an x below −87 counts as −87. The result for NaN
-/// is unspecified.
+/// Returns `e^x` for x ≤ 0, accurate to three units in the last place. An x below −87 is treated as −87. The result
+/// for NaN is unspecified.
 ///
-/// `e^x = 2^n · e^r` with whole n and |r| ≤ ln 2 / 2; the polynomial of `e^r` is from Cephes (Moshier 1989, `expf`).
+/// `e^x = 2^n · e^r` with integer n and |r| ≤ ln 2 / 2. The polynomial for `e^r` is from Cephes (Moshier 1989, `expf`).
 #[inline(always)]
 pub(crate) fn exp_of_negative(x: f32) -> f32 {
-    /// Adding this constant leaves the nearest whole number in the lowest bits.
+    /// Adding this constant (1.5 · 2^23) to a float rounds it to the nearest integer, stored in the lowest bits.
     const ROUND: f32 = 12_582_912.0;
     const LN_2_HIGH: f32 = 0.693_359_4;
     const LN_2_LOW: f32 = -2.121_944_4e-4;
@@ -77,7 +77,7 @@ pub(crate) fn exp_of_negative(x: f32) -> f32 {
     let p = p * r + 1.666_666_5e-1;
     let p = p * r + 0.5;
     let power = p * r * r + r + 1.0;
-    // The lowest bits of `shifted` are n; shifted left they form an exponent.
+    // The lowest bits of `shifted` are n. Shifted left by 23 bits, n becomes the exponent.
     let scale = f32::from_bits((shifted.to_bits() << 23).wrapping_add(1.0_f32.to_bits()));
     power * scale
 }

@@ -1,33 +1,33 @@
-//! pUCT: value plus an exploration bonus that follows the prior.
+//! pUCT: action value plus an exploration bonus proportional to the prior.
 
 use crate::edges::{LANES, Octet};
 use crate::select::lanes::{Choice, fill, first_lane, greatest};
 use crate::value_range::Rescale;
 
-/// The terms that all edges of a node share.
+/// The terms common to all edges of a node.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms<R> {
-    /// [`ExplorationFactors::at`] the visit count of the node.
+    /// The exploration factor for the visit count of the node, from [`ExplorationFactors::at`].
     pub(crate) factor: f32,
-    /// The value of an unvisited edge, already rescaled.
+    /// The rescaled value of an unvisited edge.
     pub(crate) first_play: f32,
     pub(crate) scale: R,
 }
 
-/// Scores every edge of a node by pUCT and returns the best available; ties go to the lowest action, so a seed fixes
-/// the tree.
+/// Scores every edge of a node by pUCT and returns the available edge with the best score, or `None` if no edge is
+/// available. Ties go to the lowest action, so the search is reproducible.
 ///
 /// `Q + P · √N / (1 + n) · (c_init + ln((N + c_base + 1) / c_base))`, Schrittwieser et al. 2020, appendix B. `N` counts
-/// the visits of the node, including the node's own evaluation as in AlphaZero's pseudocode. Before any child is
-/// visited, the prior therefore decides rather than the order of the actions. Unvisited children take the first-play
-/// value, not zero: with zero, a losing root would visit every move once before it visits any twice.
+/// the visits of the node, including the evaluation of the node, as in the AlphaZero pseudocode. Before any child is
+/// visited, the prior therefore decides, not the action order. Unvisited children have the first-play value rather
+/// than zero: with zero, a losing root would visit every move once before visiting any move twice.
 #[inline(always)]
 pub(crate) fn best(octets: &[Octet], terms: Terms<impl Rescale>) -> Option<Choice> {
     let (mut best, mut best_score) = (None, f32::NEG_INFINITY);
     let Terms { factor, first_play, scale } = terms;
     let mut scores = [0.0; LANES];
     for (number, octet) in octets.iter().enumerate() {
-        // The score is −∞ for an edge that may not be taken.
+        // The score of an unavailable edge is −∞.
         fill(&mut scores, |lane| {
             let value = octet.value[lane];
             let q = if value.is_nan() { first_play } else { scale.apply(value) };
@@ -42,7 +42,7 @@ pub(crate) fn best(octets: &[Octet], terms: Terms<impl Rescale>) -> Option<Choic
     best
 }
 
-/// `√N · (c_init + ln((N + c_base + 1) / c_base))` for every N, tabulated for small N.
+/// The exploration factor `√N · (c_init + ln((N + c_base + 1) / c_base))` for any visit count N, tabulated for small N.
 #[derive(Debug)]
 pub(crate) struct ExplorationFactors {
     c_base: f32,
@@ -51,8 +51,8 @@ pub(crate) struct ExplorationFactors {
 }
 
 impl ExplorationFactors {
-    /// The length of the table. Most nodes of most trees have fewer visits, and a longer table would not stay in the
-    /// first-level cache.
+    /// The length of the table, in visits. Most nodes have fewer visits, and a longer table would not stay in the L1
+    /// cache.
     const TABLE_LEN: u16 = 1024;
 
     pub(crate) fn new(c_base: f32, c_init: f32) -> Self {
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(choose(&[UNAVAILABLE; 2], &[0.0; 2], &[0.5; 2], terms(1, 0.0)), None);
     }
 
-    /// Uses more actions than are scored at once.
+    /// Covers nodes with more edges than fit in one octet.
     #[test]
     fn the_best_of_many_actions_is_chosen_at_any_index() {
         for len in [1, 7, 8, 9, 16, 17, 40] {
@@ -120,7 +120,7 @@ mod tests {
         }
     }
 
-    /// Compares with the published formula, in f64.
+    /// Compares the factors with the published formula in f64.
     #[test]
     fn factors_are_the_formula_inside_the_table_and_beyond() {
         let factors = ExplorationFactors::new(19_652.0, 1.25);

@@ -148,7 +148,7 @@ fn a_proven_win_or_loss_is_not_visited_again_and_a_proven_draw_keeps_its_value()
                         .expansion(|expansion| tree.answer(request, step.toy, step.reward, step.discount, expansion));
                 }
                 Selection::Completed => {}
-                Selection::Busy => panic!("with nothing in flight a search that is not finished goes on"),
+                Selection::Busy => panic!("an unfinished search with nothing in flight selects a leaf"),
             }
             let now: Vec<_> = tree.root().action_proofs().into_iter().zip(tree.root().visit_counts()).collect();
             for (before, after) in seen.iter().zip(&now) {
@@ -167,8 +167,8 @@ fn a_proven_win_or_loss_is_not_visited_again_and_a_proven_draw_keeps_its_value()
     assert!(draws > 0, "no proven draw was visited again");
 }
 
-/// A game in which the first player may draw at once, with action 0, or continue, with action 1, at a value that never
-/// changes and is never proven.
+/// A game in which the first player can draw at once with action 0, or continue with action 1 at a constant value
+/// without any proof.
 #[derive(Debug, Clone, Copy)]
 struct DrawOrPlayOn {
     plies: u32,
@@ -249,7 +249,7 @@ fn a_search_that_stops_early_plays_the_action_of_the_whole_budget() {
     assert!(f64::from(made) < 0.9 * f64::from(budgets), "{made} of {budgets} simulations");
 }
 
-/// A search of one simulation after the other meets every possible visit count.
+/// A sequential search passes through every possible visit count.
 #[test]
 fn a_search_stops_at_the_first_simulation_whose_lead_the_rest_of_the_budget_cannot_make_up() {
     let whole = Settings { solver: Solver::Off, ..settings() };
@@ -286,7 +286,7 @@ fn an_exploring_or_sampling_search_makes_every_simulation() {
     }
 }
 
-/// A proven draw is not visited over and over only because all other edges are in flight.
+/// A proven draw is not visited repeatedly merely because all other edges are in flight.
 #[test]
 fn a_proven_draw_is_not_visited_repeatedly_while_leaves_are_in_flight() {
     let mut tree = DrawOrPlayOn::tree(0.5, [0.5, 0.5], &settings());
@@ -514,8 +514,8 @@ fn the_memory_of_a_tree_is_that_of_its_nodes_octets_and_states() {
     }
 }
 
-/// Three actions have priors 0.6, 0.3 and 0.1: the first loses at once, the second is worth 0, the third is not
-/// visited.
+/// Three actions have priors 0.6, 0.3 and 0.1: the first loses at once, the second has value 0, the third is
+/// unvisited.
 #[test]
 fn refuted_moves_do_not_lower_the_value_of_unvisited_ones() {
     const ACTIONS: [Action; 3] = [Action(0), Action(1), Action(2)];
@@ -535,8 +535,8 @@ fn refuted_moves_do_not_lower_the_value_of_unvisited_ones() {
     }
 }
 
-/// One of seven actions is worth 0.9, the rest −0.9. Halving 32 simulations gives them 12, 12, 4 and four times 1
-/// visits.
+/// One of seven actions has value 0.9, the rest −0.9. Sequential halving with 32 simulations gives 12, 12, 4, 1, 1, 1
+/// and 1 visits.
 #[test]
 fn the_value_is_that_of_the_search_policy_and_not_the_mean_over_rejected_actions() {
     const ACTIONS: [Action; 7] = [Action(0), Action(1), Action(2), Action(3), Action(4), Action(5), Action(6)];
@@ -592,7 +592,7 @@ fn search_policy<S>(tree: &Tree<S>) -> Vec<f32> {
     policy
 }
 
-/// Checks that the value stored for the selection rules agrees with the value of the child.
+/// Checks that the stored value of each edge agrees with the value of the child.
 fn check_edge_value(arena: &Arena, edge: EdgeId) {
     use crate::edges::{Status, UNAVAILABLE};
     let seen = arena.edges.value(edge);

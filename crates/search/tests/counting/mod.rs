@@ -1,5 +1,5 @@
-//! The system allocator with a counter for the whole process: a test that reads the counter must be alone in the
-//! process.
+//! The system allocator with an allocation counter for the whole process. A test that reads the counter must be the
+//! only test in the process.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,7 +31,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The number of allocations so far, including reallocations.
+/// Returns the number of allocations so far, including reallocations.
 pub(crate) fn allocations() -> usize {
     ALLOCATIONS.load(Ordering::Relaxed)
 }

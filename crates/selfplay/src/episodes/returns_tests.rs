@@ -1,4 +1,4 @@
-//! Self-play and analyses by the rules in games scored by rewards.
+//! Tests self-play and analyses by the rules in games scored by rewards.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ fn of<G: Game, F: FnMut(&[f32]) -> f32 + Send>(game: &G, answer: F) -> ScriptedR
     ScriptedReturns::new(game.spec().observation, 1, answer)
 }
 
-/// A return that differs between observations.
+/// Returns a predicted return that differs between observations.
 fn told(observation: &[f32]) -> f32 {
     observation.iter().enumerate().map(|(i, x)| (i as f32 + 1.0) * x).sum()
 }
@@ -50,7 +50,7 @@ fn of_chain() -> Settings {
     Settings { full_simulations: 12, fast_simulations: 6, ..settings() }
 }
 
-/// Plays until every slot has finished `per_slot` episodes, whether or not the evaluator fails now and then.
+/// Plays until every slot has finished `per_slot` episodes, and ignores evaluator errors.
 fn play_on<G: Game>(
     game: &G,
     settings: &Settings,
@@ -72,7 +72,7 @@ fn play_on<G: Game>(
     finished
 }
 
-/// Checks that the rules give the recorded rewards and end; returns the last position.
+/// Checks the recorded rewards and the end of an episode against the rules. Returns the last position.
 fn replayed<G: Game>(game: &G, episode: &FinishedEpisode) -> G::Position {
     let mut position = game.start_from(episode.facts.seed);
     for Step { action, reward, .. } in &episode.steps {
@@ -84,7 +84,8 @@ fn replayed<G: Game>(game: &G, episode: &FinishedEpisode) -> G::Position {
 
 #[test]
 fn in_a_tree_a_truncated_leaf_is_worth_what_the_network_expects_and_a_terminal_one_nothing() {
-    // One step is left: `STAY` reaches the limit of time with a reward of 0.25, `GO` ends the episode with 1.
+    // One step is left: `STAY` reaches the step limit with a reward of 0.25, and `GO` ends the episode with a reward of
+    // 1.
     let game = Chain::new(2, 0.25, 2);
     let last = Position { state: 1, ply: 1 };
     for algorithm in ALGORITHMS {
@@ -96,8 +97,8 @@ fn in_a_tree_a_truncated_leaf_is_worth_what_the_network_expects_and_a_terminal_o
     }
 }
 
-/// With a discount of a half, staying for ever pays 0.1 or nothing; going pays 1 from the last state, 0.5 from the one
-/// before and 0.25 from the first.
+/// With a discount of 0.5, staying forever pays 0.1 or nothing. Going pays 1 from the last state, 0.5 from the second
+/// state and 0.25 from the first state.
 #[test]
 fn search_by_the_rules_solves_a_discounted_chain_of_three_states() {
     let positions = [0, 1, 2].map(|state| Position { state, ply: 0 });
@@ -109,7 +110,7 @@ fn search_by_the_rules_solves_a_discounted_chain_of_three_states() {
     }
 }
 
-/// No end is in reach of so few simulations.
+/// With so few simulations, no search reaches the end of an episode.
 #[test]
 fn search_by_the_rules_visits_what_search_in_an_exact_model_visits() {
     let game = Chain::new(20, 0.3, 60);
@@ -127,7 +128,7 @@ fn search_by_the_rules_visits_what_search_in_an_exact_model_visits() {
     }
 }
 
-/// The return of the best play of Catch, by brute force.
+/// Returns the return of optimal play in Catch, by brute force.
 fn best_return(game: &Catch, position: <Catch as Game>::Position, discount: f32) -> f32 {
     if game.outcome(&position).is_some() {
         return 0.0;
@@ -140,7 +141,7 @@ fn best_return(game: &Catch, position: <Catch as Game>::Position, discount: f32)
     (0..3).map(after).fold(f32::NEG_INFINITY, f32::max)
 }
 
-/// The same return by a formula: the ball falls a row in each step, and the paddle in the last row follows it.
+/// Returns the same return by a formula: the ball falls one row in each step, and the paddle in the last row follows.
 fn perfect(observation: &[f32], discount: f32) -> f32 {
     let marked: Vec<usize> = (0..observation.len()).filter(|&cell| observation[cell] > 0.0).collect();
     let (ball, paddle) = (marked[0], *marked.last().unwrap());
@@ -201,7 +202,7 @@ fn episodes_with_chance_replay_to_the_rewards_that_were_recorded() {
     }
 }
 
-/// Fails in every third batch.
+/// An evaluator that fails in every third batch.
 struct Unreliable<E>(E, usize);
 
 impl<E: Evaluator> Evaluator for Unreliable<E> {

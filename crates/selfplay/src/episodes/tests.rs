@@ -33,7 +33,7 @@ fn hashing<G: Game>(game: &G, seed: u64) -> Hashing {
     Hashing::new(game.spec().observation, seed)
 }
 
-/// Plays until every slot has finished `per_slot` episodes; returns the first `per_slot` episodes of each slot, in
+/// Plays until every slot has finished `per_slot` episodes. Returns the first `per_slot` episodes of each slot, in
 /// order.
 fn play<G: Game>(
     game: G,
@@ -105,8 +105,8 @@ fn search_policies_lie_on_legal_actions() {
     }
 }
 
-/// The player that holds the bottom of the middle column is ahead, and the first player is behind until they take it.
-/// Sequential halving visits six other columns before it settles on that move.
+/// The player with a stone at the bottom of the middle column is ahead, and the first player is behind until taking
+/// that cell. Sequential halving visits six other columns before it settles on the middle column.
 #[test]
 fn the_value_recorded_under_gumbel_is_that_of_the_move_it_finds() {
     const MIDDLE: usize = 5 * 7 + 3;
@@ -156,7 +156,7 @@ fn a_cache_changes_no_game_and_saves_evaluations() {
     assert_eq!(with, without);
     assert!(cached.cache_hits > 0 && cached.evaluated < uncached.evaluated, "{cached:?} {uncached:?}");
     let misses = cached.cache_lookups - cached.cache_hits;
-    assert!(misses >= cached.evaluated, "a miss is evaluated, or shares the batch with its like: {cached:?}");
+    assert!(misses >= cached.evaluated, "a miss is evaluated, or equals a position in the batch: {cached:?}");
 }
 
 #[test]
@@ -220,10 +220,10 @@ fn the_same_position_is_evaluated_once_in_a_batch() {
     let game = ConnectFour::new();
     let mut episodes = Episodes::new(game.clone(), settings(), 1.0, 5);
     let round = episodes.advance(&mut hashing(&game, 3), None).unwrap();
-    assert_eq!((episodes.slots(), round.batch), (8, 1), "eight games begin with the same position");
+    assert_eq!((episodes.slots(), round.batch), (8, 1), "eight games start with the same position");
 }
 
-/// Eight games with 6 episodes each hold about 900 searches; five standard deviations of a share of 0.3 are 0.08.
+/// Eight games with 6 episodes each have about 900 searches. Five standard deviations of a share of 0.3 are 0.08.
 #[test]
 fn the_share_of_full_searches_is_the_configured_one() {
     let game = ConnectFour::new();
@@ -238,7 +238,7 @@ fn the_share_of_full_searches_is_the_configured_one() {
     assert!(n > 400.0 && (share - 0.3).abs() < five_deviations, "{share} of {n}");
 }
 
-/// Compares mean simulations per move, with fast searches only, without proofs and kept subtrees.
+/// Compares the mean simulations per move, with fast searches only, and without solver and subtree reuse.
 #[test]
 fn only_fast_searches_that_play_their_best_action_stop_early() {
     let game = ConnectFour::new();
@@ -275,12 +275,12 @@ fn full_searches_make_the_number_of_simulations_set_last() {
     let mut evaluator = hashing(&game, 3);
     for simulations in [8, 24, 16] {
         episodes.search_fully_with(simulations);
-        // Running searches keep the number with which they started.
+        // Running searches keep the number of simulations from the start.
         episodes.settle(&mut evaluator, None).unwrap();
         let mut sum = Round::default();
         (0..1000).for_each(|_| sum += episodes.advance(&mut evaluator, None).unwrap());
         let mean = sum.simulations as f64 / sum.moves as f64;
-        // Proven positions need fewer, and some searches are not finished.
+        // Proven positions need fewer simulations, and some searches are unfinished.
         assert!((mean - f64::from(simulations)).abs() < 0.1 * f64::from(simulations), "{mean}, not {simulations}");
     }
 }
@@ -395,7 +395,7 @@ fn the_calibration_share_is_played_out_and_false_resignations_are_counted() {
     assert!(calibration.would_resign <= calibration.episodes);
 }
 
-/// An evaluator that encodes its version in every value: `version / 64` for the first player, everywhere.
+/// An evaluator that encodes the weights version in every value: `version / 64` for the first player.
 fn outspoken(game: &ConnectFour, version: u64) -> impl Evaluator + use<> {
     let cells = game.spec().observation.height * game.spec().observation.width;
     Scripted::new(game.spec().observation, version, move |planes, legal, priors| {
@@ -406,10 +406,11 @@ fn outspoken(game: &ConnectFour, version: u64) -> impl Evaluator + use<> {
     })
 }
 
-/// Every other change of the weights happens in the middle of searches.
+/// Every second change of the weights happens during running searches.
 #[test]
 fn steps_are_stamped_with_the_weights_that_searched_them() {
-    // Four simulations reach no end of a game before the fourth step, so the value of a step encodes the version.
+    // With four simulations, no search reaches the end of a game before the fourth step, so step values encode the
+    // version.
     const PLIES: usize = 3;
     let game = ConnectFour::new();
     let settings = Settings { full_simulations: 4, fast_simulations: 3, ..settings() };
@@ -436,8 +437,8 @@ fn steps_are_stamped_with_the_weights_that_searched_them() {
     assert!(versions_seen.len() > 20, "{versions_seen:?}");
 }
 
-/// A search that new weights interrupt keeps the kind that was drawn for it. With about 900 searches, five standard
-/// deviations of a share of 0.5 are 0.08.
+/// A search restarted for new weights keeps the kind drawn before. With about 900 searches, five standard deviations
+/// of a share of 0.5 are 0.08.
 #[test]
 fn new_weights_in_the_middle_of_searches_do_not_change_the_share_of_full_ones() {
     let game = ConnectFour::new();
@@ -562,7 +563,7 @@ fn a_round_is_finite_where_everything_is_cached() {
     assert!(sum.evaluated < 6_000, "tic-tac-toe has 5,478 positions, not {}", sum.evaluated);
 }
 
-/// A clock that advances by one second with every reading.
+/// Returns the time of a clock that advances by one second with every reading.
 fn clock() -> Instant {
     thread_local! {
         static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };

@@ -9,13 +9,13 @@ use crate::latent::search_settings;
 use crate::round::Round;
 use crate::tree_search::{TreeSearch, TreeSet};
 
-/// The searches of one call.
+/// The searches of one call of [`analyse`].
 struct Searches(Vec<Analysed>);
 
-/// A tree and the position that it searches.
+/// A tree and the index of the searched position.
 struct Analysed {
     search: TreeSearch<Slot>,
-    /// The index of the position; `None` while the tree is free.
+    /// The index of the position; `None` if the tree is free.
     index: Option<usize>,
 }
 
@@ -25,16 +25,16 @@ impl TreeSet<Slot> for Searches {
     }
 }
 
-/// Searches every position in a learned model, without noise, and returns the analyses in the same order.
+/// Searches every position in a learned model without noise, and returns the analyses in the same order.
 ///
-/// It is [`crate::analyse`] for learned models: `settings.search` is used without proofs and with normalised values.
-/// The model's pool is overwritten.
+/// This is the counterpart of [`crate::analyse`] for learned models. The solver is off and values are normalised,
+/// regardless of `settings.search`. The state pool of the model is overwritten.
 ///
 /// # Errors
 /// The model fails.
 ///
 /// # Panics
-/// If one of the positions is over: there is no action to choose.
+/// If the game is over at a position: there is no action to choose.
 pub fn analyse<G: Game>(
     game: &G,
     positions: &[G::Position],
@@ -43,7 +43,7 @@ pub fn analyse<G: Game>(
     rng: &mut impl Rng,
 ) -> Result<Vec<Analysis>, Error> {
     for position in positions {
-        assert!(game.outcome(position).is_none(), "a position that is over has nothing to analyse");
+        assert!(game.outcome(position).is_none(), "the game is over at the position, so there is nothing to analyse");
     }
     let leaves = settings.leaves_per_tree.max(1);
     let trees = (settings.batch / leaves).clamp(1, positions.len().max(1));

@@ -9,63 +9,63 @@ use crate::leaf_batcher::Gathered;
 use crate::round::Round;
 use crate::tree_search::{State, TreeSearch, TreeSet};
 
-/// Descends the trees of many searches and collects the requests to a learned model: in each round at most one batch of
-/// observations and one of recurrent steps, and in a model with chance one of actions to afterstates.
+/// Descends the trees of many searches and collects the requests to a learned model. Each round has at most one
+/// observation batch and one recurrent step batch. Models with chance also get a batch of actions to afterstates.
 ///
-/// A node of a tree is the slot `tree · nodes_per_tree + node` of the model's pool, so that a search overwrites the
-/// states of the one before it.
+/// The latent state of a node is in the slot `tree · nodes_per_tree + node` of the model pool, so a new search
+/// overwrites the states of the previous search in the same tree.
 pub(crate) struct LatentBatcher {
     trees: usize,
     nodes_per_tree: usize,
-    /// Discount of every step in a tree.
+    /// Factor that converts a value after a step to the view of the player who took the step, including γ.
     discount: f32,
     batch_max: usize,
-    /// All actions of the game, ascending.
+    /// All actions of the game, in ascending order.
     actions: Vec<Action>,
-    /// All chance codes of the model, as the actions of chance; none in a model without chance.
+    /// All chance codes of the model, as chance outcomes; empty for a model without chance.
     codes: Vec<Action>,
     observations: Batch,
     observed: Vec<Observed>,
     observed_to: Vec<Slot>,
     steps: Vec<Unroll>,
-    /// The actions to afterstates.
+    /// The batch of actions to afterstates.
     acts: Vec<Unroll>,
     requests: Vec<Requested>,
     predictions: LatentPredictions,
     /// Predictions for afterstates.
     afterstates: LatentPredictions,
-    /// The values of the last observations of truncated episodes, by owner, until taken.
+    /// The values of the last observations of truncated episodes, each with the owner, until the caller takes them.
     pub(crate) last_values: Vec<(usize, f32)>,
     legal: Vec<Action>,
     priors: Vec<f32>,
-    /// The clock that measures the time spent on observing; without a clock it is not measured.
+    /// The clock for measuring `observing`; `None` disables the measurement.
     pub(crate) clock: Option<fn() -> Instant>,
     observing: Duration,
 }
 
 /// A request of a tree.
 struct Requested {
-    /// The number of the tree.
+    /// The number of the tree that made the request.
     owner: usize,
     request: Request,
     answer: AnswerTo,
 }
 
-/// The prediction that answers a request.
+/// The prediction that answers a request, by index in a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AnswerTo {
-    /// The recurrent step of this index.
+    /// The recurrent step at this index.
     Step(usize),
-    /// The action of this index, which leads to an afterstate.
+    /// The action to an afterstate at this index.
     Act(usize),
 }
 
-/// The state from which a search starts.
+/// A state from which a search can start.
 pub(crate) trait Root {
     /// Replaces `actions` with the legal actions in ascending order.
     fn legal_actions(&self, actions: &mut Vec<Action>);
 
-    /// Writes the observation `[C, H, W]`.
+    /// Writes the observation `[C, H, W]` into `planes`.
     fn observe(&self, planes: &mut [f32]);
 }
 
@@ -80,7 +80,7 @@ impl<G: Game> Root for (&G, &G::Position) {
     }
 }
 
-/// One of many environments.
+/// An environment, by index.
 impl Root for (&dyn Environments, usize) {
     fn legal_actions(&self, actions: &mut Vec<Action>) {
         self.0.legal_actions(self.1, actions);
@@ -114,17 +114,18 @@ struct Observed {
     purpose: Purpose,
 }
 
-/// The use of the answer to an observation.
+/// The use of the prediction for an observation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     /// The observation is the root of a search.
     Root,
-    /// The observation is the last of a truncated episode, and only the value is needed.
+    /// The observation is the last of a truncated episode. Only the value is used.
     Last,
 }
 
 impl LatentBatcher {
-    /// Creates a batcher for `trees` searches of at most `simulations_max`. `discount` is γ for one step of the game.
+    /// Creates a batcher for `trees` searches of at most `simulations_max` simulations each. `discount` is γ for one
+    /// step of the game.
     pub(crate) fn new(spec: &Spec, trees: usize, simulations_max: u32, discount: f32) -> Self {
         let mut batcher = Self {
             trees,
@@ -151,8 +152,8 @@ impl LatentBatcher {
         batcher
     }
 
-    /// Makes room for searches of `simulations_max`; returns true if that moved the slots, so that running searches
-    /// must restart.
+    /// Raises the maximum number of simulations of a search to `simulations_max`, if lower. Returns true if the slots
+    /// of the latent states moved; all running searches must then restart.
     pub(crate) fn allow(&mut self, simulations_max: u32) -> bool {
         let nodes = simulations_max as usize + 1;
         let grows = nodes > self.nodes_per_tree;
@@ -160,26 +161,27 @@ impl LatentBatcher {
         grows
     }
 
-    /// Prepares a round that `model` answers: the pool gets room for all trees.
+    /// Prepares a round with `model`: reserves pool slots for all trees and reads the batch limit and chance codes.
     ///
     /// # Errors
-    /// The model fails; [`Error::Backend`] if no pool is large enough.
+    /// The model fails, or [`Error::Backend`] if slot numbers exceed 32 bits or chance codes exceed 16 bits.
     pub(crate) fn begin(&mut self, model: &mut dyn LatentModel) -> Result<(), Error> {
         let slots = self.trees.saturating_mul(self.nodes_per_tree);
         if u32::try_from(slots).is_err() {
-            return Err(Error::Backend(format!("searches with {slots} latent states do not fit in a pool")));
+            return Err(Error::Backend(format!("{slots} latent states do not fit in a pool with 32-bit slot numbers")));
         }
         self.batch_max = model.attributes().max_batch;
         if model.codes() != self.codes.len() {
             let code = |code: usize| u16::try_from(code).map(Action);
             let codes = (0..model.codes()).map(code).collect::<Result<_, _>>();
-            self.codes = codes.map_err(|_| Error::Backend(format!("{} chance codes are not 16-bit", model.codes())))?;
+            self.codes = codes.map_err(|_| Error::Backend(format!("{} chance codes exceed 16 bits", model.codes())))?;
         }
         model.reserve(slots)
     }
 
-    /// Advances a search of `root`, which is not over: requests the root of the tree, starts the search with `begin`,
-    /// and descends until `leaves` wait or the search is finished.
+    /// Advances a search of `root`: requests the prediction for the root, starts the search with `begin`, and descends
+    /// until `leaves` requests wait, the batch is full or the search is finished. The episode must not be over at
+    /// `root`.
     pub(crate) fn gather(
         &mut self,
         root: &impl Root,
@@ -206,14 +208,14 @@ impl LatentBatcher {
         gathered
     }
 
-    /// Requests the value of the last position of a truncated episode; returns false if the batch is full.
+    /// Requests the value of the last observation of a truncated episode. Returns false if the batch is full.
     pub(crate) fn gather_last(&mut self, owner: usize, last: &impl Root) -> bool {
-        // No action is legal in it, but priors, which are not used here, need at least one.
+        // No action is legal here and the priors are not used, but a prediction requires at least one action.
         self.legal.clone_from(&self.actions);
         self.observe(owner, last, Purpose::Last)
     }
 
-    /// Adds an observation with the legal actions in `self.legal`; returns false if the batch is full.
+    /// Adds an observation with the legal actions in `self.legal` to the batch. Returns false if the batch is full.
     fn observe(&mut self, owner: usize, root: &impl Root, purpose: Purpose) -> bool {
         if self.observations.len() >= self.batch_max {
             return false;
@@ -243,7 +245,7 @@ impl LatentBatcher {
                 gathered.is_full = true;
                 break;
             }
-            // Requests are answered in this order, so the answer becomes this node.
+            // Requests are answered in this order, so the response becomes this node.
             let to = self.slot(*owner, tree.node_count() + gathered.waiting);
             let action = request.outcome.unwrap_or(request.action);
             let step = Unroll { from: *tree.parent_state(&request), action, to };
@@ -256,13 +258,13 @@ impl LatentBatcher {
     }
 
     fn slot(&self, tree: usize, node: usize) -> Slot {
-        assert!(node < self.nodes_per_tree, "a search has a node for each simulation and its root");
+        assert!(node < self.nodes_per_tree, "a search has at most one node per simulation plus the root");
         Slot(u32::try_from(tree * self.nodes_per_tree + node).expect("the slots were counted before the round"))
     }
 
-    /// Evaluates the gathered requests, answers every search and adds the counts to `round`.
+    /// Evaluates the gathered requests, answers every search and adds the counters to `round`.
     ///
-    /// After an error nothing is in flight: roots and steps without an answer are cancelled.
+    /// On an error, all unanswered roots and steps are cancelled, so nothing is in flight.
     pub(crate) fn resolve(
         &mut self,
         model: &mut dyn LatentModel,
@@ -288,7 +290,7 @@ impl LatentBatcher {
         }
         model.initial(&self.observations, &self.observed_to, &mut self.predictions)?;
         let Self { observations, observed, observed_to, predictions, priors, last_values, .. } = self;
-        assert_eq!(predictions.len(), observed.len(), "a model answers every observation of its batch");
+        assert_eq!(predictions.len(), observed.len(), "a model returns a prediction for every observation");
         (round.batches, round.evaluated) = (round.batches + 1, round.evaluated + observed.len());
         for (i, Observed { owner, purpose }) in observed.drain(..).enumerate() {
             let value = predictions.value(i);
@@ -311,15 +313,15 @@ impl LatentBatcher {
         round: &mut Round,
     ) -> Result<(), Error> {
         let Self { steps, acts, requests, predictions, afterstates, actions, codes, discount, .. } = self;
-        // Both calls come before the first answer: after an error, no tree has a part of the answers.
+        // Both calls precede the first response, so that no tree has partial responses after an error.
         if !acts.is_empty() {
             model.act(acts, afterstates)?;
-            assert_eq!(afterstates.len(), acts.len(), "a model answers every action of its batch");
+            assert_eq!(afterstates.len(), acts.len(), "a model returns a prediction for every action");
             (round.batches, round.evaluated) = (round.batches + 1, round.evaluated + acts.len());
         }
         if !steps.is_empty() {
             model.recurrent(steps, predictions)?;
-            assert_eq!(predictions.len(), steps.len(), "a model answers every step of its batch");
+            assert_eq!(predictions.len(), steps.len(), "a model returns a prediction for every step");
             (round.batches, round.evaluated) = (round.batches + 1, round.evaluated + steps.len());
         }
         round.simulations += requests.len();
@@ -332,7 +334,8 @@ impl LatentBatcher {
                     tree.answer(request, steps[i].to, predictions.reward(i), *discount, expansion);
                 }
                 AnswerTo::Act(i) => {
-                    // The view of the same player: the reward and the discount of the step follow with the code.
+                    // An afterstate is valued for the same player. The reward and discount belong to the step of the
+                    // chance code.
                     let (probabilities, value) = (afterstates.priors(i), afterstates.value(i));
                     let expansion = Expansion::Chance { outcomes: codes, probabilities, value };
                     tree.answer(request, acts[i].to, 0.0, 1.0, expansion);
@@ -342,7 +345,7 @@ impl LatentBatcher {
         Ok(())
     }
 
-    /// Cancels every request without an answer, and empties the batches.
+    /// Cancels every unanswered request and empties the batches.
     pub(crate) fn cancel(&mut self, trees: &mut impl TreeSet<Slot>) {
         for Observed { owner, purpose } in self.observed.drain(..) {
             if purpose == Purpose::Root {

@@ -10,19 +10,19 @@ use crate::record::{Choice, EpisodeRecord};
 use crate::round::Round;
 use crate::tree_search::TreeSearch;
 
-/// One episode of many: the search tree and the record. The slot is also the number of the environment.
+/// One of many concurrent episodes: the search tree and the record. The slot is also the environment number.
 pub(crate) struct LatentEpisode {
     record: EpisodeRecord,
     pub(crate) search: TreeSearch<Slot>,
-    /// The weights version of every answer in the tree, during a search and after it.
+    /// The weights version of all predictions in the tree, during and after a search.
     tree_version: u64,
     phase: Phase,
-    /// The action that the environment is about to take.
+    /// The chosen action for the next step of the environment.
     chosen: Option<Chosen>,
-    /// The layout of the observations to record, if the rules do not recompute them.
+    /// The layout of recorded observations; `None` if the rules can recompute observations.
     layout: Option<ObservationLayout>,
     observations: Option<Observations>,
-    /// Number of observations and steps from this episode in batches so far.
+    /// Number of observations and recurrent steps of this episode added to batches so far.
     leaves: u64,
 }
 
@@ -30,28 +30,28 @@ pub(crate) struct LatentEpisode {
 enum Phase {
     /// The episode has not started.
     Fresh,
-    /// Before the first search.
+    /// The opening plies, before the first search.
     Opening,
-    /// Between two moves.
+    /// Between two moves, without a running search.
     AtMove,
     Searching,
-    /// The episode was cut short and needs the value of the last observation.
+    /// The episode was truncated and waits for the value of the last observation.
     Truncated,
 }
 
-/// An action that the environment has not taken yet.
+/// A chosen action that the environment has not executed yet.
 #[derive(Debug)]
 struct Chosen {
     choice: Choice,
     mover: Player,
 }
 
-/// The effect of a step on an episode.
+/// The effect of an environment step on an episode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Advance {
-    /// The next action can be searched in this round, in the next episode if this one has ended.
+    /// The slot can search the next action in the same round, possibly in a new episode.
     GoesOn,
-    /// Nothing of the episode is kept. The next one starts in the next round.
+    /// The episode was dropped. The next episode starts in the next round.
     Dropped,
 }
 
@@ -69,7 +69,7 @@ impl LatentEpisode {
         }
     }
 
-    /// Records the observations of the next episodes in this layout.
+    /// Sets the layout for recording the observations of future episodes; `None` disables recording.
     pub(crate) fn recorded(mut self, layout: Option<ObservationLayout>) -> Self {
         self.layout = layout;
         self
@@ -79,36 +79,36 @@ impl LatentEpisode {
         EpisodeProgress { number: self.record.number(), plies: self.record.plies(), leaves: self.leaves }
     }
 
-    /// True if the episode has started.
+    /// Returns true if the episode has started.
     pub(crate) fn is_under_way(&self) -> bool {
         self.phase != Phase::Fresh
     }
 
-    /// True if the episode needs no answer of a model.
+    /// Returns true if the episode waits for no prediction: neither searching nor truncated.
     pub(crate) fn is_at_move(&self) -> bool {
         !matches!(self.phase, Phase::Searching | Phase::Truncated)
     }
 
-    /// Makes the running search, if there is one, start again from the observation.
+    /// Restarts the running search, if any, from the observation.
     pub(crate) fn restart(&mut self) {
         self.search.restart();
     }
 
-    /// Returns the request to start the episode.
+    /// Returns the request to start the episode in the environment.
     pub(crate) fn start(&self) -> Start {
         Start { environment: self.record.slot(), seed: self.record.start_seed() }
     }
 
-    /// Starts the episode in an environment that has already started. `observation` is scratch memory.
+    /// Starts the episode after the environment has started. `observation` is scratch memory.
     pub(crate) fn begin(&mut self, environments: &dyn Environments, settings: &Settings, observation: &mut [f32]) {
         self.record.draw_opening(settings);
         self.phase = Phase::Opening;
         self.observations = self.layout.and_then(|layout| Observations::new(layout).ok());
-        // If an observation cannot be recorded, the first step drops the episode.
+        // If this observation cannot be recorded, the first step drops the episode.
         self.observe(environments, observation);
     }
 
-    /// Drops the episode with all steps.
+    /// Drops the episode and all steps.
     pub(crate) fn drop_episode(&mut self, settings: &Settings) {
         self.record.next_episode(settings);
         self.become_fresh();
@@ -118,7 +118,7 @@ impl LatentEpisode {
         (self.phase, self.chosen, self.observations, self.leaves) = (Phase::Fresh, None, None, 0);
     }
 
-    /// Records the latest observation; returns false if it cannot be stored.
+    /// Records the latest observation, if recording is enabled. Returns false if the observation cannot be stored.
     fn observe(&mut self, environments: &dyn Environments, observation: &mut [f32]) -> bool {
         let Some(observations) = &mut self.observations else { return self.layout.is_none() };
         environments.observe(self.record.slot(), observation);
@@ -129,7 +129,7 @@ impl LatentEpisode {
         is_stored
     }
 
-    /// Gathers this episode's share of a round; returns the action to take, if the search has found one.
+    /// Advances the episode in a round and adds requests to the batches. Returns the next action once it is chosen.
     pub(crate) fn gather(
         &mut self,
         environments: &dyn Environments,
@@ -140,7 +140,7 @@ impl LatentEpisode {
         workspace: &mut Workspace,
     ) -> Option<Action> {
         if self.tree_version != weights_version {
-            // No tree mixes two versions, and the pool of a new model is empty.
+            // A tree must not mix two versions, and the state pool of a new model is empty.
             self.tree_version = weights_version;
             self.search.restart();
         }
@@ -181,7 +181,7 @@ impl LatentEpisode {
         }
     }
 
-    /// Returns the next ply of the opening, which is not known to end the episode. `legal` is scratch memory.
+    /// Returns the next opening action, excluding actions known to end the episode. `legal` is scratch memory.
     fn next_of_opening(&mut self, environments: &dyn Environments, legal: &mut Vec<Action>) -> Option<Action> {
         let slot = self.record.slot();
         environments.legal_actions(slot, legal);
@@ -194,8 +194,8 @@ impl LatentEpisode {
         Some(action)
     }
 
-    /// Records the step that the environment has taken, and ends the episode if that was the last step. `observation`
-    /// is scratch memory.
+    /// Records a step of the environment, and finishes the episode after the last step. `observation` is scratch
+    /// memory.
     pub(crate) fn step(
         &mut self,
         environments: &dyn Environments,
@@ -205,7 +205,7 @@ impl LatentEpisode {
         finished: &mut Vec<FinishedEpisode>,
         round: &mut Round,
     ) -> Advance {
-        let Chosen { choice, mover } = self.chosen.take().expect("a step follows the choice of its action");
+        let Chosen { choice, mover } = self.chosen.take().expect("a step follows the choice of an action");
         let (reward, outcome) = match taken {
             Taken::Step { reward, outcome } if self.observe(environments, observation) => (reward, outcome),
             Taken::Step { .. } | Taken::Lost => {
@@ -219,7 +219,7 @@ impl LatentEpisode {
         self.record.push(action, reward, kind, self.tree_version);
         if is_opening {
             if outcome.is_some() {
-                // It has no position to train on.
+                // An episode that ends in the opening has no position to train on.
                 self.drop_episode(settings);
                 return Advance::Dropped;
             }

@@ -13,35 +13,35 @@ use crate::latent::search_settings;
 use crate::round::Round;
 use crate::tree_search::{TreeSearch, TreeSet};
 
-/// Plays many episodes of self-play concurrently and without end, on one thread, with search in a learned model.
+/// Plays an endless stream of concurrent self-play episodes on one thread, with search in a learned model.
 ///
 /// Episodes are played by the rules of a game or in environments outside this process. One call of
-/// [`Environments::step`] takes all actions that the searches of a round have found.
+/// [`Environments::step`] executes all actions chosen by the searches of a round.
 ///
-/// Every move's search starts from the observation of the position: no subtree, cache or proof is kept, whatever the
-/// settings. Otherwise episodes are as in [`Episodes`](crate::Episodes): the moves depend on the seed, the slot and the
-/// model's answers, not on the other episodes. Each episode starts from a seed derived from the seed, the slot and the
-/// episode number. The value of a step is the value of the search, not rescaled. A truncated episode ends once the
-/// model has valued the last observation. Lost episodes are counted, and nothing of them is kept.
+/// The search of each move starts from the current observation: no subtree, cache or proof is used, regardless of the
+/// settings. As in [`Episodes`](crate::Episodes), the moves of an episode depend on the seed, the slot and the model
+/// predictions, but not on other episodes. The start seed of each episode is derived from the run seed, the slot and
+/// the episode number. Step values are search values without rescaling. A truncated episode ends once the model has
+/// evaluated the last observation. Episodes lost by an environment are counted and dropped.
 pub struct LatentEpisodes {
     environments: Box<dyn Environments>,
     settings: Settings,
     episodes: Vec<LatentEpisode>,
-    /// The slot that gathers first. It moves on by one in each round, so that every slot advances even where batches
-    /// are too small for all.
+    /// The first slot to gather requests in the next round. It advances by one in each round, so that every slot
+    /// progresses even if batches are too small for all slots.
     first: usize,
     batcher: LatentBatcher,
     workspace: Workspace,
     steps: Steps,
     finished: Vec<FinishedEpisode>,
-    /// Counts of rounds that an error cut short; the next round reports them.
+    /// Counters of failed rounds, added to the result of the next successful round.
     unreported: Round,
 }
 
-/// The requests and results of one call of the environments; the memory is reused.
+/// Reusable buffers for the requests and results of calls to the environments.
 #[derive(Debug, Default)]
 struct Steps {
-    /// The slots that gather.
+    /// The slots that still gather in this round.
     gathering: Vec<usize>,
     starts: Vec<Start>,
     started: Vec<Started>,
@@ -66,15 +66,15 @@ impl TreeSet<Slot> for Searches<'_> {
 }
 
 impl LatentEpisodes {
-    /// Creates `settings.games` episodes by the rules of a game; none has started. `discount` is γ for one step, above
-    /// 0 and at most 1; between two players a step also changes the sign of values.
+    /// Creates `settings.games` slots for episodes by the rules of a game, with no episode started. `discount` is γ for
+    /// one step, above 0 and at most 1. With two players, values also change sign at each step.
     #[must_use]
     pub fn new<G: Game>(game: G, settings: Settings, discount: f32, seed: u64) -> Self {
         let environments = Box::new(RulesEnvironments::new(game, settings.games));
         Self::in_environments(environments, settings, discount, seed)
     }
 
-    /// Creates one episode for each of the idle environments; `settings.games` is not used.
+    /// Creates one slot for each of the idle environments. `settings.games` is ignored.
     #[must_use]
     pub fn in_environments(environments: Box<dyn Environments>, settings: Settings, discount: f32, seed: u64) -> Self {
         let (spec, games) = (environments.spec(), environments.len());
@@ -94,30 +94,32 @@ impl LatentEpisodes {
         }
     }
 
-    /// Measures the time spent on observing in every round, by this clock.
+    /// Enables measuring the observation time of every round ([`Round::observing`]), with the clock `clock`.
     #[must_use]
     pub fn timed(mut self, clock: fn() -> Instant) -> Self {
         self.batcher.clock = Some(clock);
         self
     }
 
-    /// Runs one round: plays the moves of finished searches, gathers the requests of all searches, evaluates them by at
-    /// most one call of [`LatentModel::initial`] and one of [`LatentModel::recurrent`], and applies the answers.
+    /// Runs one round: plays the moves of finished searches, gathers the requests of all searches, evaluates the
+    /// requests and applies the predictions. A round has at most one call of [`LatentModel::initial`],
+    /// [`LatentModel::act`] and [`LatentModel::recurrent`] each.
     ///
-    /// If the model has another weights version than the last one, every running search restarts;
-    /// [`settle`](Self::settle) finishes them first. A new model of the same version needs [`restart`](Self::restart).
+    /// If the weights version of the model has changed since the last round, every running search restarts. Call
+    /// [`settle`](Self::settle) before the change to finish the searches instead. A new model with the same version
+    /// requires [`restart`](Self::restart).
     ///
     /// # Errors
-    /// [`Error::Model`]: all requests are then cancelled, the next round reports the counts, and the episodes can
-    /// continue, with this model or another. [`Error::Environments`]: the episodes cannot continue.
+    /// [`Error::Model`]: all requests are cancelled, the next round includes the counters of this round, and the
+    /// episodes can continue with this model or another. [`Error::Environments`]: the episodes cannot continue.
     pub fn advance(&mut self, model: &mut dyn LatentModel) -> Result<Round, Error> {
         self.round(model, Pace::PlayOn)
     }
 
-    /// Finishes every running search and starts none, so that new weights take effect between moves.
+    /// Finishes every running search without starting new searches, so that new weights take effect between moves.
     ///
     /// # Errors
-    /// As for [`advance`](Self::advance).
+    /// The same errors as [`advance`](Self::advance).
     pub fn settle(&mut self, model: &mut dyn LatentModel) -> Result<Round, Error> {
         let mut sum = Round::default();
         while !self.episodes.iter().all(LatentEpisode::is_at_move) {
@@ -132,8 +134,8 @@ impl LatentEpisodes {
         Ok(sum)
     }
 
-    /// Restarts every running search from the observation: the pool of a new model is empty, even where the weights are
-    /// the same.
+    /// Restarts every running search from the observation. Required for a new model with the same weights version,
+    /// because the state pool of a new model is empty.
     pub fn restart(&mut self) {
         self.episodes.iter_mut().for_each(LatentEpisode::restart);
     }
@@ -164,7 +166,7 @@ impl LatentEpisodes {
         }
     }
 
-    /// Gathers the requests of all searches, and takes the actions of finished searches.
+    /// Gathers the requests of all searches, and executes the actions of finished searches.
     fn gather(&mut self, weights_version: u64, pace: Pace, round: &mut Round) -> Result<(), Error> {
         let games = self.episodes.len();
         self.steps.gathering.clear();
@@ -193,7 +195,7 @@ impl LatentEpisodes {
         }
     }
 
-    /// Starts an episode in every gathering slot without one.
+    /// Starts an episode in every gathering slot that has no running episode.
     fn begin(&mut self) -> Result<(), Error> {
         let Self { environments, settings, episodes, steps, .. } = self;
         steps.starts.clear();
@@ -206,22 +208,22 @@ impl LatentEpisodes {
         for (&Start { environment: slot, .. }, started) in steps.starts.iter().zip(&steps.started) {
             match started {
                 Started::Now => episodes[slot].begin(&**environments, settings, &mut steps.observation),
-                // The next try has another seed, since the environment may have refused this one.
+                // The next attempt uses another seed, since the environment may have rejected this seed.
                 Started::NotYet => episodes[slot].drop_episode(settings),
             }
         }
         Ok(())
     }
 
-    /// Returns the losses that the environments counted since they started.
+    /// Returns the losses counted by the environments since the start.
     #[must_use]
     pub fn losses(&self) -> game::Losses {
         self.environments.losses()
     }
 
-    /// Sets the simulations of full searches that start from now on; `settings.full_simulations` until then. A number
-    /// above every maximum of the settings restarts the running searches, since the latent states then move in the
-    /// pool.
+    /// Sets the number of simulations for new full searches; the initial number is `settings.full_simulations`. A
+    /// number above all limits in the settings restarts the running searches, because the latent states move within
+    /// the pool.
     pub fn search_fully_with(&mut self, simulations: u32) {
         self.settings.full_simulations = simulations;
         if self.batcher.allow(simulations) {
@@ -229,34 +231,34 @@ impl LatentEpisodes {
         }
     }
 
-    /// Returns the episodes that finished since the last call.
+    /// Returns the episodes finished since the last call.
     pub fn drain_finished(&mut self) -> impl Iterator<Item = FinishedEpisode> + '_ {
         self.finished.drain(..)
     }
 
-    /// Number of games that advance together.
+    /// Returns the number of concurrent episodes.
     #[must_use]
     pub fn slots(&self) -> usize {
         self.episodes.len()
     }
 
-    /// Returns the progress of the episode in a slot.
+    /// Returns the progress of the episode in the slot `slot`.
     ///
     /// # Panics
-    /// If there is no such slot.
+    /// If `slot` is not below [`slots`](Self::slots).
     #[must_use]
     pub fn progress(&self, slot: usize) -> EpisodeProgress {
         self.episodes[slot].progress()
     }
 
-    /// Number of episodes that have started and are not finished.
+    /// Returns the number of started and unfinished episodes.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.episodes.iter().filter(|episode| episode.is_under_way()).count()
     }
 }
 
-/// Returns the layout in which observations are recorded; `None` if the rules recompute them.
+/// Returns the layout of recorded observations. `None` if the rules can recompute observations.
 fn layout(environments: &dyn Environments) -> Option<ObservationLayout> {
     let spec = environments.spec();
     let stack = spec.recording?.stack;

@@ -41,14 +41,14 @@ fn rng() -> ChaCha8Rng {
     ChaCha8Rng::seed_from_u64(7)
 }
 
-/// The model of tic-tac-toe with a pseudo-random network.
+/// Returns an exact model of tic-tac-toe with a pseudo-random network.
 fn tic_tac_toe(seed: u64) -> RulesModel<TicTacToe, Hashing> {
     let game = TicTacToe::new();
     let hashing = Hashing::new(game.spec().observation, seed);
     RulesModel::of_all(game, hashing, [0])
 }
 
-/// The model of a chain; `value` is the value of every state.
+/// Returns a model of the chain environment with the value `value` in every state.
 fn chain_model(game: &Chain, version: u64, value: f32) -> RulesModel<Chain, impl Evaluator + use<>> {
     RulesModel::of_all(game.clone(), valued(game, version, value), 0..20)
 }
@@ -60,7 +60,7 @@ fn valued(game: &Chain, version: u64, value: f32) -> impl Evaluator + use<> {
     })
 }
 
-/// Plays until every slot has finished `per_slot` episodes; returns the first `per_slot` episodes of each slot, in
+/// Plays until every slot has finished `per_slot` episodes. Returns the first `per_slot` episodes of each slot, in
 /// order.
 fn play(
     mut episodes: LatentEpisodes,
@@ -94,8 +94,8 @@ fn actions(episode: &FinishedEpisode) -> Vec<Action> {
     episode.steps.iter().map(|step| step.action).collect()
 }
 
-/// Searches of so few simulations from these positions meet no full column and no end of a game, which a learned model
-/// treats differently.
+/// With so few simulations, searches from these positions reach no full column and no end of a game, which a learned
+/// model would treat differently.
 #[test]
 fn search_in_an_exact_model_visits_what_search_by_the_rules_visits() {
     let game = ConnectFour::new();
@@ -119,7 +119,7 @@ fn search_in_an_exact_model_visits_what_search_by_the_rules_visits() {
     }
 }
 
-/// Before the fifth ply no game of tic-tac-toe is over, and under equal values no action without a prior is visited.
+/// No tic-tac-toe game ends before the fifth ply, and with equal values no action with prior 0 is visited.
 #[test]
 fn search_in_an_exact_model_of_tic_tac_toe_visits_what_search_by_the_rules_visits() {
     let game = TicTacToe::new();
@@ -147,9 +147,9 @@ fn search_in_an_exact_model_takes_a_win_and_stops_one() {
     }
 }
 
-/// With a discount of a half, staying in a state for ever pays 0.1 or nothing; going pays 1 from the last state, 0.5
-/// from the one before and 0.25 from the first. Gumbel improves a policy and explores
-/// little beyond that, so it is tested without rewards for staying.
+/// With a discount of 0.5, staying in a state forever pays 0.1 or nothing. Going pays 1 from the last state, 0.5 from
+/// the second state and 0.25 from the first state. Gumbel improves a policy with little exploration, so it is tested
+/// without rewards for staying.
 #[test]
 fn search_solves_a_chain_of_three_states() {
     let positions = [0, 1, 2].map(|state| Position { state, ply: 0 });
@@ -207,7 +207,7 @@ fn trajectories_of_games_replay_to_their_recorded_outcome() {
 
 #[test]
 fn seeds_fix_all_games_whatever_their_number_and_the_size_of_batches() {
-    /// An evaluator of small batches.
+    /// An evaluator with a small batch limit.
     struct Tiny(Hashing);
     impl Evaluator for Tiny {
         fn attributes(&self) -> Attributes {
@@ -313,10 +313,9 @@ fn a_truncated_episode_has_the_value_of_its_last_observation() {
     assert!(truncated > 10, "{truncated} of 64");
 }
 
-/// The value of a step is the expected return: without rewards on the way and without discount, the value of the
-/// states.
+/// The value of a step is the expected return. Without rewards and discount, it equals the value of the states.
 ///
-/// The model panics at a step from a state of an earlier version.
+/// The model panics on a step from a state computed by an earlier version.
 #[test]
 fn new_weights_restart_the_searches_and_steps_are_stamped_with_theirs() {
     let game = Chain::new(100, 0.0, 60);
@@ -330,7 +329,7 @@ fn new_weights_restart_the_searches_and_steps_are_stamped_with_theirs() {
             episodes.settle(&mut model).unwrap();
         }
         for episode in episodes.drain_finished() {
-            // Later searches meet the end of the episode.
+            // Later searches reach the end of the episode.
             for step in &episode.steps[..30] {
                 let value = step.kind.value().unwrap();
                 assert!((value - step.weights_version.0 as f32 / 128.0).abs() < 1e-5, "{value} of {step:?}");
@@ -345,7 +344,7 @@ fn new_weights_restart_the_searches_and_steps_are_stamped_with_theirs() {
 fn a_new_model_of_the_same_weights_restarts_searches_when_asked_to() {
     let mut episodes = LatentEpisodes::new(TicTacToe::new(), settings(), 1.0, 5);
     for _ in 0..10 {
-        // A new model panics at a step from a state that it has not computed.
+        // A new model panics on a step from a state computed by another model.
         let mut model = tic_tac_toe(3);
         advance(&mut episodes, &mut model, 5);
         episodes.restart();
@@ -369,7 +368,7 @@ fn full_searches_make_the_number_of_simulations_set_last_even_beyond_the_setting
     for simulations in [8, 48, 16] {
         advance(&mut episodes, &mut model, 5);
         episodes.search_fully_with(simulations);
-        // Running searches keep the number with which they started.
+        // Running searches keep the number of simulations from the start.
         episodes.settle(&mut model).unwrap();
         let mut sum = Round::default();
         (0..200).for_each(|_| sum += episodes.advance(&mut model).unwrap());

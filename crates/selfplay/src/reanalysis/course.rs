@@ -1,4 +1,4 @@
-//! The course of one stored episode: the positions in order, and the answers of the searches.
+//! The reanalysis of one stored episode, called a course: the positions in order, and the new search results.
 
 use experience::{ActionProbability, Episode, Segment, Step, StepKind, Trajectory, bound_policies};
 use game::{Action, Game, Outcome};
@@ -6,22 +6,22 @@ use rand_chacha::ChaCha8Rng;
 
 use super::{Reanalysed, generator};
 
-/// The reason why the positions of a trajectory cannot be searched again.
+/// The reason why a trajectory cannot be reanalysed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
-    /// It is an episode of another game.
+    /// The trajectory belongs to another game.
     #[error("the episode belongs to {0}")]
     OtherGame(String),
-    /// The rules do not allow one of the actions.
+    /// An action of the trajectory is illegal under the rules.
     #[error(transparent)]
     Illegal(#[from] game::Error),
-    /// The rules give another reward.
+    /// A stored reward differs from the reward under the rules.
     #[error("the reward at ply {ply} does not match the rules")]
     Reward {
-        /// The ply of the reward.
+        /// The ply of the first different reward.
         ply: usize,
     },
-    /// The stored observations and the observations of the game differ in size.
+    /// The stored observations do not have the observation size of the game.
     #[error("observations have {stored} values, expected {expected}")]
     Observations {
         /// Number of values in a stored observation.
@@ -29,7 +29,7 @@ pub enum Unusable {
         /// Number of values in an observation of the game.
         expected: usize,
     },
-    /// No search chose any of the steps.
+    /// No step of the trajectory was chosen by a search.
     #[error("no step was searched")]
     NothingSearched,
 }
@@ -37,67 +37,67 @@ pub enum Unusable {
 /// A trajectory in progress.
 pub(super) struct Course<G: Game> {
     trajectory: Trajectory,
-    /// The steps, with new searches where already answered.
+    /// The steps, with the new search results received so far.
     steps: Vec<Step>,
     episode: Episode,
     source: Source<G>,
-    /// The next ply.
+    /// The next ply to search.
     ply: usize,
-    /// True if the last observation still has to be valued.
+    /// True if the last observation still needs an evaluation.
     needs_last: bool,
-    /// Positions that were not taken yet.
+    /// Number of positions not yet taken.
     left: usize,
-    /// Positions that were taken and not answered.
+    /// Number of positions taken but without a result.
     in_flight: usize,
     positions: usize,
     is_abandoned: bool,
 }
 
-/// The source of the positions.
+/// The source of the positions of an episode.
 enum Source<G: Game> {
-    /// The position at the next ply, which the rules recompute from the seed and the actions.
+    /// The position at the next ply, recomputed by the rules from the seed and the actions.
     Rules(G::Position),
-    /// The stored observations of an environment that rules cannot recompute.
+    /// Stored observations of an environment, which no rules can recompute.
     Recorded(Segment),
 }
 
 /// A position to search again.
 pub(super) struct Position<G: Game> {
-    /// The number of the course.
+    /// The number of the course that contains the position.
     pub(super) course: u64,
-    /// The ply; one after the last for [`Purpose::Last`].
+    /// The ply of the position, or the number of steps for [`Purpose::Last`].
     pub(super) ply: usize,
     pub(super) purpose: Purpose,
     pub(super) root: Root<G>,
-    /// Random number generator of the search, which starts with a copy: a restarted search draws the same noise.
+    /// Random number generator of the search. Each search uses a copy, so that a restarted search draws the same noise.
     pub(super) rng: ChaCha8Rng,
 }
 
-/// The use of a search.
+/// The results required from the search of a position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// A policy and a value.
+    /// A policy and a value from a full search.
     Full,
-    /// A value.
+    /// Only a value, from a fast search.
     Fast,
-    /// The value of the last observation of a truncated episode, without a search.
+    /// The network value of the last observation of a truncated episode, without a search.
     Last,
 }
 
 /// The root of a search.
 pub(super) enum Root<G: Game> {
     Position(G::Position),
-    /// An observation; every action is legal.
+    /// A stored observation, with every action legal.
     Observation(Vec<f32>),
 }
 
-/// The answer to a position.
+/// The result for a position.
 pub(super) enum Answer {
-    /// The value of the search and the search policy, which is dropped after a fast search.
+    /// The search policy and the search value. A fast step ignores the policy.
     Searched { policy: Vec<ActionProbability>, value: f32 },
-    /// The value of the last observation.
+    /// The network value of the last observation.
     Last(f32),
-    /// The stored result stays.
+    /// The stored result stays unchanged.
     Kept,
 }
 
@@ -128,22 +128,22 @@ impl<G: Game> Course<G> {
         })
     }
 
-    /// Returns true if the positions are stored observations, which only a learned model can search.
+    /// Returns true if the positions are stored observations, which need search in a learned model.
     pub(super) fn is_recorded(&self) -> bool {
         matches!(self.source, Source::Recorded(_))
     }
 
-    /// Gives up the trajectory, which then has no result.
+    /// Abandons the trajectory: [`finish`](Self::finish) will return `None`.
     pub(super) fn abandon(&mut self) {
         self.is_abandoned = true;
     }
 
-    /// Number of positions that were not taken yet.
+    /// Returns the number of positions not yet taken; 0 for an abandoned trajectory.
     pub(super) fn left(&self) -> usize {
         if self.is_abandoned { 0 } else { self.left }
     }
 
-    /// Takes the next position; `None` if none is left. `number` is the number of this course.
+    /// Takes the next position to search. `None` if no position is left. `number` is the number of this course.
     pub(super) fn next(&mut self, game: &G, number: u64, seed: u64) -> Option<Position<G>> {
         if self.left() == 0 {
             return None;
@@ -168,7 +168,7 @@ impl<G: Game> Course<G> {
         Some(Position { course: number, ply, purpose, root, rng: generator(seed, &self.trajectory, ply) })
     }
 
-    /// Takes the answer to the position at `ply`, by weights of this version.
+    /// Stores the result for the position at `ply`, computed with weights of version `weights_version`.
     pub(super) fn answer(&mut self, ply: usize, answer: Answer, weights_version: u64) {
         self.in_flight -= 1;
         match answer {
@@ -185,12 +185,13 @@ impl<G: Game> Course<G> {
         }
     }
 
-    /// Returns true if every position is answered.
+    /// Returns true if every position has a result or the trajectory was abandoned.
     pub(super) fn is_finished(&self) -> bool {
         self.is_abandoned || (self.left == 0 && self.in_flight == 0)
     }
 
-    /// Returns the trajectory with the new searches; `None` if it was given up.
+    /// Returns the trajectory with the new search results. `None` if the trajectory was abandoned or the result is
+    /// invalid.
     pub(super) fn finish(self) -> Option<Reanalysed> {
         let Self { trajectory, mut steps, episode, positions, is_abandoned, .. } = self;
         if is_abandoned {
@@ -203,7 +204,7 @@ impl<G: Game> Course<G> {
 }
 
 impl<G: Game> Source<G> {
-    /// Checks the whole episode, so that no later ply fails.
+    /// Checks the whole episode against the rules, so that later plies cannot fail.
     fn new(game: &G, trajectory: &Trajectory, steps: &[Step], seed: u64) -> Result<Self, Unusable> {
         if trajectory.has_observations() {
             let segment = trajectory.segment(0, usize::MAX).expect("a trajectory has a first ply");
@@ -214,7 +215,7 @@ impl<G: Game> Source<G> {
             }
             return Ok(Self::Recorded(segment));
         }
-        // Episodes without randomness have the seed 0, which is the seed of the start.
+        // Episodes of games without randomness have the seed 0, which gives the standard start position.
         let start = game.start_from(seed);
         let mut position = start.clone();
         for (ply, step) in steps.iter().enumerate() {

@@ -15,8 +15,8 @@ use super::*;
 use crate::latent::tests::chain::{Chain, GO, STAY};
 use crate::{Analysis, AnalysisSettings, Episodes, Openings, SymmetryReuse, analyse};
 
-/// Settings that make full searches equal to analyses: without noise, without the first-play reduction that an explored
-/// root has not, and with each position evaluated as it is.
+/// Returns settings that make full searches equal to analyses: without noise, without first-play reduction (which does
+/// not apply at an explored root), and with each position evaluated separately.
 fn settings() -> Settings {
     let dirichlet = Dirichlet { fraction: 0.0, ..SearchSettings::default().dirichlet };
     Settings {
@@ -40,7 +40,7 @@ fn hashing<G: Game>(game: &G, version: u64) -> Hashing {
     Hashing::new(game.spec().observation, version)
 }
 
-/// Returns trajectories of self-play with the network of version 1.
+/// Returns self-play trajectories with network version 1.
 fn played<G: Game>(game: &G, count: usize) -> Vec<Trajectory> {
     let mut episodes = Episodes::new(game.clone(), settings(), 1.0, 3);
     let mut evaluator = hashing(game, 1);
@@ -63,7 +63,7 @@ fn reanalysis<G: Game>(game: &G, settings: Settings, trajectories: &[Trajectory]
     reanalysis
 }
 
-/// Runs rounds until everything is searched.
+/// Runs rounds until all trajectories are searched.
 fn finish<G: Game>(
     reanalysis: &mut Reanalysis<G>,
     mut advance: impl FnMut(&mut Reanalysis<G>) -> Result<Round, Error>,
@@ -90,7 +90,7 @@ fn positions<G: Game>(game: &G, trajectory: &Trajectory) -> Vec<G::Position> {
     (0..actions.len()).map(|ply| game.replay_from(seed, &actions[..ply]).unwrap()).collect()
 }
 
-/// Checks every step against an analysis of the position, which `analyse` makes with a number of simulations.
+/// Checks every step against the analysis of the position by `analyse` with the same number of simulations.
 fn check_steps<G: Game>(
     game: &G,
     before: &Trajectory,
@@ -166,7 +166,7 @@ fn a_search_with_noise_does_not_depend_on_the_other_searches() {
 fn a_search_with_noise_that_new_weights_restart_is_that_of_a_fresh_one() {
     let game = ConnectFour::new();
     let before = played(&game, 4);
-    // All positions are in flight at once, so that the new weights restart every search that is not finished.
+    // All positions are in flight at once, so that the new weights restart every unfinished search.
     let settings = Settings { games: 256, ..gumbel() };
     let mut restarted = reanalysis(&game, settings.clone(), &before);
     for _ in 0..3 {
@@ -191,7 +191,7 @@ fn a_cache_changes_no_result() {
         finish(&mut reanalysis, |reanalysis| reanalysis.advance(&mut evaluator, Some(cache.of(1))))
     };
     let (first, second) = (twice(), twice());
-    // A position that shares an answer with the mirror image has the network's value of that image.
+    // A position that shares an evaluation with the mirror image has the network value of the image.
     assert_eq!(first, second);
     assert!(before.iter().zip(&first).all(|(before, after)| before.revised_by(after).is_ok()));
 }
@@ -289,7 +289,7 @@ fn chain() -> (Chain, Trajectory) {
     (game, Trajectory::of_episode(id, "chain", &steps, episode).unwrap())
 }
 
-/// The model of the chain; `value` is the value of every state.
+/// Returns a model of the chain environment with the value `value` in every state.
 fn chain_model(game: &Chain, value: f32) -> RulesModel<Chain, impl Evaluator + use<>> {
     let evaluator = Scripted::new(game.spec().observation, 2, move |_, legal, priors| {
         priors.fill(1.0 / legal.len() as f32);
@@ -318,7 +318,7 @@ fn by_the_rules_a_truncated_episode_gets_new_returns_too() {
     let after = finish(&mut reanalysis, |reanalysis| reanalysis.advance(&mut evaluator, None)).remove(0);
     assert_eq!((before.episode().truncation_value, after.episode().truncation_value), (7.0, 4.0));
     assert!(before.revised_by(&after).is_ok());
-    // The last step is to stay: 0.25 and half of what follows the limit of time, or without a reward the half alone.
+    // The last action is to stay: a reward of 0.25 or 0, plus half of the value after the step limit.
     let last = after.steps().last().unwrap().kind;
     assert!(last.value().is_some_and(|value| (2.0..=2.25).contains(&value)), "{last:?}");
 }
@@ -347,7 +347,7 @@ fn stored_observations_give_the_same_searches_as_those_recomputed_by_the_rules()
     assert!(by_rules.steps().eq(by_observations.steps()));
     assert_eq!(by_observations.episode().truncation_value, 0.25);
     assert!(recorded.revised_by(&by_observations).unwrap().has_observations());
-    // A search by the rules cannot use the observations, and gives the episode up.
+    // A search by the rules cannot use observations and abandons the episode.
     let mut reanalysis = reanalysis(&game, settings(), &[recorded]);
     reanalysis.advance_latent(&mut chain_model(&game, 0.25)).unwrap();
     reanalysis.advance(&mut hashing(&game, 3), None).unwrap();

@@ -131,14 +131,14 @@ fn wrong_names_are_refused_with_the_nearest_right_one_and_where_they_were_writte
 unknown key learner.bacth in run.toml; did you mean batch?
 unknown section [lerner] in run.toml; did you mean learner?
 unknown section [zzz] in run.toml; sections are run, environment, network, search, selfplay, replay, learner, actor, reanalysis, arena, inference, security, telemetry
-batch in run.toml is outside any section; write it as section.key, sections are run, environment, network, search, selfplay, replay, learner, actor, reanalysis, arena, inference, security, telemetry
+batch in run.toml is outside any section; write section.key, sections are run, environment, network, search, selfplay, replay, learner, actor, reanalysis, arena, inference, security, telemetry
 unknown key learner.ema.deacy in run.toml; did you mean decay?
 unknown key learner.batches in the environment variable ZEROFLEET__LEARNER__BATCHES; did you mean batch?
 unknown section [learn] in the environment variable ZEROFLEET__LEARN__BATCH; did you mean learner?
-batch in the environment variable ZEROFLEET__BATCH is outside any section; write it as section.key, sections are run, environment, network, search, selfplay, replay, learner, actor, reanalysis, arena, inference, security, telemetry
+batch in the environment variable ZEROFLEET__BATCH is outside any section; write section.key, sections are run, environment, network, search, selfplay, replay, learner, actor, reanalysis, arena, inference, security, telemetry
 unknown key learner.q in --set learner.q=3; [learner] has augment, batch, ema, learning_rate, milestones, optimiser
-unknown key learner.batch.size in --set learner.batch.size=3; it has no keys below it
-batch in --set batch=3 is outside any section; write it as section.key, sections are run, environment, network, search, selfplay, replay, learner, actor, reanalysis, arena, inference, security, telemetry
+unknown key learner.batch.size in --set learner.batch.size=3; no key exists at this place
+batch in --set batch=3 is outside any section; write section.key, sections are run, environment, network, search, selfplay, replay, learner, actor, reanalysis, arena, inference, security, telemetry
 --set learner.batch: expected section.key=value
 "
     );

@@ -146,7 +146,7 @@ impl Sending {
     fn warn(&mut self, reason: &str) {
         if self.warned.is_none_or(|last| last.elapsed() >= WARN_INTERVAL) {
             self.warned = Some(Instant::now());
-            tracing::warn!(reason, "cannot export traces; spans beyond the queue are dropped and counted");
+            tracing::warn!(reason, "cannot export traces; the queue drops and counts further spans when full");
         }
     }
 }

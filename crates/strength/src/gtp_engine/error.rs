@@ -12,7 +12,7 @@ pub enum Error {
         game: String,
     },
     /// The first process cannot play the game.
-    #[error("the engine {name} cannot play {game} (run the engine by hand to see standard error)")]
+    #[error("the engine {name} cannot play {game} (run the engine by hand to see its error output)")]
     Start {
         /// Name of the engine.
         name: String,
@@ -21,7 +21,7 @@ pub enum Error {
         /// Error of the failed command.
         source: Box<gtp::Error>,
     },
-    /// Consecutive games were lost because processes failed, each twice.
+    /// The engine lost several consecutive games, because a process failed twice in each game.
     #[error("the engine {name} failed in {games} games in a row")]
     Failing {
         /// Name of the engine.

@@ -14,7 +14,7 @@ use super::{Identity, Interrupt, Settings};
 use crate::matches::{Ongoing, Reply};
 use crate::notation::Notation;
 
-/// Minimum limit for the first response of a process, which may load weights first.
+/// Minimum time limit for the first response of a process, which may load weights before it responds.
 const START_TIME: Duration = Duration::from_secs(60);
 /// Maximum characters of an engine's text in a report.
 const PHRASE_CHARACTERS_MAX: usize = 200;
@@ -23,7 +23,7 @@ const PHRASE_CHARACTERS_MAX: usize = 200;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules {
     pub(super) notation: Notation,
-    /// Points of White, in Go.
+    /// Komi: the points that White gets in Go.
     pub(super) komi: Option<f32>,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Common<'a> {
     pub(super) rules: &'a Rules,
 }
 
-/// A process with a game; either may be absent.
+/// An engine process and a game; either may be absent.
 #[derive(Debug, Default)]
 pub(super) struct Session {
     process: Option<Controller>,
@@ -47,7 +47,7 @@ pub(super) struct Session {
 struct Seat {
     /// Number of the game.
     number: usize,
-    /// Actions that the process knows; `None` if the game is not set up there.
+    /// Number of actions that the process knows; `None` if the game is not set up in the process.
     known_plies: Option<usize>,
     /// True if a process has been restarted for this game.
     is_restarted: bool,
@@ -66,7 +66,7 @@ pub(super) enum Answer {
 
 /// The step at which a command failed.
 enum Failure {
-    /// The process, the start of it, or the set-up of a game.
+    /// The process failed, or failed to start or to set up a game.
     Process(gtp::Error),
     /// The engine refuses a move of the game.
     Refusal(gtp::Error),
@@ -90,7 +90,7 @@ impl Session {
         self.seat.take().is_some_and(|seat| seat.has_failed)
     }
 
-    /// Starts the process, sets a game up, and returns name and version.
+    /// Starts the process, sets up a game, and returns the engine's name and version.
     pub(super) fn introduce(&mut self, common: Common<'_>) -> Result<Identity, gtp::Error> {
         let time_max = common.settings.response_time_max;
         let process = self.process(common)?;
@@ -141,7 +141,7 @@ impl Session {
         self.seat.iter_mut().for_each(|seat| seat.has_failed = true);
     }
 
-    /// Brings the process to the position, and lets it choose a move.
+    /// Sends the moves up to the position, and lets the process choose a move.
     fn try_answer(
         &mut self,
         common: Common<'_>,
@@ -203,7 +203,7 @@ impl Failure {
 fn start(settings: &Settings, interrupt: &Interrupt) -> Result<Controller, gtp::Error> {
     let (program, arguments) = settings.words.split_first().map_or(("", &[][..]), |(first, rest)| (first, rest));
     let mut command = Command::new(program);
-    // Some engines print pages of search on standard error, which would hide the progress of the match.
+    // Some engines print pages of search output on standard error, which would hide the progress of the match.
     inherited::restrict(&mut command, &[]).args(arguments).stderr(Stdio::null());
     let mut process = Controller::start(&settings.name, &mut command)?;
     let interrupt = Arc::clone(interrupt);
@@ -221,7 +221,7 @@ fn set_up(process: &mut Controller, rules: &Rules, time_max: Duration) -> Result
     process.send("clear_board", time_max).map(drop)
 }
 
-/// Returns the move of the action at this ply. In all games the players alternate, also over passes.
+/// Returns the move of the action at this ply. The players alternate in all games, even after passes.
 fn ply(notation: Notation, at: usize, action: Action) -> Ply {
     let color = if at.is_multiple_of(2) { Color::Black } else { Color::White };
     Ply { color, played: notation.to_move(color, action) }

@@ -283,7 +283,7 @@ fn an_engine_that_cannot_play_the_game_is_refused_with_its_name_and_command() {
     };
     let script = script("say pass", "say").replace("*) say ;;", "*) refuse 'unacceptable size' ;;");
     let error = refused("go-9", settings(folder.path(), &script));
-    let expected = "the engine script cannot play go-9 (run the engine by hand to see standard error): script at \
+    let expected = "the engine script cannot play go-9 (run the engine by hand to see its error output): script at \
                     `boardsize 9`: the engine responded `unacceptable size`";
     assert_eq!(error, expected);
     let error = refused("connect_four", settings(folder.path(), &script));

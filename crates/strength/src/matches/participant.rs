@@ -12,7 +12,7 @@ pub trait Participant<G: Game> {
         usize::MAX
     }
 
-    /// Returns a reply in each of `games`, none of which is over.
+    /// Returns a reply for each of the unfinished `games`.
     ///
     /// # Errors
     /// The player can play no more games.
@@ -47,7 +47,7 @@ pub enum Reply {
         /// Reason, as a phrase.
         reason: String,
     },
-    /// The game has no result, without a clear fault of either player. The other game of the opening is not played
+    /// The game has no result, because neither player is clearly at fault. The other game of the opening is not played
     /// either.
     Void {
         /// Reason, as a phrase.

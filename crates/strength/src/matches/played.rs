@@ -20,7 +20,7 @@ pub struct PlayedGame {
 /// The way in which the result of a game came about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GameEnd {
-    /// By the rules of the game.
+    /// The rules of the game decided the result.
     Rules,
     /// The loser resigned.
     Resigned,
@@ -41,7 +41,7 @@ pub struct Pair {
     /// The games: in the first, contestant 0 is the first player; in the second, sides are exchanged.
     pub games: [PlayedGame; 2],
     /// True if one of the games repeats, move by move and from the same side, a game that counts. Such a pair is no
-    /// evidence: the repeated game would count twice, and the other game alone would favour a side.
+    /// evidence: the repeated game would count twice, and the other game alone favours a side.
     pub is_repeated: bool,
 }
 
@@ -103,7 +103,7 @@ impl Pair {
 
 impl Counted {
     /// Counts the two games of an opening, unless either repeats a game that counts; returns true if they count. The
-    /// games of other pairs are not entered, so that they can count with a later pair.
+    /// games of a pair that does not count are not entered, so that a later pair with one of these games can count.
     fn insert(&mut self, games: &[PlayedGame; 2]) -> bool {
         let is_new = self.games.iter().zip(games).all(|(counted, game)| !counted.contains(&game.actions));
         if is_new {
@@ -116,7 +116,7 @@ impl Counted {
 }
 
 impl Played {
-    /// Returns a match without games yet; `counted` holds the games of earlier matches between the same contestants.
+    /// Creates a match without games; `counted` holds the games of earlier matches between the same contestants.
     pub fn after(counted: Counted) -> Self {
         Self { counted, ..Self::default() }
     }

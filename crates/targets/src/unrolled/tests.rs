@@ -18,7 +18,7 @@ fn unroll(unroll_steps: usize, td_steps: usize, discount: f64) -> Unroll {
     Unroll { unroll_steps, td_steps, discount, next_observations: true, ..Unroll::default() }
 }
 
-/// The row of the position at `ply`.
+/// Returns the row for the position at `ply`, or the violation of the rules.
 fn row(course: &Course, ply: usize, unroll: Unroll, rng: &mut ChaCha8Rng) -> Result<UnrolledBatch, String> {
     let segment = course.segment(ply, unroll.segment_steps(course.spec()));
     let mut rows = Rows::new(course, unroll, 1);
@@ -81,7 +81,7 @@ fn a_truncated_episode_goes_on_with_its_last_value_and_has_no_targets_behind_its
         assert_eq!(batch.value_weights, [1.0, 1.0, 0.0, 0.0, 0.0]);
         assert_eq!(batch.policy_weights, [1.0, 1.0, 0.0, 0.0, 0.0]);
     }
-    // The second player expects 8 in the last position.
+    // The value of the last position is 8 for the second player.
     let batch = row_of(&Course::of_two_players(vec![searched(1.0, 50.0)], truncated(8.0)), 0, unroll(1, 5, 1.0));
     assert_eq!((batch.values, batch.value_weights), (vec![1.0 - 8.0, 0.0], vec![1.0, 0.0]));
 }
@@ -101,13 +101,13 @@ fn a_return_that_meets_a_random_move_goes_on_to_the_next_search() {
 fn a_return_without_a_search_at_its_end_is_shorter_or_missing() {
     let steps = vec![searched(1.0, 10.0), searched(2.0, 20.0), opening(4.0), opening(8.0), opening(16.0)];
     let course = Course::of_one_player(steps, FINISHED);
-    // The segment holds the steps 0 to 3. No search is at hand after the second.
+    // The segment contains the steps 0 to 3. After step 1, no searched step is available.
     let batch = row_of(&course, 0, unroll(1, 2, 1.0));
     assert_eq!((batch.values, batch.value_weights), (vec![1.0 + 20.0, 0.0], vec![1.0, 0.0]));
 }
 
-/// The return by the recursion `f(t) = r + γ f(t + 1)`, as the first player sees it, until n rewards are summed and a
-/// search gives the rest.
+/// Computes the return for the first player by the recursion `f(t) = r + γ f(t + 1)`, until n rewards are summed and a
+/// search value completes the sum.
 fn future(course: &Course, seen: usize, step: usize, left: usize, discount: f64) -> Option<f64> {
     let for_first = |value: f32| match course.players[step] {
         Player::First => f64::from(value),
@@ -128,7 +128,7 @@ fn future(course: &Course, seen: usize, step: usize, left: usize, discount: f64)
     }
 }
 
-/// The value target of a step for the player who chooses it, from the steps before `seen`.
+/// Returns the expected value target of a step for the acting player, from the steps before `seen`.
 fn expected_value(course: &Course, seen: usize, step: usize, unroll: Unroll) -> Option<f64> {
     let longest = if unroll.td_steps == MONTE_CARLO { usize::MAX } else { unroll.td_steps };
     let shorter = || {
@@ -140,7 +140,7 @@ fn expected_value(course: &Course, seen: usize, step: usize, unroll: Unroll) -> 
     Some(if course.players[step] == Player::First { value } else { -value })
 }
 
-/// Compares a row with the course that it was made of; returns true if it shows the image under the second symmetry.
+/// Compares a row with the source course. Returns true if the row shows the position under the second symmetry.
 fn check(course: &Course, ply: usize, unroll: Unroll, batch: &UnrolledBatch) -> bool {
     let length = course.steps.len();
     let tail = if unroll.td_steps == MONTE_CARLO { length } else { unroll.td_steps };
@@ -172,12 +172,12 @@ fn check(course: &Course, ply: usize, unroll: Unroll, batch: &UnrolledBatch) -> 
         if index == unroll.unroll_steps {
             continue;
         }
-        // After the end the last observation is repeated, without a weight.
+        // After the end, the last observation is repeated with weight 0.
         let after = [observation[0], (step + 1).min(length) as f32];
         let expected = if is_exchanged { [after[1], after[0]] } else { after };
         assert_eq!(next[2 * index..][..2], expected, "{context}");
         assert_eq!(batch.chance_weights[index], if step < length { 1.0 } else { 0.0 }, "{context}");
-        // The consistency loss leaves out the end, too.
+        // The consistency loss also has weight 0 at the end.
         assert_eq!(batch.next_weights[index], if step + 1 < length { 1.0 } else { 0.0 }, "{context}");
         match course.steps.get(step) {
             Some(played) => {
@@ -201,8 +201,8 @@ fn expected_value_at(course: &Course, seen: usize, step: usize, unroll: Unroll) 
     }
 }
 
-/// Draws 4,000 random courses: one or two players who need not alternate, both ends, random moves anywhere, any
-/// position, K from 0 to 8, n from 0 to 14, γ from 0.5 to 1.
+/// Checks 4,000 random courses: one or two players who need not alternate, both ends, random moves anywhere, all
+/// positions, K from 0 to 8, n from 0 to 14, γ from 0.5 to 1.
 #[test]
 fn targets_agree_with_a_float64_reference_on_random_episodes() {
     let mut rng = ChaCha8Rng::seed_from_u64(23);
@@ -239,7 +239,7 @@ fn actions_behind_the_end_are_any() {
         let batch = row(&course, 0, unroll(5, 1, 1.0), &mut rng).unwrap();
         batch.actions[1..].iter().for_each(|&action| seen[usize::from(action)] += 1);
     }
-    // 100 of each of 400 are expected; six standard deviations are 52.
+    // The expected count is 100 for each of the 4 actions; six standard deviations are 52.
     assert!(seen.iter().all(|&count| 48 < count && count < 152), "{seen:?}");
 }
 
@@ -280,8 +280,8 @@ fn each_row_keeps_the_importance_of_its_sample() {
     assert_eq!((built.rows, batch.importance.as_slice()), (vec![1], &[0.75][..]));
 }
 
-/// A sample of Connect Four: an episode of these columns. Each search has a policy on the column played and the value
-/// 0.5.
+/// Returns a sample from a Connect Four episode with these columns. Every search has a policy of 1 on the played
+/// column, and the value 0.5.
 fn sample_of_board(columns: &[u16], ply: usize, outcome: Outcome) -> Sample {
     let step = |&column: &u16| Step {
         action: Action(column),
@@ -306,7 +306,7 @@ fn board_rows(search_value_share: f32, samples: &[Sample]) -> (UnrolledBatch, Bu
     (batch.clone(), built)
 }
 
-/// The first player stacks four stones in column 0.
+/// Columns of a game in which the first player wins with four stones in column 0.
 const WON: [u16; 7] = [0, 1, 0, 1, 0, 1, 0];
 const FIRST_WINS: Outcome = Outcome::Win(Player::First);
 

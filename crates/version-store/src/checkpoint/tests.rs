@@ -150,7 +150,7 @@ fn of_damaged_checkpoints_the_newest_few_are_kept() {
     assert!(names[0].ends_with("damaged-0003-step-000000002"), "{names:?}");
 }
 
-/// Reading `/proc/self/mem` fails with EIO, for root too; a self-referential link fails with ELOOP.
+/// Reading `/proc/self/mem` fails with EIO, even for root; a symbolic link to itself fails with ELOOP.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_file_that_cannot_be_read_fails_the_start_and_leaves_the_checkpoint_as_it_was() {
@@ -163,7 +163,7 @@ fn a_file_that_cannot_be_read_fails_the_start_and_leaves_the_checkpoint_as_it_wa
         let error = run.checkpoints.newest().unwrap_err();
         assert!(matches!(error, Error::Unreadable { .. }), "{error}");
         assert!(error.to_string().contains("step-000000002/weights.safetensors"), "{error}");
-        // The file can be read again.
+        // The file becomes readable again.
         fs::remove_file(&path).unwrap();
         fs::write(&path, bytes).unwrap();
         let found = run.checkpoints.newest().unwrap().unwrap();
@@ -250,7 +250,7 @@ fn a_run_whose_checkpoints_are_all_damaged_does_not_start_from_nothing() {
     }
 }
 
-/// Makes the partial checkpoint of `step` that a crash leaves.
+/// Creates a partial checkpoint of `step`, as a crash would leave it.
 fn interrupt_at(run: &Run, step: u64) -> PathBuf {
     let partial = run.directory.path().join(format!("checkpoints/.step-{step:09}.partial"));
     fs::create_dir(&partial).unwrap();
@@ -307,7 +307,7 @@ fn a_checkpoint_of_the_same_step_is_replaced_and_a_crash_in_between_loses_neithe
     assert_eq!(run.checkpoints.newest().unwrap().unwrap().checkpoint, other);
     let entries = || fs::read_dir(&folder).unwrap().count();
     assert_eq!(entries(), 2, "nothing is left of the replaced one");
-    // The process stopped between the two renames.
+    // Simulates a stop of the process between the two renames.
     fs::rename(folder.join("step-000000010"), folder.join(".step-000000010.replaced")).unwrap();
     fs::create_dir(folder.join(".step-000000010.partial")).unwrap();
     assert_eq!(run.checkpoints.newest().unwrap().unwrap().checkpoint, other);

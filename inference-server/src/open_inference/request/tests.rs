@@ -208,7 +208,7 @@ fn every_illegal_tensor_is_refused_by_name() {
         ),
         (|r| r.raw_input_contents.push(Bytes::new()), "raw_input_contents", "3 entries for 2"),
         (|r| r.raw_input_contents[0] = floats(&TWO[1..]), "observations.raw_input_contents", "28 bytes"),
-        (|r| r.raw_input_contents[0] = Bytes::new(), "observations.raw_input_contents", "needs 32"),
+        (|r| r.raw_input_contents[0] = Bytes::new(), "observations.raw_input_contents", "expected 32"),
         (|r| r.inputs[0].datatype = "FP16".into(), "observations.raw_input_contents", "32 bytes of FP16"),
         (|r| r.raw_input_contents[1] = Bytes::from_static(&[1; 5]), "legal.raw_input_contents", "5 bytes"),
         (|r| r.inputs[0].contents = Some(InferTensorContents::default()), "observations", "raw_input_contents"),

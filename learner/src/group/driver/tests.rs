@@ -1,21 +1,23 @@
-//! Drivers on one thread, in virtual time, over a network that delays and loses messages and is cut.
+//! Tests of drivers on one thread in virtual time, over a network that delays and loses messages and can be
+//! partitioned.
 
 mod world;
 
 use self::world::{Defect, LEARNERS_MAX, TIMEOUT, World};
 use super::*;
 
-/// Longest time from the last fault until all learners are in one group: patience and step time of the waiting
-/// learners, four of the longest looks, and two rolls with the steps in between.
+/// Maximum time from the last fault until all learners are in one group: patience and step time of the waiting
+/// learners, four status queries with the longest timeout, and two roll calls with the steps in between.
 const HEALED_MAX: Duration = Duration::from_secs(60);
 
-/// Runs a test on one thread, in time that advances only while all tasks wait.
+/// Runs a test on one thread, in virtual time that advances only while all tasks wait.
 fn in_virtual_time<T>(test: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(test)
 }
 
-/// Starts a learner next to another with a response time of 1.5 s, and returns the sizes of the groups it joins.
+/// Starts a learner with a response time of 1.5 s, then a second learner. Returns the sizes of the second learner's
+/// groups.
 async fn beside_a_slow_one(defect: Defect) -> Vec<usize> {
     let world = World::new(1, 2, defect);
     world.start(1);
@@ -86,7 +88,7 @@ fn both_sides_of_a_cut_publish_and_no_version_has_two_digests() {
     }
 }
 
-/// Runs learners from a seed under faults, then without. Returns any violation.
+/// Runs learners with random faults from a seed, then without faults. Returns the first violated property.
 fn run(seed: u64, defect: Defect) -> Result<(), String> {
     let learners = 2 + (seed % (LEARNERS_MAX as u64 - 1)) as usize;
     in_virtual_time(async {

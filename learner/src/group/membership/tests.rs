@@ -18,7 +18,7 @@ fn exchange(number: u8) -> Meeting {
     Meeting::Exchange { secret: Secret([number; 32]) }
 }
 
-/// Wraps looks as timely responses.
+/// Wraps status responses as received in time.
 fn answered(looks: &[Look]) -> Vec<(usize, Result<Look, PeerError>)> {
     looks.iter().map(|look| (look.index, Ok(*look))).collect()
 }
@@ -42,7 +42,7 @@ fn look(index: usize, phase: Phase, steps: u64) -> Look {
     Look { phase, index, steps }
 }
 
-/// Returns the coordinator of a group with these other members.
+/// Returns the membership of a coordinator in a group with these other members.
 fn coordinator(own: usize, learners: usize, others: &[usize]) -> Membership {
     let mut membership = Membership::new(own, learners, ROLL, PATIENCE);
     let start = now();
@@ -155,7 +155,7 @@ fn a_roll_is_closed_when_all_have_come_or_after_its_time_with_those_that_came() 
     assert_eq!(membership.asked(Candidate { weights_version: 3, ..candidate(1, 4) }), Asked::Waits);
     assert!(membership.is_complete(start));
     let closed = membership.close(exchange(5)).unwrap();
-    // The source is the lowest rank among the members with the most steps.
+    // The source is the member with the most steps; in a tie, the lowest rank.
     let expected =
         Roster { generation: 8, members: vec![0, 1, 2], source: 1, weights_version: 3, meeting: exchange(5) };
     assert_eq!(closed, expected);
@@ -225,7 +225,7 @@ fn a_member_that_lost_its_group_seeks_and_takes_over_when_the_coordinator_is_gon
     member.answered(Some(roster(&[0, 1, 2])));
     member.seek(now(), candidate(1, 5));
     assert!(member.is_seeking());
-    // Learner 2 has not noticed yet.
+    // Learner 2 has not yet noticed the lost coordinator.
     assert_eq!(member.choose(now(), &answered(&[look(2, Phase::Training { coordinator: 0 }, 5)])), Choice::Wait);
     assert_eq!(member.choose(now(), &answered(&[look(2, Phase::Seeking, 5)])), Choice::Call);
 }
@@ -261,7 +261,7 @@ fn a_roll_is_closed_with_the_library_of_those_that_have_come_by_then() {
     assert_eq!(distinct.asked(on_gpu(1, 2)), Asked::Waits);
     assert_eq!(distinct.library(), (Library::Nccl, None));
     assert_eq!(distinct.close(exchange(1)), None, "its members need no store");
-    // A learner that shares a GPU comes after the unique id was made.
+    // A candidate that shares a GPU asks after the unique id was created.
     assert_eq!(distinct.asked(on_gpu(2, 2)), Asked::Waits);
     assert_eq!(distinct.close(nccl()), None);
     let (library, reason) = distinct.library();
@@ -282,7 +282,7 @@ fn where_nccl_is_configured_a_candidate_without_a_gpu_of_its_own_is_refused_and_
             let Asked::Refused(Refusal::Different(reason)) = membership.asked(bad) else { panic!("it has a place") };
             assert!(reason.starts_with("learner.collective: ") && reason.contains(expected), "{reason}");
         }
-        // A restarted member asks with the same GPU.
+        // A restarted member asks again with the same GPU.
         assert_eq!(membership.asked(on_gpu(1, 2)), Asked::Waits);
         if !in_training {
             membership.close(nccl()).unwrap();

@@ -1,4 +1,4 @@
-//! Tests of a run on two boards, each with a replay server that the test drives.
+//! Tests of a run on two boards, each with a replay server controlled by the test.
 
 use game::Game as _;
 use games::{AnyGame, GameKind};
@@ -13,7 +13,7 @@ use crate::held_out::HeldOut;
 
 /// Positions per batch.
 const BATCH: usize = 2;
-/// Batches requested in advance from each server.
+/// Number of batches requested in advance from each server.
 const PREFETCHED: usize = 4;
 /// Names of the boards, by index.
 const BOARDS: [&str; 2] = ["hex-3", "hex-4"];
@@ -33,7 +33,8 @@ fn batch_of(board: &str) -> SampleBatch {
     SampleBatch { samples: vec![sample; BATCH], table: TableStats::default() }
 }
 
-/// Draws from one server for each board, from the first twice as often, and prepares batches with two threads.
+/// A running pipeline with one server per board, which samples the first board twice as often and prepares with two
+/// threads.
 struct Drawing {
     servers: [ReplayScript; 2],
     drain: Drain,
@@ -64,7 +65,7 @@ impl Drawing {
         Self { servers, drain, task, batches: Some(batches), threads }
     }
 
-    /// Sends `batches` batches for each board, at most as many as requested in advance.
+    /// Sends `batches[i]` batches for board i, at most the number requested in advance.
     async fn serve(&mut self, batches: [usize; 2]) {
         for ((script, board), batches) in self.servers.iter_mut().zip(BOARDS).zip(batches) {
             let mut stream = script.sampling().await;
@@ -74,12 +75,12 @@ impl Drawing {
             for _ in 0..batches {
                 stream.batch(&batch_of(board)).await;
             }
-            // The stream stays open without another batch, like the stream of a server with a waiting rate limiter.
+            // The stream stays open without further batches, like a server whose rate limiter delays samples.
             tokio::spawn(async move { while stream.request().await.is_some() {} });
         }
     }
 
-    /// Waits for `count` prepared batches, or fewer if the batches end.
+    /// Waits for `count` prepared batches; returns fewer if the queue closes.
     async fn prepared(&mut self, count: usize) -> Vec<Examples> {
         let mut batches = self.batches.take().unwrap();
         let receive = move || {

@@ -1,4 +1,4 @@
-//! The sum of the members' contributions: in device memory if the group sums there, otherwise in host memory.
+//! The sum of all members' contributions, in device memory if the group can sum there, otherwise in host memory.
 
 use std::time::Instant;
 
@@ -11,15 +11,15 @@ use crate::group::{CONTROL_NUMBERS, Control, Group};
 use crate::metrics;
 use crate::trainer::DeviceContribution;
 
-/// The sum over the members, in place of this member's contribution.
+/// The sum of contributions over all members.
 pub(super) enum Summed {
     Host { contributed: Contributed, sums: Vec<f32> },
     Device(Contributed<DeviceContribution>),
 }
 
 impl Training {
-    /// Sums the contribution, of a batch or of none, and the control values over the members. The inner error means
-    /// that a member was lost.
+    /// Computes this member's contribution, with a batch or without, and sums contributions and control values over all
+    /// members. The inner error means that a member was lost.
     pub(super) fn sum(
         &mut self,
         group: &mut Group,
@@ -54,7 +54,7 @@ impl Training {
         Ok(Ok((Summed::Host { contributed, sums }, control)))
     }
 
-    /// Takes the step of the mean over `batches` batches.
+    /// Updates the weights with the mean contribution over `batches` batches.
     pub(super) fn apply_mean(&mut self, summed: Summed, batches: usize) -> Result<Trained, training::Error> {
         match summed {
             Summed::Host { mut contributed, sums } => {
@@ -69,7 +69,7 @@ impl Training {
     }
 }
 
-/// Replaces values by the sums, and adds to the measured time of sums.
+/// Replaces each value by the sum over all members, and records the time in the metrics.
 fn timed(group: &mut Group, numbers: Numbers<'_>) -> Result<(), Error> {
     let begun = Instant::now();
     let reduced = group.all_reduce(numbers);

@@ -1,4 +1,4 @@
-//! Groups of learners in one process, over threads in place of Gloo and over real connections.
+//! Tests of learner groups in one process, with threads in place of Gloo and with real network connections.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,23 +25,23 @@ use crate::training::tests::{checkpoints, not_finite, prepared, start};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Learners that know the addresses of each other.
+/// Settings of learners that know the addresses of all other learners.
 struct Learners {
     runtime: tokio::runtime::Runtime,
     engine: Arc<Threads>,
-    /// Steps between publications; 0: by time.
+    /// Training steps between publications; 0 publishes by time.
     publish_interval_steps: u64,
-    /// CUDA device of each learner, in a stand-in for NCCL.
+    /// CUDA device of each learner, in a fake of NCCL.
     devices: Vec<Option<usize>>,
     endpoints: Vec<String>,
     listeners: Vec<Option<std::net::TcpListener>>,
 }
 
-/// A learner on a separate thread.
+/// A running learner on a separate thread.
 struct Running {
     drain: Drain,
     stop: Arc<AtomicBool>,
-    /// Training step and digest of each version.
+    /// Training step and digest of each published version.
     versions: Arc<Mutex<BTreeMap<u64, (u64, Digest)>>>,
     folder: tempfile::TempDir,
     thread: JoinHandle<anyhow::Result<()>>,
@@ -57,7 +57,7 @@ impl Learners {
         Self { runtime, engine, publish_interval_steps: 0, devices, endpoints, listeners }
     }
 
-    /// Returns the libraries of a learner.
+    /// Returns the communication libraries of a learner.
     fn engine_of(&self, own: usize) -> Arc<dyn Engine> {
         let threads = Arc::new(Arc::clone(&self.engine));
         let clock = Clock { now: Instant::now, pause: std::thread::sleep };
@@ -70,7 +70,7 @@ impl Learners {
         }
     }
 
-    /// Starts a learner for which every `nth` batch is non-finite; 0: none.
+    /// Starts a learner with a non-finite loss in every `nth` batch; 0 for none.
     fn start(&mut self, own: usize, fingerprint: &str, nth: usize) -> Running {
         let folder = tempfile::tempdir().unwrap();
         let (drain, stop, versions) =
@@ -136,7 +136,7 @@ impl Running {
         self.versions.lock().unwrap().last_key_value().map_or(0, |(&version, _)| version)
     }
 
-    /// Waits until both learners have published `more` further common versions.
+    /// Waits until both learners have published `more` additional versions with equal numbers.
     fn publishes_with(&self, other: &Self, more: u64) {
         let (begun, from) = (Instant::now(), self.newest().max(other.newest()));
         let common = || {
@@ -159,7 +159,7 @@ impl Running {
     }
 }
 
-/// Starts a learner with libtorch, which leaves contributions on the device: here the CPU.
+/// Starts a learner with libtorch, which leaves contributions on the training device, here the CPU.
 #[cfg(feature = "torch")]
 fn on_device(folder: &std::path::Path) -> crate::training::Start {
     let crate::training::Start { architecture, progress, .. } = start(folder);
@@ -175,7 +175,8 @@ fn on_device(_: &std::path::Path) -> crate::training::Start {
     unreachable!("no learner without libtorch has a device")
 }
 
-/// Checks that each version is the same for every publisher, and that training steps grow with the version.
+/// Checks that all learners published the same weights for each version, and that training steps increase with the
+/// version.
 fn assert_agree(all: &[BTreeMap<u64, (u64, Digest)>]) {
     for (version, published) in all.iter().flatten() {
         assert!(
@@ -231,13 +232,13 @@ fn a_learner_of_another_network_is_refused_with_the_reason() {
     first.end();
 }
 
-/// Learners with the stand-in for NCCL on these devices, which no other test uses.
+/// The learners use a fake of NCCL on these devices, which no other test uses.
 #[cfg(feature = "torch")]
 #[test]
 fn learners_on_gpus_of_their_own_train_over_nccl_and_go_on_when_one_leaves_unnoticed_or_shares_a_gpu() {
     let mut learners = Learners::new(3);
     learners.devices = vec![Some(10), Some(11), Some(10)];
-    // A group of NCCL notices the loss of this member only by a look at the member's activity.
+    // Members of an NCCL group detect the loss of this member only by a status query.
     fake_nccl::set_fault(11, Some(fake_nccl::Fault::LeavesSilently));
     let first = learners.start(0, "network", 0);
     let second = learners.start(1, "network", 0);
@@ -251,7 +252,7 @@ fn learners_on_gpus_of_their_own_train_over_nccl_and_go_on_when_one_leaves_unnot
     assert_eq!(fake_nccl::alive(11).communicators, 0);
     let newest = first.newest();
     first.publishes_with(&first, newest.min(2) + 1);
-    // The third learner has the GPU of the first, so the group sums without NCCL.
+    // The third learner shares a GPU with the first, so the group uses another library than NCCL.
     let third = learners.start(2, "network", 0);
     third.publishes_with(&first, 3);
     assert_eq!(fake_nccl::alive(10).communicators, 0, "learners on one GPU use NCCL");

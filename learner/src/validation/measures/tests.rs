@@ -1,4 +1,4 @@
-//! Tests of measures against explicit sums in float64, and against published properties.
+//! Tests of measures against explicit float64 sums, and against published properties.
 
 use experience::TrajectoryId;
 use game::Action;
@@ -26,7 +26,7 @@ fn row(policy: &[f32], value: ValueTarget, score: Option<f32>) -> Row {
     }
 }
 
-/// Returns normalised random shares.
+/// Returns random shares with the sum 1.
 fn shares(rng: &mut ChaCha8Rng, count: usize) -> Vec<f32> {
     let shares: Vec<f32> = (0..count).map(|_| rng.random_range(0.0..1.0)).collect();
     let sum: f32 = shares.iter().sum();
@@ -63,7 +63,7 @@ fn softmax(logits: &[f32]) -> Vec<f64> {
     logits.iter().map(|&logit| f64::from(logit).exp() / sum).collect()
 }
 
-/// Computes the documented measures, by loops over all rows for every sum.
+/// Computes the documented measures directly, with a separate loop over all rows for every sum.
 fn by_brute_force(cases: &[Case]) -> Measures {
     let wanted: Vec<&Case> = cases.iter().filter(|case| case.row.policy_weight > 0.0).collect();
     let mut policy_loss = 0.0;
@@ -180,13 +180,13 @@ fn calibrated_predictions_have_no_error_and_overconfident_ones_their_distance() 
     };
     let close = |got: Option<f64>, expected: f64| (got.unwrap() - expected).abs() < 1e-12;
     assert_eq!(error(&[]), None);
-    // Three of four predictions of 75 % come true.
+    // Three of four predictions of 75 % are correct.
     assert!(close(error(&[(0.75, 1.0), (0.75, 1.0), (0.75, 1.0), (0.75, 0.0)]), 0.0));
-    // Half of the certain predictions come true.
+    // One of two certain predictions is correct.
     assert!(close(error(&[(1.0, 1.0), (1.0, 0.0)]), 0.5));
-    // Errors of opposite sign in different bins do not cancel; within a bin they do.
+    // Errors with opposite signs cancel within a bin, but not between bins.
     assert!(close(error(&[(0.9, 0.0), (0.1, 1.0)]), 0.9));
     assert!(close(error(&[(0.5, 0.0), (0.5, 1.0)]), 0.0));
-    // Predictions out of range belong to the outer bins.
+    // Predictions out of range are counted in the first or last bin.
     assert!(close(error(&[(1.5, 1.0), (-0.5, 0.0)]), 0.0));
 }

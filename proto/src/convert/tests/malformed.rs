@@ -29,7 +29,7 @@ fn every_malformed_trajectory_is_refused_by_the_field_at_fault() {
         (|m| m.id = None, "id: is missing"),
         (|m| m.columns.clear(), "columns: are truncated"),
         (|m| m.columns = vec![1; 1 << 24].into(), "columns: has 16777216 bytes, the limit is 16773120"),
-        (|m| m.columns = [&m.columns[..], &[0]].concat().into(), "columns: has 1 bytes after the end"),
+        (|m| m.columns = [&m.columns[..], &[0]].concat().into(), "columns: have 1 bytes after the end"),
     ];
     for (change, expected) in cases {
         refused::<_, Trajectory>(&message, change, expected);

@@ -58,7 +58,7 @@ async fn an_actor_that_falls_silent_is_lost_its_stream_ends_and_it_may_come_back
 
     let status = end(&mut answers).await;
     assert_eq!(status.code(), Code::Unavailable, "{status}");
-    assert!(status.message().contains("heartbeat interval 100ms"), "{status}");
+    assert!(status.message().contains("the heartbeat interval is 100ms"), "{status}");
     until(&server, "the actor is lost", is(v1::ActorState::Lost)).await;
 
     let (_sender, _answers, _) = opened(&server, 1).await;

@@ -76,7 +76,7 @@ async fn each_refusal_of_a_revision_has_its_status_and_names_what_was_wrong() {
     let valid = || message_of(1, 0, -0.25, 9);
     let cases = [
         (revise(valid(), 1).await, Code::Aborted, "has revision 0, the searches are based on revision 1"),
-        (revise(message_of(1, 5, 0.0, 9), 0).await, Code::NotFound, "is in no table"),
+        (revise(message_of(1, 5, 0.0, 9), 0).await, Code::NotFound, "no table holds trajectory"),
         (revise(message_of(1, 0, 0.0, 6), 0).await, Code::FailedPrecondition, "have weights v7"),
         (revise(v1::Trajectory { id: None, ..valid() }, 0).await, Code::InvalidArgument, "trajectory.id: is missing"),
         (revise(v1::Trajectory { columns: vec![1].into(), ..valid() }, 0).await, Code::InvalidArgument, "columns"),

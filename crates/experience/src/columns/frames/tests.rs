@@ -248,7 +248,7 @@ fn frames_of_more_memory_than_an_episode_may_have_are_refused_before_they_are_de
     let mut bytes = vec![1, 1];
     put_number(&mut bytes, 1 << 20);
     let span = |plies| Span { plies, ply: 0, steps: plies };
-    let over = "observations: are 513 frames of 1048576 bytes, the limit is 536870912 bytes";
+    let over = "observations: have 513 frames of 1048576 bytes, the limit is 536870912 bytes";
     assert_eq!(refused(Frames::parse(&bytes, span(512))), over);
     assert_eq!(refused(Frames::parse(&bytes, span(511))), "observations: lack the size of a block");
 }

@@ -54,7 +54,7 @@ fn a_batch_that_does_not_fit_its_board_or_is_of_none_changes_nothing() {
     trainer.step(&batch_of(1, 9, 1).into()).unwrap();
     let before = trainer.files().unwrap();
     for (batch, reason) in [
-        (TrainingBatch { board: 2, ..batch_of(1, 9, 2) }, "the batch is of board 2"),
+        (TrainingBatch { board: 2, ..batch_of(1, 9, 2) }, "the batch is for board 2"),
         (TrainingBatch { board: 0, ..batch_of(1, 9, 2) }, "in `observations`"),
     ] {
         let error = trainer.step(&batch.into()).unwrap_err().to_string();

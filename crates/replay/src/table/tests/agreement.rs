@@ -1,4 +1,4 @@
-//! Tests that the table agrees with the model over random histories of all operations.
+//! Tests that the table agrees with the reference model over random sequences of all operations.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -81,7 +81,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// A table and a model, with a limiter that counts the outcomes.
+/// A table and the reference model, with a limiter that counts the results.
 struct Pair {
     table: Table,
     model: Model,
@@ -104,7 +104,7 @@ impl Pair {
         }
     }
 
-    /// Returns the id of any trajectory ever inserted, or an unknown id if there is none.
+    /// Returns the id of any trajectory ever inserted, or an unknown id if no trajectory was inserted.
     fn any_id(&self, index: Index) -> TrajectoryId {
         if self.inserted.is_empty() { id(0) } else { index.get(&self.inserted).id() }
     }
@@ -175,7 +175,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Draws a batch, and checks each item against the candidates of the model at that moment.
+    /// Draws a batch, and checks each item against the candidates of the model before the draw.
     fn sample(&mut self, draws: usize) -> Result<(), TestCaseError> {
         let mut batch = Vec::new();
         self.table.draw(draws, &mut self.rng, &mut batch);
@@ -226,7 +226,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Checks the weight of every item of the window in the tree, without a draw.
+    /// Checks the tree weight of every item in the window, without a draw.
     fn check_weights(&mut self) -> Result<(), TestCaseError> {
         let candidates = self.model.candidates();
         let weighted =
@@ -268,7 +268,7 @@ proptest! {
         check_history(settings, events)?;
     }
 
-    /// As above, but with constant settings, so that each selector is tested with long histories.
+    /// As above, but with constant settings, to test each selector over long sequences.
     #[test]
     fn the_table_agrees_with_a_list_under_constant_settings(
         settings in settings(), events in prop::collection::vec(event(), 1..160),

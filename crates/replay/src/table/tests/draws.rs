@@ -2,7 +2,7 @@ use std::collections::HashMap;
 
 use super::*;
 
-/// Returns count and probability of each item over 100 000 draws.
+/// Returns the count and probability of each item over 100 000 draws.
 fn counts(table: &mut Table, seed: u64) -> HashMap<(u64, usize), (f64, f64)> {
     let mut counts: HashMap<_, (f64, f64)> = HashMap::new();
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -15,8 +15,8 @@ fn counts(table: &mut Table, seed: u64) -> HashMap<(u64, usize), (f64, f64)> {
     counts
 }
 
-/// Checks the chi-square statistic of 100 000 draws, in which every item must come up. The bound is the quantile at 1 −
-/// 10⁻⁶ for 99 degrees of freedom (about 178); the seed is fixed, so the result is deterministic.
+/// Checks the chi-square statistic of 100 000 draws, with every item drawn at least once. The bound is the quantile at
+/// 1 − 10⁻⁶ for 99 degrees of freedom (about 178). The seed is fixed, so the result is deterministic.
 fn check_chi_square(table: &mut Table, seed: u64) {
     let counts = counts(table, seed);
     assert_eq!(counts.len(), 100);
@@ -140,7 +140,7 @@ fn the_window_reaches_further_back_past_items_that_had_their_last_draw() {
     assert_eq!(draw(&mut table, 9), [(0, 3), (0, 2), (0, 1), (0, 0)]);
 }
 
-/// The distances exceed the range of f64's exponents, and some versions are outside the window.
+/// The version distances exceed the exponent range of f64, and some versions are outside the window.
 #[test]
 fn staleness_survives_any_distance_between_versions() {
     // The window has two items at any number of inserts.
@@ -189,7 +189,7 @@ fn an_item_of_priority_zero_is_never_drawn_and_one_above_always_can_be() {
     assert_eq!(drawable(&mut table), [(0, 0), (0, 1)]);
 }
 
-/// The batch is larger than a group of lookups, and draws after the batch must agree too.
+/// The batch is larger than a lookup group. Draws after the batch must agree too.
 #[test]
 fn a_batch_equals_as_many_single_draws() {
     let steps: Vec<String> = (0..200).map(|sequence| "Ffo".repeat(sequence * 7 % 12)).collect();

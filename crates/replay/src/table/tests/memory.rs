@@ -1,6 +1,6 @@
 use super::*;
 
-/// Returns the bytes of everything but the trajectories.
+/// Returns the memory of all state except the trajectories, in bytes.
 fn state_bytes(table: &Table) -> u64 {
     table.bytes() - table.trajectory_bytes()
 }

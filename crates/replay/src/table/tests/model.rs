@@ -1,4 +1,4 @@
-//! A reference model of the table without any index: every query scans lists, and weights are computed by definition.
+//! A reference model of the table: every query scans lists, and weights are computed by definition.
 
 use std::collections::HashSet;
 
@@ -25,19 +25,19 @@ struct HeldTrajectory {
 #[derive(Clone, Copy)]
 struct ModelItem {
     ply: usize,
-    /// The priority that was set, or the initial priority at the time when the table first needed priorities.
+    /// The latest priority, or the initial priority at the time when the table first used priorities.
     priority: Option<f64>,
     times_sampled: u32,
 }
 
-/// An item in the window, with the probability of being drawn next.
+/// An item in the window, with the probability of the next draw.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Candidate {
     pub(super) key: ItemKey,
     pub(super) probability: f64,
 }
 
-/// The state of a table that can be observed without a draw.
+/// The observable state of a table, without draws.
 #[derive(Debug, PartialEq)]
 pub(super) struct State {
     held: Vec<(TrajectoryId, u64, bool, Duration)>,
@@ -186,11 +186,11 @@ impl Model {
         items
     }
 
-    /// Returns all items of the window, oldest first, with the probability of being drawn next.
+    /// Returns all items in the window with the probabilities of the next draw, oldest first.
     pub(super) fn candidates(&self) -> Vec<Candidate> {
         let window = self.window();
         let newest = window.iter().map(|(_, version, _)| version.unwrap().0).max();
-        // Only the oldest of the items with the highest key has a probability above zero.
+        // Only the oldest item with the highest key has a probability above zero.
         let only = |key: &dyn Fn(usize) -> f64| {
             let greatest = (0..window.len()).map(key).max_by(f64::total_cmp);
             let first = (0..window.len()).find(|&at| Some(key(at)) == greatest);
@@ -220,7 +220,7 @@ impl Model {
         candidates.map(|((key, ..), weight)| Candidate { key: *key, probability: weight / sum }).collect()
     }
 
-    /// Counts a draw; returns true if the item is exhausted by it.
+    /// Counts a draw. Returns true if the draw exhausts the item.
     pub(super) fn count_draw(&mut self, key: ItemKey) -> bool {
         let counted = self.settings.max_times_sampled.is_some();
         let item = self.item(key).unwrap();

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Inserts a trajectory of these steps, and returns the sequences of removed trajectories.
+/// Inserts a trajectory with the given steps. Returns the sequence numbers of removed trajectories.
 fn left(table: &mut Table, sequence: u64, steps: &str, now: u64) -> Vec<u64> {
     ids(&table.insert(trajectory(sequence, steps), Duration::from_secs(now)).removed)
 }
@@ -61,7 +61,7 @@ fn a_trajectory_leaves_once_its_last_version_lags_too_far_behind() {
     assert_eq!(left(5, 0, 5), []);
     assert_eq!(left(8, 1, 8), []);
     assert_eq!(left(9, 2, 9), [0]);
-    // A stale trajectory that was inserted late stays while older entries are within the bound.
+    // A late inserted, stale trajectory stays while older entries are within the bound.
     assert_eq!(left(9, 3, 1), []);
     assert_eq!(left(12, 4, 12), [1]);
     assert_eq!(left(13, 5, 13), [2, 3]);

@@ -7,7 +7,7 @@ fn revised(sequence: u64, steps: &str, version: u64) -> Trajectory {
 fn versions_drawn(table: &mut Table, items: usize) -> Vec<u64> {
     let mut drawn = Vec::new();
     table.draw(items, &mut rng(), &mut drawn);
-    // A draw reports the weights version that the drawn trajectory holds.
+    // A draw reports the weights version of the drawn trajectory.
     for item in &drawn {
         assert!(item.trajectory.steps().all(|step| step.weights_version == item.weights_version));
     }
@@ -95,7 +95,7 @@ fn a_revised_trajectory_counts_as_searched_by_its_new_version() {
     settings.retention.lag_versions_max = Some(2);
     let mut table = table(settings, &["F", "F", "F"]);
     assert!(table.revise(&revised(0, "F", 11), 1, Duration::ZERO));
-    // 2^10 to 1 to 1.
+    // The weights are in the ratio 2^10 : 1 : 1.
     let drawn = versions_drawn(&mut table, 2000);
     assert!(drawn.iter().filter(|&&version| version == 11).count() > 1960, "{drawn:?}");
     table.hold_to_newest(WeightsVersion(12));

@@ -39,12 +39,13 @@ fn total_weights_by_staleness_are_comparable_across_tables_of_different_versions
         for (sequence, &version) in (0..).zip(versions) {
             let _ = table.insert(trajectory_by(id(sequence), "F", version), Duration::ZERO);
         }
-        // A draw may change the version with items of weight one.
+        // A draw may change the base version.
         let _ = table.sample(&mut rng());
         table.total_weight()
     };
     let (old, new) = (of_versions(&[10_000, 10_002]), of_versions(&[10_004]));
-    // In units of version 10 002, the old table weighs 1 + 1/2 and the new one, a half-life newer, weighs 2.
+    // Relative to version 10 002, the old table has weight 1 + 1/2. The new table is one half-life newer and has weight
+    // 2.
     let shares = TotalWeight::shares(&[old, new]);
     assert!((shares[0] - 1.5 / 3.5).abs() < 1e-9, "{shares:?} of {old:?} and {new:?}");
     assert_eq!(TotalWeight::shares(&[of_versions(&[1]), new]), [0.0, 1.0]);

@@ -125,7 +125,7 @@ fn surprised(surprise_share: f64) -> TableSettings {
     TableSettings { surprise_share, ..by(Selector::Uniform) }
 }
 
-/// Returns the weights of the items of a trajectory with these surprises.
+/// Returns the item weights of a trajectory with the given surprises.
 fn by_surprise(share: f64, surprises: &[f32]) -> Vec<f64> {
     let mean = surprises.iter().map(|&it| f64::from(it)).sum::<f64>() / surprises.len() as f64;
     surprises.iter().map(|&it| 1.0 - share + share * f64::from(it) / mean).collect()

@@ -1,4 +1,4 @@
-//! Chance nodes against a naive search and against brute-force expectimax, on small random trees with dyadic numbers.
+//! Compares chance nodes to a naive search and to brute-force expectimax, on small random trees with dyadic values.
 
 use std::collections::HashMap;
 
@@ -9,9 +9,9 @@ use super::*;
 /// The use of afterstates.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Afterstates {
-    /// They have no value: a simulation passes them.
+    /// Afterstates have no value, and simulations pass through them.
     Passed,
-    /// They have a value: a simulation may end at them.
+    /// Afterstates have a value, and simulations may end there.
     Evaluated,
 }
 
@@ -20,7 +20,7 @@ enum Afterstates {
 struct Dice {
     hash: u64,
     plies_left: u32,
-    /// The discount of a step: −1 in a game for two, where only the end has a result.
+    /// The discount of a step: −1 in a two-player game, where only the final position has a result.
     discount: f32,
 }
 
@@ -58,7 +58,7 @@ impl Dice {
         Self { hash: mix(self.hash ^ mix(1000 + u64::from(action.0))), ..*self }
     }
 
-    /// The outcomes of an afterstate, with probabilities.
+    /// Returns the outcomes of an afterstate, with probabilities.
     fn outcomes(&self) -> (Vec<Action>, Vec<f32>) {
         let probabilities: &[f32] = match self.draw(5, 4) {
             0 => &[1.0],
@@ -69,7 +69,7 @@ impl Dice {
         ((0..probabilities.len() as u16).map(|outcome| Action(3 * outcome + 1)).collect(), probabilities.to_vec())
     }
 
-    /// The position after an outcome at an afterstate, and the reward.
+    /// Returns the position after an outcome at an afterstate, and the reward.
     fn follow(&self, outcome: Action) -> (Self, f32) {
         let next =
             Self { hash: mix(self.hash ^ mix(2000 + u64::from(outcome.0))), plies_left: self.plies_left - 1, ..*self };
@@ -77,13 +77,13 @@ impl Dice {
         (next, reward)
     }
 
-    /// Expectimax: the value under the best play.
+    /// Returns the value under optimal play, by expectimax.
     fn exact(&self) -> f64 {
         let best = || self.actions().into_iter().map(|action| self.after(action).expected()).fold(f64::MIN, f64::max);
         self.end().map_or_else(best, f64::from)
     }
 
-    /// The exact value of an afterstate, to the player who took the action before it.
+    /// Returns the exact value of an afterstate for the player who took the action into the afterstate.
     fn expected(&self) -> f64 {
         let (outcomes, probabilities) = self.outcomes();
         let term = |(outcome, probability): (Action, f32)| {
@@ -109,7 +109,7 @@ impl Dice {
     }
 }
 
-/// The first `count` games that are not over at the start.
+/// Returns the first `count` random games that are not over at the start.
 fn dice(count: usize, plies_left: u32, discount: f32) -> impl Iterator<Item = Dice> {
     let games = (0..).map(move |seed| Dice { hash: mix(seed), plies_left, discount });
     games.filter(|dice| dice.end().is_none()).take(count)
@@ -144,7 +144,7 @@ fn rewarded(algorithm: SearchAlgorithm) -> Settings {
     Settings { algorithm, solver: Solver::Off, values: ValueRange::Normalised, ..settings() }
 }
 
-/// The algorithms, for values of any range.
+/// The tested algorithms, for values of any range.
 const ALGORITHMS: [SearchAlgorithm; 2] = [SearchAlgorithm::Puct, SearchAlgorithm::GUMBEL_NORMALISED];
 const AFTERSTATES: [Afterstates; 2] = [Afterstates::Passed, Afterstates::Evaluated];
 
@@ -156,8 +156,8 @@ struct Visited {
     value_sum: f64,
 }
 
-/// pUCT with chance nodes written naively: recursive, a hash map keyed by the path, nothing cached. Nodes at even depth
-/// are decisions, all other nodes chance.
+/// A naive pUCT search with chance nodes: recursive, with a hash map keyed by the path and no cached values. Nodes at
+/// even depth are decision nodes, and all other nodes are chance nodes.
 struct Naive {
     settings: Settings,
     afterstates: Afterstates,
@@ -273,7 +273,7 @@ fn a_search_with_chance_nodes_grows_the_tree_of_a_naive_one() {
     }
 }
 
-/// Checks that the visits of every node are the visits of the children, plus one if the node has an evaluation.
+/// Checks that the visits of every node equal the visits of all children, plus 1 if the node has an evaluation.
 fn check_counts(tree: &Tree<Dice>, afterstates: Afterstates) {
     for node in &tree.arena.nodes {
         let children = node.edges().map(|edge| tree.arena.edges.child(edge)).filter(|&child| child != NodeId::NONE);

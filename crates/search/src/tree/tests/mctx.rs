@@ -1,4 +1,4 @@
-//! Gumbel with normalised values against mctx, the published implementation of Gumbel MuZero.
+//! Compares Gumbel with normalised values to mctx, the published implementation of Gumbel MuZero.
 
 use super::tabular::{each_search, searched};
 use super::*;

@@ -1,9 +1,9 @@
-//! pUCT and Gumbel with values normalised over the tree, against the formulas in f64.
+//! Compares pUCT and Gumbel with values normalised over the tree to the formulas in f64.
 //!
 //! pUCT follows the pseudocode of MuZero (Schrittwieser et al. 2020), except where the settings document otherwise: the
 //! root evaluation is a visit, the bounds are over action values, and unvisited actions have the first-play value.
-//! Gumbel follows Danihelka et al. 2022. mctx is no reference here: it rescales over a node and the children of the
-//! node, rather than over the search.
+//! Gumbel follows Danihelka et al. 2022. mctx is not a reference here: it rescales values over a node and the child
+//! nodes, rather than over the tree.
 
 use super::tabular::{Golden, State, each_search, searched};
 use super::*;
@@ -21,7 +21,7 @@ struct Muzero<'a> {
     model: &'a [State],
     golden: &'a Golden,
     choice: Choice,
-    /// The least and the greatest action value met.
+    /// The least and the greatest action value so far.
     bounds: (f64, f64),
 }
 
@@ -31,13 +31,13 @@ enum Choice {
         fpu_reduction: f64,
     },
     Gumbel {
-        /// The visits that the chosen root action has before each simulation.
+        /// For each simulation, the visits of the chosen root action before the simulation.
         considered_visits: Vec<f64>,
     },
 }
 
-/// The visits that the chosen action has before each simulation, with `considered` actions: sequential halving as in
-/// mctx.
+/// Returns, for each simulation, the visits of the chosen action before the simulation, with `considered` actions in
+/// sequential halving as in mctx.
 fn considered_visits(considered: usize, simulations: usize) -> Vec<f64> {
     let halvings = considered.next_power_of_two().ilog2().max(1) as usize;
     let (mut sequence, mut visits, mut width) = (Vec::new(), vec![0.0; considered], considered);
@@ -76,13 +76,13 @@ impl Muzero<'_> {
         child.reward + self.golden.discount * child.value_sum / child.visits
     }
 
-    /// Rescales a value to 0 at the least value met and 1 at the greatest; `None` before two different values were met.
+    /// Rescales a value to 0 at the least value so far and 1 at the greatest. `None` until two values differ.
     fn normalised(&self, value: f64) -> Option<f64> {
         let (least, greatest) = self.bounds;
         (greatest > least).then(|| (value - least) / (greatest - least))
     }
 
-    /// The prior of each action, 0 for illegal actions.
+    /// Returns the prior of each action; 0 for illegal actions.
     fn priors(&self, node: &Visited, is_root: bool) -> Vec<f64> {
         let State { logits, .. } = &self.model[node.state];
         let is_legal = |action: usize| !is_root || self.golden.valid[action] > 0.0;
@@ -120,7 +120,7 @@ impl Muzero<'_> {
         node.children.iter().zip(priors).map(score).collect()
     }
 
-    /// The root scores for the simulation that is due: −∞ for an action without the scheduled number of visits.
+    /// Returns the root scores for the next simulation: −∞ for an action without the scheduled number of visits.
     fn halved(&self, node: &Visited, priors: &[f64], considered_visits: &[f64]) -> Vec<f64> {
         let due = considered_visits[node.visits as usize - 1];
         let logits = self.improved_logits(node, priors);
@@ -131,7 +131,7 @@ impl Muzero<'_> {
         logits.into_iter().zip(gumbel).zip(visits(node)).map(score).collect()
     }
 
-    /// `ln P + σ(completed Q)` with the published constants.
+    /// Returns `ln P + σ(completed Q)` with the published constants.
     fn improved_logits(&self, node: &Visited, priors: &[f64]) -> Vec<f64> {
         let q = |child: &Option<Visited>| child.as_ref().map(|child| self.action_value(child));
         let (mut mass, mut weighted) = (0.0, 0.0);
@@ -153,7 +153,7 @@ impl Muzero<'_> {
         logits.iter().map(|logit| (logit - greatest).exp() / total).collect()
     }
 
-    /// Runs one simulation from `node`; returns the backed-up value, to the player to move there.
+    /// Runs one simulation from `node`. Returns the backed-up value for the player to move at `node`.
     fn simulate(&mut self, node: &mut Visited, is_root: bool) -> f64 {
         let action = self.choose(node, is_root);
         let from = &self.model[node.state];
@@ -172,7 +172,7 @@ impl Muzero<'_> {
     }
 }
 
-/// The visits of each action.
+/// Returns the visits of each action.
 fn visits(node: &Visited) -> impl Iterator<Item = f64> {
     node.children.iter().map(|child| child.as_ref().map_or(0.0, |child| child.visits))
 }

@@ -1,4 +1,4 @@
-//! A reference search, written naively from the formulas: hash maps keyed by the path, nothing cached.
+//! A naive reference search that follows the formulas, with hash maps keyed by the path and no cached values.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,7 +18,7 @@ struct Visited {
     value_sum: f64,
 }
 
-/// The result of a descent: as [`Selection`](crate::Selection), with the path in place of a request.
+/// The result of a descent, like [`Selection`](crate::Selection) but with a path in place of a request.
 enum Descent {
     Leaf(Vec<Action>),
     Completed,
@@ -28,9 +28,9 @@ enum Descent {
 pub(super) struct Reference {
     settings: Settings,
     tree: HashMap<Vec<Action>, Visited>,
-    /// The leaves in flight.
+    /// The paths of the leaves in flight.
     requested: HashSet<Vec<Action>>,
-    /// The least and the greatest action value met.
+    /// The least and the greatest action value so far.
     bounds: (f32, f32),
 }
 
@@ -46,8 +46,8 @@ impl Reference {
         reference
     }
 
-    /// Searches until the root's children have `simulations` visits together, or the root is proven. Up to `leaves`
-    /// leaves are chosen before the first of them is evaluated.
+    /// Searches until all root actions have `simulations` visits in total, or the root is proven. Up to `leaves` leaves
+    /// are selected before the first leaf is evaluated.
     pub(super) fn search(&mut self, simulations: u32, leaves: usize) {
         while self.tree[&vec![]].visits < simulations + 1 && self.proven(&[]) == Proven::Unknown {
             let mut chosen = Vec::new();
@@ -67,7 +67,7 @@ impl Reference {
         }
     }
 
-    /// Adds a position; the evaluation is the first visit.
+    /// Adds a position. The evaluation counts as the first visit.
     fn insert(&mut self, path: &[Action], toy: Toy, reward: f32, discount: f32) {
         let visited = Visited { toy, reward, discount, visits: 0, in_flight: 1, value_sum: 0.0 };
         self.tree.insert(path.to_vec(), visited);
@@ -112,8 +112,8 @@ impl Reference {
         }
     }
 
-    /// The actions that a descent may take. Wins and losses are not visited again: a win decides the node, and no
-    /// choice is worse than a loss.
+    /// Returns the actions available to a descent. Proven wins and losses are not visited again: a win decides the
+    /// node, and no choice is worse than a loss.
     fn open(&self, path: &[Action]) -> Vec<Action> {
         let is_open = |&action: &Action| {
             let is_decided = matches!(self.proven_for_chooser(path, action), Proven::Win | Proven::Loss);
@@ -122,12 +122,12 @@ impl Reference {
         self.tree[path].toy.actions().into_iter().filter(is_open).collect()
     }
 
-    /// True if a descent that continues from `path` may find a leaf; it stops at a proven draw.
+    /// Returns true if a descent from `path` can reach a leaf. Descents stop at proven draws.
     fn leads_to_leaves(&self, path: &[Action]) -> bool {
         self.open(path).into_iter().any(|action| self.proven_for_chooser(path, action) == Proven::Unknown)
     }
 
-    /// True if every leaf at or below `path` is in flight.
+    /// Returns true if every leaf at or below `path` is in flight.
     fn is_in_flight(&self, path: &[Action]) -> bool {
         let Some(here) = self.tree.get(path) else { return self.requested.contains(path) };
         here.toy.outcome().is_none() && self.proven(path) == Proven::Unknown && !self.leads_to_leaves(path)
@@ -157,14 +157,14 @@ impl Reference {
         best.unwrap().1
     }
 
-    /// The value of a visited position to the player who moved there.
+    /// Returns the value of a visited position for the player who moved to the position.
     fn action_value(&self, path: &[Action]) -> f32 {
         let here = &self.tree[path];
         here.reward + here.discount * self.value(path)
     }
 
-    /// Rescales a value to 0 at the least action value met and 1 at the greatest. Unchanged on boards and until two
-    /// different values were met.
+    /// Rescales a value to 0 at the least action value so far and 1 at the greatest. Returns the value unchanged for
+    /// board games and until two values differ.
     fn scaled(&self, value: f32) -> f32 {
         let (least, greatest) = self.bounds;
         if self.settings.values == ValueRange::Board || least >= greatest {
@@ -194,7 +194,7 @@ impl Reference {
         }
     }
 
-    /// The proven result of an action for the player who chooses it at `path`; unknown unless players alternate and no
+    /// Returns the proven result of an action for the player to move at `path`. Unknown unless players alternate and no
     /// reward is paid.
     fn proven_for_chooser(&self, path: &[Action], action: Action) -> Proven {
         let next = [path, &[action]].concat();
@@ -204,8 +204,8 @@ impl Reference {
         }
     }
 
-    /// The value of a visited position to the player to move: the proven result; else the mean, raised to 0 if a proven
-    /// draw is available.
+    /// Returns the value of a visited position for the player to move: the proven result, else the mean, raised to 0 if
+    /// a proven draw is available.
     fn value(&self, path: &[Action]) -> f32 {
         let here = &self.tree[path];
         let mean = here.value_sum as f32 / here.visits as f32;

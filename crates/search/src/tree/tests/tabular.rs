@@ -1,6 +1,6 @@
-//! Learned models as tables, and the searches that mctx made with them.
+//! Tabular models, and golden results of mctx searches in these models.
 //!
-//! `tests/python/mctx_golden.py` made the file and describes it.
+//! `tests/python/mctx_golden.py` generates and documents the golden file.
 
 use super::*;
 
@@ -25,7 +25,7 @@ impl State {
     }
 }
 
-/// A search of mctx; lists have one number for each action.
+/// A golden search by mctx. Lists have one number for each action.
 #[derive(Debug, Default)]
 pub(super) struct Golden {
     pub(super) simulations: u32,
@@ -40,7 +40,7 @@ pub(super) struct Golden {
     pub(super) root_value: f64,
 }
 
-/// Passes every search and the model it was made with to `check`; returns the number of searches.
+/// Calls `check` with every golden search and the model of the search. Returns the number of searches.
 pub(super) fn each_search(mut check: impl FnMut(&[State], &Golden)) -> usize {
     let (mut model, mut golden, mut searches) = (Vec::new(), Golden::default(), 0);
     for line in GOLDEN.lines() {
@@ -75,7 +75,7 @@ pub(super) fn each_search(mut check: impl FnMut(&[State], &Golden)) -> usize {
     searches
 }
 
-/// Searches a tabular model sequentially; under Gumbel with the noise of the golden search.
+/// Searches a tabular model sequentially. Under Gumbel, uses the noise of the golden search.
 pub(super) fn searched(model: &[State], golden: &Golden, settings: &Settings) -> Tree<usize> {
     let mut tree = Tree::new(settings.clone());
     model[golden.root].expand(&golden.valid, |expansion| tree.reset(golden.root, expansion));

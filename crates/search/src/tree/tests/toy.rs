@@ -1,4 +1,4 @@
-//! Games for the tests: small random trees with dyadic numbers, so that sums are exact in any order.
+//! Test games: small random trees with dyadic values, so that sums are exact in any order.
 
 use game::{Action, mix};
 use rand::SeedableRng;
@@ -6,12 +6,12 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::{Expansion, Exploration, Request, Selection, Settings, Tree};
 
-/// The order of players and the rewards.
+/// The order of turns and the rewards of a toy game.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Turns {
     /// Players alternate and only the final result counts.
     Alternating,
-    /// Some moves let the same player move again, some pay a reward.
+    /// After some moves the same player moves again, and some moves pay a reward.
     Mixed,
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct Toy {
     pub(crate) turns: Turns,
 }
 
-/// A position reached by an action.
+/// The result of an action.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Step {
     pub(crate) toy: Toy,
@@ -40,7 +40,7 @@ impl Toy {
         mix(self.hash ^ mix(salt)) % below
     }
 
-    /// The result to move, if the game is over.
+    /// Returns the result for the player to move, or `None` if the game is not over.
     pub(crate) fn outcome(&self) -> Option<f32> {
         let over = self.plies_left == 0 || self.draw(1, 8) == 0;
         over.then(|| self.draw(2, 3) as f32 - 1.0)
@@ -76,7 +76,7 @@ impl Toy {
         }
     }
 
-    /// Passes the position to `then` as an expansion.
+    /// Calls `then` with the expansion of the position.
     pub(crate) fn expansion<R>(&self, then: impl FnOnce(Expansion<'_>) -> R) -> R {
         match self.outcome() {
             Some(value) => then(Expansion::Terminal { value }),
@@ -94,18 +94,18 @@ impl Toy {
     }
 }
 
-/// The first `count` games that are not over at the start.
+/// Returns the first `count` random games that are not over at the start.
 pub(crate) fn games(count: usize, plies: u32, turns: Turns) -> impl Iterator<Item = Toy> {
     (0..).map(move |seed| Toy::new(seed, plies, turns)).filter(|toy| toy.outcome().is_none()).take(count)
 }
 
-/// Begins a move and searches until finished, with up to `leaves` requests in flight.
+/// Starts a search and runs it until finished, with up to `leaves` requests in flight.
 pub(crate) fn search(tree: &mut Tree<Toy>, simulations: u32, exploration: Exploration, leaves: usize) {
     tree.begin(simulations, exploration, &mut ChaCha8Rng::seed_from_u64(7));
     run(tree, leaves);
 }
 
-/// Searches until finished, with up to `leaves` requests in flight.
+/// Continues a search until finished, with up to `leaves` requests in flight.
 pub(crate) fn run(tree: &mut Tree<Toy>, leaves: usize) {
     run_with(tree, leaves, |tree, request| {
         let step = tree.parent_state(&request).step(request.action);
@@ -113,7 +113,7 @@ pub(crate) fn run(tree: &mut Tree<Toy>, leaves: usize) {
     });
 }
 
-/// Searches any tree until finished, with up to `leaves` requests in flight, which `answer` answers.
+/// Continues the search of any tree until finished, with up to `leaves` requests in flight, each passed to `answer`.
 pub(crate) fn run_with<S>(tree: &mut Tree<S>, leaves: usize, answer: impl Fn(&mut Tree<S>, Request)) {
     while !tree.is_finished() {
         let mut requests = Vec::new();
@@ -125,7 +125,7 @@ pub(crate) fn run_with<S>(tree: &mut Tree<S>, leaves: usize, answer: impl Fn(&mu
                 Selection::Busy => break,
             }
         }
-        assert!(completed > 0 || !requests.is_empty(), "a search that is not finished goes on");
+        assert!(completed > 0 || !requests.is_empty(), "an unfinished search makes progress");
         requests.into_iter().for_each(|request| answer(tree, request));
     }
 }

@@ -1,12 +1,13 @@
-//! A chain of states: an environment so small that the optimal policy is computed by hand.
+//! A chain of states: a small environment with a known optimal policy.
 
 use game::{Action, Error, Game, ObservationShape, Outcome, Player, Players, Scoring, Spec, Symmetry, mix};
 
 pub(crate) const STAY: Action = Action(0);
 pub(crate) const GO: Action = Action(1);
 
-/// An environment with states 0 to `length − 1`. `STAY` keeps the state and pays `stay`; `GO` leads to the next state,
-/// pays 0, and from the last state pays 1 and ends the episode. The first state is one of the first three, by the seed.
+/// An environment with states 0 to `length − 1`. `STAY` keeps the state and pays `stay`. `GO` moves to the next state
+/// and pays 0; in the last state it pays 1 and ends the episode. The seed selects the start state among the first
+/// three.
 #[derive(Debug, Clone)]
 pub(crate) struct Chain {
     pub(crate) length: u16,
@@ -22,7 +23,7 @@ pub(crate) struct Position {
 }
 
 impl Chain {
-    /// Creates a chain with episodes that are truncated after `limit` steps.
+    /// Creates a chain with episodes truncated after `limit` steps.
     pub(crate) fn new(length: u16, stay: f32, limit: usize) -> Self {
         let observation = ObservationShape { planes: 2, height: 1, width: 1 };
         let board = Spec::board("chain".to_owned(), 2, observation, limit);

@@ -1,4 +1,4 @@
-//! Search in a fixed model with chance, against expectimax by brute force.
+//! Compares search in a fixed model with chance to brute-force expectimax.
 
 use game::mix;
 use inference::{Error, LatentPredictions, Slot, Unroll};
@@ -8,7 +8,7 @@ use super::*;
 const CODES: usize = 4;
 const DISCOUNT: f32 = 0.75;
 
-/// A model with chance of a two-step environment; nothing is paid afterwards. The numbers follow from hashes.
+/// A model with chance of a two-step environment, without rewards after the second step. All numbers are hashes.
 #[derive(Debug, Default)]
 struct Casino {
     pool: Vec<State>,
@@ -42,7 +42,7 @@ impl State {
         [[0.5, 0.25, 0.125, 0.125], [0.0625, 0.0625, 0.125, 0.75], [0.25; 4]][(mix(self.hash ^ 6) % 3) as usize]
     }
 
-    /// The exact value by expectimax.
+    /// Returns the exact value by expectimax.
     fn exact(&self) -> f64 {
         if self.is_afterstate {
             let outcome = |(code, probability): (u16, f32)| {

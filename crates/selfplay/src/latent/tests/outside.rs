@@ -1,4 +1,4 @@
-//! Episodes in environments outside this process: observations are recorded, and lost episodes are dropped.
+//! Tests episodes in environments outside this process: observations are recorded, and lost episodes are dropped.
 
 use experience::{Element, ObservationLayout};
 use game::{
@@ -10,17 +10,17 @@ use crate::ForkPositions;
 
 use super::*;
 
-/// A chain that observes two frames of bytes, and that fails some requests.
+/// A chain environment with observations of two byte frames, which fails some requests.
 struct Outside {
     inner: RulesEnvironments<Chain>,
     spec: Spec,
     /// The last two frames of each environment, the oldest first.
     frames: Vec<[[u8; 2]; 2]>,
-    /// Every request with a number divisible by this fails.
+    /// The failure period: every request with a number divisible by this value fails.
     failing: usize,
     requests: usize,
     losses: Losses,
-    /// Countdown of calls: the call that reaches 0 fails.
+    /// The number of calls until a failure: the call that reaches 0 fails.
     calls_left: usize,
 }
 
@@ -123,7 +123,7 @@ impl Environments for Outside {
     }
 }
 
-/// A model that gives every state the same answer.
+/// A model with the same prediction for every state.
 fn model(game: &Chain) -> impl LatentModel {
     Even { actions: game.spec().actions }
 }
@@ -178,14 +178,14 @@ fn episodes(game: &Chain, failing: usize, openings: Openings) -> LatentEpisodes 
 const NONE: Openings =
     Openings { probability: 0.0, random_plies_max: 0, fork_probability: 0.0, fork_positions: ForkPositions::Any };
 
-/// Every recorded observation is the two newest frames; the rules recompute each frame from the seed and the actions.
+/// Every recorded observation is the latest two frames. The rules recompute each frame from the seed and the actions.
 #[test]
 fn observations_of_every_step_and_the_last_one_are_recorded_with_the_episode() {
     let game = Chain::new(5, 0.1, 5);
     let openings = Openings { probability: 0.5, random_plies_max: 2, ..Openings::default() };
     for failing in [usize::MAX, 17] {
         let (mut episodes, mut sum, mut finished) = (episodes(&game, failing, openings), Round::default(), Vec::new());
-        // Lost episodes have separate numbers, so that the numbers of finished episodes have gaps.
+        // Lost episodes also get numbers, so the numbers of finished episodes have gaps.
         while finished.len() < 24 {
             sum += episodes.advance(&mut model(&game)).unwrap();
             finished.extend(episodes.drain_finished());

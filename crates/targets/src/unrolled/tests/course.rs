@@ -1,4 +1,4 @@
-//! An environment for tests, with freely given episodes: players, rewards, searches and the end.
+//! A game for tests with arbitrary episodes: players, rewards, search values and the end are given.
 
 use experience::{ActionProbability, Episode, Segment, Step, StepKind, Trajectory, TrajectoryId};
 use game::{
@@ -11,31 +11,31 @@ use weights::WeightsVersion;
 /// Number of actions. The last action is never legal.
 pub(super) const ACTIONS: usize = 4;
 
-/// The environment of one episode.
+/// A game that consists of a single episode.
 #[derive(Debug, Clone)]
 pub(super) struct Course {
     spec: Spec,
     symmetries: Vec<Symmetry>,
-    /// The player to move at each step, and in the last position.
+    /// The player to move at each step and in the last position.
     pub(super) players: Vec<Player>,
     pub(super) steps: Vec<Step>,
     pub(super) episode: Episode,
 }
 
-/// The seed of an episode and the number of actions so far.
+/// The seed of an episode, and the number of actions so far.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Position {
     seed: u64,
     plies: usize,
 }
 
-/// A step with this reward that a full search of this value chose.
+/// Returns a step with this reward, chosen by a full search with this value.
 pub(super) fn searched(reward: f32, value: f32) -> Step {
     let policy = [0, 2].map(|action| ActionProbability { action: Action(action), probability: 0.5 });
     step(0, reward, StepKind::Full { policy: policy.to_vec(), value })
 }
 
-/// A step with this reward that was chosen at random.
+/// Returns a step with this reward, chosen at random without a search.
 pub(super) fn opening(reward: f32) -> Step {
     step(1, reward, StepKind::Opening)
 }
@@ -45,19 +45,19 @@ fn step(action: u16, reward: f32, kind: StepKind) -> Step {
 }
 
 impl Course {
-    /// The course of these steps by one player.
+    /// Creates a course with these steps by one player.
     pub(super) fn of_one_player(steps: Vec<Step>, episode: Episode) -> Self {
         let players = vec![Player::First; steps.len() + 1];
         Self::new(players, steps, episode)
     }
 
-    /// The course of these steps by two players who alternate.
+    /// Creates a course with these steps by two alternating players.
     pub(super) fn of_two_players(steps: Vec<Step>, episode: Episode) -> Self {
         let players = [Player::First, Player::Second].into_iter().cycle().take(steps.len() + 1).collect();
         Self::new(players, steps, episode)
     }
 
-    /// A random course of 1 to 12 steps.
+    /// Creates a random course with 1 to 12 steps.
     pub(super) fn random(rng: &mut impl Rng) -> Self {
         let length = rng.random_range(1..=12);
         let two = rng.random_bool(0.5);
@@ -94,7 +94,7 @@ impl Course {
         Self { spec, symmetries, players, steps, episode }
     }
 
-    /// The segment of `1 + steps` steps from `ply`.
+    /// Returns the segment of `1 + steps` steps that starts at `ply`.
     pub(super) fn segment(&self, ply: usize, steps: usize) -> Segment {
         let id = TrajectoryId { actor: 1, epoch: 1, sequence: 0 };
         let trajectory = Trajectory::of_episode(id, "course", &self.steps, self.episode).unwrap();
@@ -153,7 +153,7 @@ impl Game for Course {
     }
 
     fn observe(&self, position: &Position, planes: &mut [f32]) {
-        // 16 bits of the seed are exact in float32.
+        // The observation contains 16 bits of the seed, which are exact in float32.
         planes.copy_from_slice(&[(position.seed % 65_536) as f32 + 1000.0, position.plies as f32]);
     }
 

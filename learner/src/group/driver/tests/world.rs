@@ -1,4 +1,4 @@
-//! Learners with disks, and the network between them.
+//! A simulation of learners with disks, and of the network between the learners.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -21,75 +21,75 @@ use crate::group::numbering::Numbering;
 
 /// Maximum number of learners in a world.
 pub(super) const LEARNERS_MAX: usize = 4;
-/// Maximum time to wait for other members in a step.
+/// Maximum time to wait for other members in a training step.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(8);
 const ROLL: Duration = Duration::from_secs(1);
 const STEP: Duration = Duration::from_millis(200);
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(2);
-/// Steps between two checkpoints.
+/// Training steps between two checkpoints.
 const CHECKPOINT_STEPS: u64 = 20;
-/// Share of messages lost under faults.
+/// Probability that a message is lost while faults are injected.
 const LOSS: f64 = 0.005;
 
-/// A deliberate defect of the learners.
+/// A deliberate defect of all learners, which the tests must detect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Defect {
     None,
-    /// A late learner counts as away.
+    /// A learner with a late response counts as away.
     LateMeansAway,
-    /// Every group gives every number.
+    /// Every group assigns numbers from the class of all numbers.
     EveryNumber,
-    /// A restarted learner has forgotten the numbers since the last checkpoint.
+    /// A restarted learner has lost the numbers stored since the latest checkpoint.
     NotNoted,
 }
 
-/// The part of a learner that survives the process.
+/// The data of a learner that survive a restart of the process.
 #[derive(Debug, Clone, Copy, Default)]
 struct Disk {
     steps: u64,
     state: u64,
     noted: u64,
-    /// Numbers noted at the checkpoint.
+    /// Latest number stored at the time of the checkpoint.
     noted_before: u64,
 }
 
 #[derive(Default)]
 struct Learner {
-    /// `None` while the learner is stopped.
+    /// Channel for queries; `None` while the learner is stopped.
     questions: Option<mpsc::Sender<Question>>,
     tasks: Vec<AbortHandle>,
     disk: Disk,
     answers_after: Duration,
-    /// The index in this learner's responses.
+    /// Index that this learner reports in responses.
     answers_as: usize,
     is_beyond_cut: bool,
-    /// Secret and size of the current group.
+    /// Secret and number of members of the current group.
     group: Option<([u8; 32], usize)>,
     sizes: Vec<usize>,
     newest_number: u64,
     ended: Option<String>,
 }
 
-/// The contribution of one member to a step, or the sum.
+/// The contribution of one member to a step, or the sum of contributions.
 #[derive(Debug, Clone, Copy, Default)]
 struct Part {
     gradient: u64,
     publish: bool,
     reform: bool,
-    /// Steps and state of the source of a group.
+    /// Steps and state of a new group's source member.
     state: Option<(u64, u64)>,
 }
 
-/// The parts that reached a member in a round of a group, by sender.
+/// The contributions received by a member in a round of a group, by sender.
 type Arrived = BTreeMap<([u8; 32], usize, u64), BTreeMap<usize, Part>>;
 
 pub(super) struct World {
     learners: Mutex<Vec<Learner>>,
     rng: Mutex<ChaCha8Rng>,
     arrived: Mutex<Arrived>,
-    /// Groups that a member has left, each with the other member that noticed.
+    /// Groups that have lost a member, each with the member that noticed the loss.
     left: Mutex<Vec<([u8; 32], usize)>>,
-    /// Group and state of each version.
+    /// Group and state for each published version number.
     published: Mutex<BTreeMap<u64, ([u8; 32], u64)>>,
     wrong: Mutex<Option<String>>,
     loss: Mutex<f64>,
@@ -97,7 +97,7 @@ pub(super) struct World {
     defect: Defect,
 }
 
-/// An engine for drivers that only starts groups.
+/// An engine that only creates the secrets of groups.
 struct Secrets;
 
 impl Engine for Secrets {
@@ -110,7 +110,7 @@ impl Engine for Secrets {
     }
 }
 
-/// A learner as reached by another.
+/// A connection to a learner from another learner.
 #[derive(Clone)]
 pub(super) struct Remote {
     world: Arc<World>,
@@ -119,7 +119,7 @@ pub(super) struct Remote {
 }
 
 impl Remote {
-    /// Asks a question and returns the response, both over the network.
+    /// Sends a query and returns the response; both pass through the simulated network.
     async fn ask<T: Send>(
         &self,
         question: impl FnOnce(oneshot::Sender<T>) -> Question + Send,
@@ -188,7 +188,7 @@ impl World {
         self.rng.lock().unwrap().random_range(range)
     }
 
-    /// Takes the transfer time of a message; never returns if the message is lost.
+    /// Waits for the transfer time of a message; never returns if the message is lost.
     async fn travel(&self, from: usize, to: usize) {
         sleep(Duration::from_millis(self.draw(1..20))).await;
         let loss = *self.loss.lock().unwrap();
@@ -218,7 +218,7 @@ impl World {
         });
     }
 
-    /// Kills the process of a learner at once.
+    /// Kills the process of a learner immediately.
     pub(super) fn kill(self: &Arc<Self>, own: usize) {
         self.learner(own, |learner| {
             learner.questions = None;
@@ -235,22 +235,22 @@ impl World {
         self.learner(own, |learner| learner.answers_as = index);
     }
 
-    /// Returns the sizes of the groups that a learner was a member of, in order.
+    /// Returns the sizes of all groups that included a learner, in order.
     pub(super) fn sizes_of_groups(&self, own: usize) -> Vec<usize> {
         self.learner(own, |learner| learner.sizes.clone())
     }
 
-    /// Returns the reason why a learner stopped by itself.
+    /// Returns the reason why a learner stopped with an error; `None` while it runs.
     pub(super) fn ended(&self, own: usize) -> Option<String> {
         self.learner(own, |learner| learner.ended.clone())
     }
 
-    /// Returns the latest version published by each learner.
+    /// Returns the latest version number published by each learner.
     pub(super) fn newest_numbers(&self) -> Vec<u64> {
         self.learners.lock().unwrap().iter().map(|learner| learner.newest_number).collect()
     }
 
-    /// Cuts the network between these learners and the rest: messages vanish.
+    /// Partitions the network between these learners and all other learners: messages are lost.
     pub(super) fn cut(&self, is_beyond: impl Fn(usize) -> bool) {
         let mut learners = self.learners.lock().unwrap();
         (0..).zip(learners.iter_mut()).for_each(|(own, learner)| learner.is_beyond_cut = is_beyond(own));
@@ -268,7 +268,7 @@ impl World {
         }
     }
 
-    /// Injects faults for a time.
+    /// Injects faults for the given time.
     pub(super) async fn trouble(self: &Arc<Self>, time: Duration) {
         let end = Instant::now() + time;
         let count = self.count();
@@ -303,7 +303,7 @@ impl World {
             groups.iter().all(|group| *group == groups[0]) && groups[0].is_some_and(|(_, size)| size == groups.len())
         };
         let before = self.newest_numbers().into_iter().max();
-        // A message lost before the faults were cleared may still break a group that was formed since.
+        // A message lost before the faults were cleared may still break a group that formed afterwards.
         let publishes = |newest: &[u64]| newest.iter().all(|own| *own == newest[0] && Some(*own) > before);
         while !(is_one(&groups()) && publishes(&self.newest_numbers())) {
             if Instant::now() > end {
@@ -315,7 +315,7 @@ impl World {
         Ok(())
     }
 
-    /// Returns the first version with two states, or from two groups.
+    /// Returns an error for the first version with two different states or from two groups.
     pub(super) fn check(&self) -> Result<(), String> {
         self.wrong.lock().unwrap().take().map_or(Ok(()), Err)
     }
@@ -385,7 +385,7 @@ impl World {
         }
     }
 
-    /// Sums over the members; `None` if a member has left or is late.
+    /// Sums contributions over the members; `None` if a member has left or is late.
     async fn sum(
         self: &Arc<Self>,
         own: usize,
@@ -422,13 +422,13 @@ impl World {
         self.changed.notify_waiters();
     }
 
-    /// Closes the connections from a member to the other group members.
+    /// Closes a member's connections to the other group members.
     fn leave(self: &Arc<Self>, own: usize) {
         let Some((secret, _)) = self.learner(own, |learner| learner.group.take()) else { return };
         for to in (0..self.count()).filter(|&to| to != own) {
             let world = Arc::clone(self);
             tokio::spawn(async move {
-                // Earlier messages arrive first.
+                // Messages sent earlier arrive first.
                 sleep(Duration::from_millis(20)).await;
                 world.travel(own, to).await;
                 world.left.lock().unwrap().push((secret, to));
