@@ -28,10 +28,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use evaluators::{Backend, Chosen};
-use proto::servers::Servers;
 use proto::weights::{Subscriber, SubscriberSettings};
 use run_file::actor::{ActorSection, Config, Identity, Settings};
 use service::Drain;
+use transport::servers::Servers;
 
 use crate::state_dir::ActorStateDir;
 use crate::uploader::Uploader;
@@ -45,7 +45,7 @@ pub fn run(config: Config, context: service::Context) -> service::Body {
     Box::pin(async move {
         let settings = config.settings()?;
         metrics::begin();
-        proto::security::use_credentials(&config.security)?;
+        transport::security::use_credentials(&config.security)?;
         let (state_dir, settings) = settle(settings)?;
         let evaluators = backend::choose(&settings, &context.drain)?;
         play(settings, state_dir, evaluators, context).await

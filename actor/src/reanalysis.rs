@@ -201,10 +201,10 @@ mod tests {
     use games::TicTacToe;
     use inference::Hashing;
     use proto::replay::TableStats;
-    use proto::servers::Servers;
     use scripted::{ReplayScript, trajectory, within};
     use service::Drain;
     use tokio::sync::watch;
+    use transport::servers::Servers;
 
     use super::*;
     use crate::workers::tests::{context_of_reanalysis, published, selfplay};

@@ -12,12 +12,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use experience::{Invalid, Trajectory, TrajectoryId};
-use proto::limits::SERVERS_MAX;
 use proto::replay::{LinkState, Links, Route, Writer, WriterSettings, WriterStats};
-use proto::servers::{Server, Servers, preferred};
 use selfplay::FinishedEpisode;
 use service::trace::Span;
 use tokio::time::{Instant, sleep_until, timeout_at};
+use transport::limits::SERVERS_MAX;
+use transport::servers::{Server, Servers, preferred};
 
 use crate::spool::{Destination, PendingUpload};
 use crate::state_dir::ActorStateDir;

@@ -8,7 +8,7 @@
 
 use experience::{Trajectory, TrajectoryId};
 use proto::limits::ANY_TRAJECTORY;
-use proto::servers::Server;
+use transport::servers::Server;
 
 /// A trajectory that a replay server has not acknowledged.
 #[derive(Debug, Clone, PartialEq)]

@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use experience::{Trajectory, TrajectoryId};
 use proto::replay::{Writer, WriterSettings};
-use proto::servers::{Server, Servers, preferred};
 use run_file::actor::Settings;
 use selfplay::FinishedEpisode;
 use service::Drain;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout_at};
+use transport::servers::{Server, Servers, preferred};
 
 use crate::metrics;
 use crate::replay_router::{ReplayRouter, identify};

@@ -12,7 +12,6 @@ use evaluators::{Backend, Chosen, Network};
 use game::{Environments, Game, Losses, mix};
 use games::{GameKind, Recorded};
 use inference::{Cache, WeightsCache};
-use proto::servers::Servers;
 use proto::weights::Published;
 use run_file::actor::{ActorSection, Settings};
 use selfplay::Reanalysis;
@@ -21,6 +20,7 @@ use service::{Drain, DrainPipe, Health, Readiness};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
+use transport::servers::Servers;
 
 use crate::adaptive_budget::AdaptiveBudget;
 use crate::metrics;

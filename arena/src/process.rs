@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, anyhow};
 use evaluators::{BatchMax, Calibration, Chosen, Host, Invalid, Store, Threads};
 use games::{GameKind, Recorded};
-use proto::security::Security;
 use proto::weights::{Published, Publisher, Subscriber, SubscriberSettings, WeightsService};
 use run_file::WeightsSource;
 use run_file::arena::{ArenaSection, Config, Settings};
@@ -17,6 +16,7 @@ use strength::outside::{Outside, StartEnvironments};
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
+use transport::security::Security;
 
 use crate::metrics;
 use crate::pacer::Environment;
@@ -45,7 +45,7 @@ pub fn run(config: Config, context: Context) -> service::Body {
 
 async fn measure(config: Config, context: Context) -> anyhow::Result<()> {
     let settings = config.settings()?;
-    proto::security::use_credentials(&config.security)?;
+    transport::security::use_credentials(&config.security)?;
     metrics::describe();
     service::directory::writable(&settings.run.directory)?;
     let Chosen { backend, .. } = choose(&settings)?;

@@ -106,7 +106,7 @@ pub struct Args {
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     service::descriptors::raise_limit();
     let section = service::SecuritySection { token_file: args.token.clone(), ..service::SecuritySection::default() };
-    proto::security::use_credentials(&section)?;
+    transport::security::use_credentials(&section)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let _on_it = runtime.enter();
     let count = Arc::new(AtomicU64::new(0));
@@ -129,12 +129,12 @@ fn attackers(args: &Args, count: &Arc<AtomicU64>) -> anyhow::Result<JoinSet<()>>
         }
         Kind::HalfSent => {
             for _ in 0..HALF_SENT {
-                tasks.spawn(send_half(proto::channel(&endpoint)?, count()));
+                tasks.spawn(send_half(transport::channel(&endpoint)?, count()));
             }
         }
         Kind::ForgedIds => {
             for stream in 0..args.forged_streams {
-                let client = ReplayClient::new(proto::channel(&endpoint)?);
+                let client = ReplayClient::new(transport::channel(&endpoint)?);
                 tasks.spawn(forge(client, games.clone(), ChaCha8Rng::seed_from_u64(args.seed ^ stream), count()));
             }
         }
@@ -171,7 +171,7 @@ async fn stay_silent(address: SocketAddr, count: Arc<AtomicU64>) {
 }
 
 /// Calls `Insert` with the first half of a message, and waits until the server ends the call.
-async fn send_half(mut channel: proto::Channel, count: Arc<AtomicU64>) {
+async fn send_half(mut channel: transport::Channel, count: Arc<AtomicU64>) {
     let mut half = BytesMut::new();
     half.put_u8(0);
     half.put_u32(HALF_SENT_BYTES as u32);
@@ -197,7 +197,7 @@ async fn send_half(mut channel: proto::Channel, count: Arc<AtomicU64>) {
 }
 
 /// Sends trajectories with random ids, over one stream per forged actor, until the server closes the stream.
-async fn forge(mut client: ReplayClient<proto::Channel>, games: Games, mut rng: ChaCha8Rng, count: Arc<AtomicU64>) {
+async fn forge(mut client: ReplayClient<transport::Channel>, games: Games, mut rng: ChaCha8Rng, count: Arc<AtomicU64>) {
     loop {
         let (actor, epoch) = (rng.next_u64(), rng.next_u64() >> 8);
         let (sender, receiver) = tokio::sync::mpsc::channel(AHEAD);

@@ -108,7 +108,7 @@ impl Tokens {
         let accepted = write("tokens", &(line(HONEST) + &line(HOSTILE)))?;
         let (token_file, hostile) = (write("honest.token", HONEST[0])?, write("hostile.token", HOSTILE[0])?);
         let section = service::SecuritySection { token_file, ..service::SecuritySection::default() };
-        proto::security::use_credentials(&section)?;
+        transport::security::use_credentials(&section)?;
         Ok(Self { set: format!("security.tokens={}", accepted.display()), hostile })
     }
 }

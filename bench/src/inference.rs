@@ -281,7 +281,7 @@ async fn model_infer(
     load: Load,
     time: Duration,
 ) -> anyhow::Result<Loaded> {
-    let client = GrpcInferenceServiceClient::new(proto::channel(&server.endpoint)?);
+    let client = GrpcInferenceServiceClient::new(transport::channel(&server.endpoint)?);
     let request = |caller| {
         let mut client = client.clone();
         let request = request(architecture, &random_positions(architecture, caller, load.positions));

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use fleet::run_directory::RunDirectory;
 use fleet::run_directory::load_run;
-use proto::security::use_credentials;
 use serde::{Deserialize, Serialize};
 use service::SecuritySection;
 use service::config::Sources;
+use transport::security::use_credentials;
 
 /// Arguments with the endpoint of a live server and the client credentials.
 #[derive(Debug, Clone, clap::Args)]

@@ -93,9 +93,8 @@ mod tests {
     use game::Action;
     use games::TicTacToe;
     use inference::Wdl;
-    use proto::convert::{predictions_to_wire, rejection_to_wire};
     use proto::inference::v1::evaluate_response::Message;
-    use proto::inference::{Rejection, Welcome};
+    use proto::inference::{Rejection, Welcome, predictions_to_wire, rejection_to_wire};
     use scripted::InferenceScript;
 
     use super::*;

@@ -16,10 +16,10 @@ use game::Game;
 use games::GameKind;
 use inference::{Attributes, DevicePreference, Evaluator, LatentModel, PrecisionPreference};
 use network_cpu::KernelPreference;
-use proto::security::use_credentials;
 use run_file::RunFile;
 use selfplay::SearchSettings;
 use service::config::{RunSection, Sources};
+use transport::security::use_credentials;
 use weights::{Manifest, WeightsVersion};
 
 use crate::{kept_versions, own_server, remote};

@@ -5,13 +5,13 @@ use std::time::Duration;
 use game::ObservationShape;
 use inference::{Predictions, Wdl};
 use prost::Message as _;
-use proto::convert::{analyse_from_wire, predictions_to_wire};
 use proto::inference::order::{Evaluate, EvaluateOrder};
 use proto::inference::v1::eval_request::Observations;
 use proto::inference::v1::evaluate_request::Message;
-use proto::inference::{EvalRequest, Hello, Moves, SearchQuery, Welcome, v1};
-use proto::limits::{MESSAGE_BYTES_MAX, STEPS_MAX, request_positions_max};
+use proto::inference::{EvalRequest, Hello, Moves, SearchQuery, Welcome, analyse_from_wire, predictions_to_wire, v1};
+use proto::limits::{STEPS_MAX, request_positions_max};
 use tonic::Status;
+use transport::limits::MESSAGE_BYTES_MAX;
 
 /// Maximum number of pending requests in the stream.
 const REQUESTS_MAX: usize = 3;

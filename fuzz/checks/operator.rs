@@ -2,9 +2,10 @@
 
 use experience::Limits;
 use prost::Message as _;
-use proto::convert::revision_from_wire;
 use proto::limits::{NAME_BYTES_MAX, PRIORITIES_MAX, REASON_BYTES_MAX, STEPS_MAX, TABLE_KEYS_MAX};
-use proto::replay::{Choice, ListQuery, PriorityUpdate, Quarantine, Report, Revisable, Suspect, TableChange, v1};
+use proto::replay::{
+    Choice, ListQuery, PriorityUpdate, Quarantine, Report, Revisable, Suspect, TableChange, revision_from_wire, v1,
+};
 use run_file::replay::{LiveTable, TableSection};
 
 /// Checks that any bytes are a request or are refused. An accepted request must be within the limits and survive

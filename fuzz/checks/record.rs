@@ -8,7 +8,7 @@ use replay_server::log::{Counters, EncodedTrajectory, Head, OperatorRecord, Reco
 use weights::WeightsVersion;
 
 /// Size limit for the decompressed content of a record, in bytes.
-const CONTENT_BYTES_MAX: usize = proto::limits::MESSAGE_BYTES_MAX;
+const CONTENT_BYTES_MAX: usize = transport::limits::MESSAGE_BYTES_MAX;
 
 /// Checks that any payload decodes to a record or is rejected, that the content of a trajectory or a revision is within
 /// the size limit, and that every record is read back as written.

@@ -2,7 +2,7 @@
 
 use actor::spool::{Destination, PendingUpload, decode, encode};
 use experience::Trajectory;
-use proto::servers::Server;
+use transport::servers::Server;
 
 /// Checks that any bytes are a spool with faults. Decoding must not keep more bytes than the input has. Decoded
 /// trajectories must be written and read again without a fault. A change of one byte must cost at most one trajectory.

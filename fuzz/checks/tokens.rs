@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use proto::security::{Credentials, Security};
 use service::SecuritySection;
+use transport::security::{Credentials, Security};
 
 /// Scopes of a token.
 const SCOPES: [&str; 4] = ["act", "train", "infer", "admin"];

@@ -17,7 +17,7 @@ use futures::Stream;
 use futures::stream::FuturesUnordered;
 use proto::convert;
 use proto::inference::order::EvaluateOrder;
-use proto::inference::{SearchQuery, v1};
+use proto::inference::{SearchQuery, analyse_from_wire, v1};
 use run_file::inference::Settings;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -122,7 +122,7 @@ impl v1::inference_server::Inference for InferenceService {
 
     async fn analyse(&self, request: Request<v1::AnalyseRequest>) -> Result<Response<Self::AnalyseStream>, Status> {
         let client = client_of(&request);
-        let converted = convert::analyse_from_wire(request.into_inner());
+        let converted = analyse_from_wire(request.into_inner());
         let (query, interval) = converted.map_err(|invalid| convert::status(&invalid))?;
         let reports = self.searches.start(query, Some(interval.unwrap_or(INTERVAL_DEFAULT)), client)?;
         let reports = futures::stream::unfold(reports, async |mut reports| {

@@ -15,10 +15,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures::StreamExt as _;
+use proto::convert;
 use proto::open_inference::v2;
 use proto::open_inference::v2::grpc_inference_service_server::GrpcInferenceService;
 use proto::open_inference::v2::infer_parameter::ParameterChoice;
-use proto::{convert, deadline};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -55,7 +55,7 @@ struct Caller {
 
 impl Caller {
     fn of<T>(request: &Request<T>) -> Self {
-        Self { client: client_of(request), deadline: deadline::of(request.metadata(), Instant::now()) }
+        Self { client: client_of(request), deadline: transport::deadline::of(request.metadata(), Instant::now()) }
     }
 }
 
@@ -74,7 +74,7 @@ impl OpenInference {
         self.statistics.read(start.elapsed());
         let InferInputs { batch, outputs, form } = inputs;
         let batch = Arc::new(batch);
-        let deadline = deadline::earlier(caller.deadline, timeout, start);
+        let deadline = transport::deadline::earlier(caller.deadline, timeout, start);
         let evaluation = EvalRequest { client: caller.client, version, batch: Arc::clone(&batch), deadline };
         let answer = self.engine.evaluate(evaluation).await?;
         let start = Instant::now();

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use proto::convert::retry_after;
 use proto::inference::RejectReason;
 use tonic::{Code, Status};
+use transport::retry_after;
 
 /// The reason why a request gets no response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

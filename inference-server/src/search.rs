@@ -66,7 +66,7 @@ impl Searches {
         let most = inference.searches_max;
         let busy = |_| {
             let reason = format!("too many concurrent searches (limit {most}, inference.searches_max)");
-            convert::retry_after(Status::resource_exhausted(reason), PAUSE[1])
+            transport::retry_after(Status::resource_exhausted(reason), PAUSE[1])
         };
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(busy)?;
         // The channel holds one report for a slow client; later reports are delayed or skipped.

@@ -9,7 +9,6 @@ use evaluators::{Backend, Chosen};
 use game::{Game as _, Spec};
 use proto::inference::v1::inference_server::InferenceServer;
 use proto::open_inference::v2::grpc_inference_service_server::GrpcInferenceServiceServer;
-use proto::security::{Security, use_credentials};
 use proto::weights::{Published, SubscriberSettings};
 use run_file::WeightsSource;
 use run_file::inference::{Config, Settings};
@@ -18,6 +17,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle as Task;
 use tonic::server::NamedService as _;
 use tonic::service::Routes;
+use transport::security::{Security, use_credentials};
 
 use crate::engine::{Engine, Handle};
 use crate::grpc::InferenceService;
@@ -175,9 +175,9 @@ async fn serve(
         .add_service(older_reflection)
         .add_service(proto::inference::service(service))
         .add_service(proto::open_inference::service(open_inference));
-    let server = proto::server(&security).initial_stream_window_size(EVALUATIONS_WINDOW_BYTES);
+    let server = transport::server(&security).initial_stream_window_size(EVALUATIONS_WINDOW_BYTES);
     let stopped = Box::pin(async move { stopping.wait().await });
-    let serving = proto::serve(server, services, listener, connections_max, security, stopped);
+    let serving = transport::serve(server, services, listener, connections_max, security, stopped);
     let draining = async {
         drain.wait().await;
         reporter.set_not_serving::<InferenceServer<InferenceService>>().await;

@@ -7,7 +7,7 @@ use crossbeam_channel::Sender;
 use experience::{Sample, TrajectoryId};
 use game::mix;
 use proto::replay::ShardedBatch;
-use proto::servers::Server;
+use transport::servers::Server;
 
 use crate::metrics;
 

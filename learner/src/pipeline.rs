@@ -16,7 +16,6 @@ use game::Game;
 use proto::replay::{
     MAIN_TABLE, NewestWeights, SHARD_TIMEOUT, SamplerSettings, ShardedBatch, ShardedSampler, ShardedSettings,
 };
-use proto::servers::{Server, Servers};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use run_file::learner::Settings;
@@ -24,6 +23,7 @@ use service::trace::{self, Span};
 use targets::{Built, PolicyTemperature, Rejected, Targets};
 use tokio::sync::mpsc;
 use training::Examples;
+use transport::servers::{Server, Servers};
 use weights::Model;
 
 use crate::held_out::Split;

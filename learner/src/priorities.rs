@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use experience::{Sample, TrajectoryId};
 use proto::replay::{Inspector, ItemPriority, MAIN_TABLE, PriorityUpdate, UpdatedPriorities};
-use proto::servers::Server;
 use tokio::sync::mpsc;
+use transport::servers::Server;
 
 /// Minimum priority, so that a position with value error 0 is still sampled occasionally.
 const PRIORITY_MIN: f64 = 0.01;

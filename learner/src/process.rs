@@ -13,8 +13,6 @@ use game::Game;
 use games::{AnyGame, GameKind};
 use proto::learners::{Exchange, LearnersService};
 use proto::replay::NewestWeights;
-use proto::security::{Security, use_credentials};
-use proto::servers::{Endpoints, Servers};
 use proto::weights::{Publisher, WeightsService};
 use run_file::learner::trainer_settings;
 use run_file::learner::{Config, LearnerSection, Settings};
@@ -22,6 +20,8 @@ use service::directory::DirectoryError;
 use training::NetworkSize;
 use training::checkpoint::{Files, State};
 use training::{MomentFormat, TrainerSettings, growth};
+use transport::security::{Security, use_credentials};
+use transport::servers::{Endpoints, Servers};
 use version_store::checkpoint::{Checkpoint, Checkpoints};
 use weights::{Architecture, Manifest};
 

@@ -1,4 +1,5 @@
-//! Conversions between messages and domain types, one file per family.
+//! The common part of the conversions between messages and domain types, which are next to the clients: in
+//! `replay/convert/`, `inference/convert/`, `weights/convert.rs` and `learners/convert.rs`.
 //!
 //! Conversions to the wire are `From` and cannot fail. Conversions from the wire are `TryFrom` and check everything
 //! that can be checked without game rules: lengths, bounds, finite values, known enum values. The output needs no
@@ -6,34 +7,26 @@
 //! on. An [`Invalid`] names the field as in the message; [`status`] converts it to an `INVALID_ARGUMENT` with the
 //! same field in the details.
 
-pub(crate) mod analysis;
-pub(crate) mod evaluation;
-pub(crate) mod insert;
-pub(crate) mod learners;
-pub(crate) mod operator;
-pub(crate) mod revise;
-pub(crate) mod sample;
-pub(crate) mod table;
-pub(crate) mod trajectory;
-pub(crate) mod weights;
-
-pub use analysis::analyse_from_wire;
-pub use evaluation::{predictions_to_wire, rejection_to_wire};
 pub use experience::Invalid;
-pub use insert::trace_of;
-pub use revise::{choice_to_wire, revision_from_wire};
-pub use sample::{batch_to_wire, waiting_to_wire};
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt as _};
 
 use crate::limits::{NAME_BYTES_MAX, REASON_BYTES_MAX};
 use crate::replay::MAIN_TABLE;
-pub use crate::status::{RETRY_AFTER, retry_after, status};
+
+/// Returns `INVALID_ARGUMENT` with the field in the details (`google.rpc.BadRequest`).
+#[must_use]
+pub fn status(invalid: &Invalid) -> Status {
+    let details = ErrorDetails::with_bad_request_violation(&invalid.field, &invalid.reason);
+    Status::with_error_details(Code::InvalidArgument, invalid.to_string(), details)
+}
 
 pub(crate) fn invalid(field: impl Into<String>, reason: impl Into<String>) -> Invalid {
     Invalid { field: field.into(), reason: reason.into() }
 }
 
 /// Prefixes the field of an [`Invalid`] with the name of the outer field.
-fn inside(outer: impl std::fmt::Display) -> impl FnOnce(Invalid) -> Invalid {
+pub(crate) fn inside(outer: impl std::fmt::Display) -> impl FnOnce(Invalid) -> Invalid {
     move |Invalid { field, reason }| Invalid { field: format!("{outer}.{field}"), reason }
 }
 
@@ -41,7 +34,7 @@ pub(crate) fn required<T>(field: &str, value: Option<T>) -> Result<T, Invalid> {
     value.ok_or_else(|| invalid(field, "is missing"))
 }
 
-fn name(field: &str, value: String) -> Result<String, Invalid> {
+pub(crate) fn name(field: &str, value: String) -> Result<String, Invalid> {
     match value.len() {
         0 => Err(invalid(field, "is empty")),
         bytes if bytes > NAME_BYTES_MAX => {
@@ -52,12 +45,12 @@ fn name(field: &str, value: String) -> Result<String, Invalid> {
 }
 
 /// Checks the name of a table; an empty name stands for the main table.
-fn table_name(field: &str, value: String) -> Result<String, Invalid> {
+pub(crate) fn table_name(field: &str, value: String) -> Result<String, Invalid> {
     if value.is_empty() { Ok(MAIN_TABLE.to_owned()) } else { name(field, value) }
 }
 
 /// Checks the length of a received text.
-fn sentence<S: AsRef<str>>(field: &str, value: S) -> Result<S, Invalid> {
+pub(crate) fn sentence<S: AsRef<str>>(field: &str, value: S) -> Result<S, Invalid> {
     match value.as_ref().len() {
         bytes if bytes > REASON_BYTES_MAX => {
             Err(invalid(field, format!("has {bytes} bytes, the limit is {REASON_BYTES_MAX}")))
@@ -73,11 +66,11 @@ pub fn cut(mut value: String) -> String {
     value
 }
 
-fn count(field: &str, value: u32) -> Result<usize, Invalid> {
+pub(crate) fn count(field: &str, value: u32) -> Result<usize, Invalid> {
     usize::try_from(value).map_err(|_| invalid(field, format!("{value} is too large for this machine")))
 }
 
-fn between(field: &str, value: u32, low: usize, high: usize) -> Result<usize, Invalid> {
+pub(crate) fn between(field: &str, value: u32, low: usize, high: usize) -> Result<usize, Invalid> {
     let value = count(field, value)?;
     if (low..=high).contains(&value) {
         Ok(value)
@@ -86,22 +79,75 @@ fn between(field: &str, value: u32, low: usize, high: usize) -> Result<usize, In
     }
 }
 
-/// Checks that there are exactly `expected` entries.
-pub(crate) fn length(field: &str, got: usize, expected: usize) -> Result<(), Invalid> {
-    if got == expected { Ok(()) } else { Err(invalid(field, format!("has {got} entries, expected {expected}"))) }
-}
-
-fn finite(field: &str, values: &[f32]) -> Result<(), Invalid> {
-    match values.iter().position(|value| !value.is_finite()) {
-        Some(index) => Err(invalid(format!("{field}[{index}]"), "is not finite")),
-        None => Ok(()),
-    }
-}
-
 /// Converts a count to the wire: the counts of a sender are below `u32::MAX`.
-fn wire_count(count: usize) -> u32 {
+pub(crate) fn wire_count(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests {
+    use std::fmt::Debug;
+
+    use experience::WeightsVersion;
+    use proptest::prelude::*;
+    use prost::Message;
+
+    use super::*;
+
+    pub(crate) fn names() -> impl Strategy<Value = String> {
+        "[a-zé]{1,20}"
+    }
+
+    pub(crate) fn versions() -> impl Strategy<Value = WeightsVersion> {
+        // Few versions, so that runs of equal versions occur.
+        prop_oneof![(0_u64..3), Just(u64::MAX)].prop_map(WeightsVersion)
+    }
+
+    /// Encodes a message to bytes and decodes the bytes.
+    pub(crate) fn sent<M: Message + Default>(message: M) -> M {
+        M::decode(message.encode_to_vec().as_slice()).unwrap()
+    }
+
+    /// A mutation of a valid message, and the text of the rejection.
+    pub(crate) type Case<M> = (fn(&mut M), &'static str);
+
+    /// Asserts that `message` is rejected with the text `expected` after `change`.
+    #[track_caller]
+    pub(crate) fn refused<M: Clone, T: TryFrom<M, Error = Invalid> + Debug>(
+        message: &M,
+        change: impl FnOnce(&mut M),
+        expected: &str,
+    ) {
+        let mut changed = message.clone();
+        change(&mut changed);
+        assert_eq!(T::try_from(changed).unwrap_err().to_string(), expected);
+    }
+
+    /// Overwrites a few bytes, then decodes the message and, on success, converts it.
+    pub(crate) fn tampered<M: Message + Default, T: TryFrom<M, Error = Invalid>>(
+        message: &M,
+        changes: &[(proptest::sample::Index, u8)],
+    ) {
+        let mut bytes = message.encode_to_vec();
+        for (at, byte) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = *byte;
+        }
+        if let Ok(Err(invalid)) = M::decode(bytes.as_slice()).map(T::try_from) {
+            assert!(!invalid.field.is_empty() && !invalid.reason.is_empty(), "{invalid:?}");
+        }
+    }
+
+    pub(crate) fn changes() -> impl Strategy<Value = Vec<(proptest::sample::Index, u8)>> {
+        proptest::collection::vec(any::<(proptest::sample::Index, u8)>(), 1..4)
+    }
+
+    #[test]
+    fn a_status_names_the_invalid_field_in_its_message_and_in_its_details() {
+        use tonic_types::StatusExt as _;
+        let status = status(&Invalid { field: "steps[3].policy".into(), reason: "is empty".into() });
+        assert_eq!((status.code(), status.message()), (tonic::Code::InvalidArgument, "steps[3].policy: is empty"));
+        let violation = &status.get_details_bad_request().unwrap().field_violations[0];
+        assert_eq!((violation.field.as_str(), violation.description.as_str()), ("steps[3].policy", "is empty"));
+    }
+}

@@ -5,6 +5,7 @@
 
 mod analysis;
 mod connection;
+mod convert;
 mod evaluations;
 pub mod order;
 mod replicas;
@@ -13,12 +14,12 @@ use std::time::Duration;
 
 pub use analysis::{AnalysisClient, AnalysisError, Moves, SearchQuery};
 use bytes::Bytes;
+pub use convert::{analyse_from_wire, predictions_to_wire, rejection_to_wire};
 pub use evaluations::{EvalError, Evaluated, Evaluations, EvaluationsSettings, Link};
 use game::ObservationShape;
 use service::trace::TraceContext;
+use transport::limits::MESSAGE_BYTES_MAX;
 pub use v1::rejection::Reason as RejectReason;
-
-use crate::limits::MESSAGE_BYTES_MAX;
 
 /// Generated from `zerofleet/inference/v1/inference.proto`, which documents every item.
 #[allow(missing_docs, clippy::all, clippy::pedantic, unreachable_pub)]

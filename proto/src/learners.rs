@@ -3,6 +3,7 @@
 //! A learner adds a [`LearnersService`] to the server, which hands every [`Question`] to the owner of the learner's
 //! membership. Other learners are reached as [`Peer`]s.
 
+mod convert;
 mod exchange;
 mod peer;
 mod service;

@@ -1,11 +1,9 @@
-//! Limits of messages and fields, each with the reason. A receiver checks them before allocating.
+//! Limits of fields and requests, each with the reason. A receiver checks them before allocating. The limits of whole
+//! messages are in [`transport::limits`].
 
 use experience::{Limits, POLICIES_BYTES_MAX};
 use game::{ObservationShape, Outcome};
-
-/// Largest message that servers and clients of this crate accept, in bytes. A Connect Four trajectory takes about
-/// 2 kB, a batch of 1024 samples of Hex 19×19 about 3 MB.
-pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
+use transport::limits::{MESSAGE_BYTES_MAX, PRIORITIES_BYTES_MAX};
 
 /// Largest trajectory, in bytes: the message limit minus the overhead of a message with a trajectory or a sample.
 pub const TRAJECTORY_BYTES_MAX: usize = MESSAGE_BYTES_MAX - MESSAGE_REST_BYTES;
@@ -48,11 +46,10 @@ pub const CREDIT_BATCHES_MAX: u32 = 64;
 /// Maximum number of priorities in one request: several of the largest batches.
 pub const PRIORITIES_MAX: usize = 1 << 16;
 
+const _: () = assert!(64 * PRIORITIES_MAX <= PRIORITIES_BYTES_MAX, "64 bytes hold an item key and a priority");
+
 /// Maximum number of table settings in one request: several times the number of existing settings.
 pub const TABLE_KEYS_MAX: usize = 64;
-
-/// Maximum number of servers that share one job: a client keeps a connection and a queue for each.
-pub const SERVERS_MAX: usize = 64;
 
 /// Maximum number of actors that a server tracks and lists: ten times the largest fleet; the list fits a message.
 pub const ACTORS_MAX: usize = 16_384;

@@ -8,9 +8,9 @@ mod parts;
 
 pub(crate) use parts::PartsCodec;
 use tonic_reflection::server::v1alpha::{ServerReflection, ServerReflectionServer};
+use transport::limits::MESSAGE_BYTES_MAX;
 
-use crate::limits::MESSAGE_BYTES_MAX;
-use crate::server::described;
+use crate::reflection::described;
 use v2::grpc_inference_service_server::{GrpcInferenceService, GrpcInferenceServiceServer};
 
 /// Older name of the reflection service.

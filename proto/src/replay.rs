@@ -6,6 +6,7 @@
 //! [`service()`] adds the service to a server.
 
 pub(crate) mod canonical;
+mod convert;
 mod epoch;
 mod inspector;
 mod operator;
@@ -19,6 +20,7 @@ mod writer;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+pub use convert::{batch_to_wire, choice_to_wire, revision_from_wire, trace_of, waiting_to_wire};
 pub use epoch::next_epoch;
 use experience::{Invalid, Sample, TrajectoryId};
 pub use inspector::{Inspector, RequestError, report, stats};
@@ -30,10 +32,9 @@ pub use reviser::{Choice, Revisable, ReviseRefusal, Revised, Reviser};
 pub use route::{LinkState, Links, Route};
 pub use sampler::{NewestWeights, Sampler, SamplerSettings};
 pub use sharded::{SHARD_TIMEOUT, ShardedBatch, ShardedSampler, ShardedSettings};
+use transport::Channel;
+use transport::limits::MESSAGE_BYTES_MAX;
 pub use writer::{EpochUse, Outbox, Received, UploadStatus, Writer, WriterError, WriterSettings, WriterStats};
-
-use crate::channel::Channel;
-use crate::limits::MESSAGE_BYTES_MAX;
 
 /// Generated from `zerofleet/replay/v1/replay.proto`, which documents every item.
 #[allow(missing_docs, clippy::all, clippy::pedantic, unreachable_pub)]

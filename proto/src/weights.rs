@@ -4,6 +4,7 @@
 //! The learner adds a [`WeightsService`] to the server and publishes through the [`Publisher`]; each process that
 //! plays holds a [`Subscriber`].
 
+pub(crate) mod convert;
 mod serve;
 mod service;
 mod subscriber;

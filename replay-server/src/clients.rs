@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use proto::security::SharedByKey;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::yield_now;
+use transport::security::SharedByKey;
 
 use crate::insert_stream::INSERT_CREDIT;
 use crate::table_service::IN_LOG_MAX;

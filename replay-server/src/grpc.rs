@@ -15,15 +15,15 @@ use futures::Stream;
 use proto::convert::{self, Invalid};
 use proto::replay::{
     Choice, ItemPriority, ListOrder, ListQuery, PriorityUpdate, Quarantine, Report, Revisable, ReviseRefusal, Suspect,
-    TableChange, UpdatedPriorities, v1,
+    TableChange, UpdatedPriorities, choice_to_wire, revision_from_wire, v1,
 };
-use proto::security::Caller;
 use replay::ItemKey;
 use run_file::replay::{MAIN, Settings, TableIndex};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
+use transport::security::Caller;
 
 use crate::clients::Clients;
 use crate::insert_stream::{draining, exhausted};
@@ -192,7 +192,7 @@ impl v1::replay_server::Replay for ReplayService {
         let table = self.table(&table)?;
         let _permit = self.revision()?;
         let chosen = self.handle.request(|reply| Command::Choose(table, older_than, reply)).await?;
-        Ok(Response::new(convert::choice_to_wire(chosen)))
+        Ok(Response::new(choice_to_wire(chosen)))
     }
 
     async fn revise(&self, request: Request<v1::ReviseRequest>) -> Result<Response<v1::ReviseResponse>, Status> {
@@ -222,7 +222,7 @@ fn encoded_revision(
     request: v1::ReviseRequest,
     limits: Limits,
 ) -> Result<(Revisable, EncodedTrajectory, UnixMillis), Status> {
-    let revised = convert::revision_from_wire(request, limits).map_err(|invalid| {
+    let revised = revision_from_wire(request, limits).map_err(|invalid| {
         metrics::count_revision_refused(ReviseRefusal::Invalid);
         convert::status(&invalid)
     })?;

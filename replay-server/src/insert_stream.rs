@@ -8,14 +8,13 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use experience::{Trajectory, TrajectoryId};
-use proto::convert;
-use proto::limits::MESSAGE_BYTES_MAX;
 use proto::replay::order::{InsertOrder, Inserted as Message};
-use proto::replay::{Answer, InsertWait, Origin, v1};
-use proto::security::Caller;
+use proto::replay::{Answer, InsertWait, Origin, trace_of, v1};
 use run_file::replay::Settings;
 use service::trace::{self, Kind, Span};
 use tonic::Status;
+use transport::limits::MESSAGE_BYTES_MAX;
+use transport::security::Caller;
 
 use crate::leases::{Actors, Lease, MISSED_MAX};
 use crate::log::{EncodedTrajectory, UnixMillis};
@@ -161,7 +160,7 @@ impl InsertStream {
     /// # Errors
     /// The status that ends the stream.
     pub fn receive(&mut self, message: v1::InsertRequest, now: Instant, wall: UnixMillis) -> Result<Received, Status> {
-        let trace = trace::joined("store", convert::trace_of(&message)).map(|span| span.of_kind(Kind::Server));
+        let trace = trace::joined("store", trace_of(&message)).map(|span| span.of_kind(Kind::Server));
         let message = self.order.receive(message)?;
         self.renew_lease(now);
         match message {
@@ -261,7 +260,7 @@ impl InsertStream {
             return Ok(if self.order.reads_waiting() { Looked::FindWait } else { Looked::Nothing });
         }
         let reason = format!("no message for {silent:.1?}; the heartbeat interval is {:?}", self.heartbeat);
-        Err(convert::retry_after(Status::unavailable(reason), RETRY_AFTER))
+        Err(transport::retry_after(Status::unavailable(reason), RETRY_AFTER))
     }
 
     /// Encodes a trajectory in the task of the connection rather than on the log's single thread.
@@ -348,7 +347,7 @@ fn not_stored(id: TrajectoryId, error: &str) -> Status {
 
 /// Returns a status that advises the client to retry.
 pub(crate) fn exhausted(reason: String) -> Status {
-    convert::retry_after(Status::resource_exhausted(reason), RETRY_AFTER)
+    transport::retry_after(Status::resource_exhausted(reason), RETRY_AFTER)
 }
 
 /// Returns the status that ends every stream and call of a draining server.

@@ -35,13 +35,13 @@ use grpc::ReplayService;
 use insert_stream::INSERT_CREDIT;
 use leases::Actors;
 use proto::replay::v1::replay_server::ReplayServer;
-use proto::security::Security;
 use run_file::replay::{ArchiveSettings, Config, Settings};
 use service::{Drain, Health};
 use table_service::{Command, Handle};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle as Task;
 use tonic::service::Routes;
+use transport::security::Security;
 
 /// Interval at which metrics are published and waiting samplers receive the reason for the wait.
 const TICK: Duration = Duration::from_millis(250);
@@ -196,7 +196,8 @@ async fn serve(
     let stopping = drain.clone();
     let services = Routes::new(health).add_service(reflection).add_service(service);
     let stopped = Box::pin(async move { stopping.wait().await });
-    let serving = proto::serve(proto::server(&security), services, listener, connections_max, security, stopped);
+    let server = transport::server(&security);
+    let serving = transport::serve(server, services, listener, connections_max, security, stopped);
     let ticking = async {
         let mut ticks = tokio::time::interval(tick);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -5,11 +5,11 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use experience::{Trajectory, TrajectoryId};
-use proto::limits::MESSAGE_BYTES_MAX;
 use proto::replay::v1::insert_request::Message;
 use proto::replay::{WriterError, v1};
 use tests::trajectories::{GAME, answered, list, of_actions, won, writer};
 use tests::{Cluster, Process, Role, SMALL_TIC_TAC_TOE, wait_until};
+use transport::limits::MESSAGE_BYTES_MAX;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -130,7 +130,7 @@ async fn a_trajectory_with_nan_is_refused_and_its_neighbours_are_kept() {
     let messages = std::iter::once(Message::Hello(hello)).chain(sent);
     let request = |message| v1::InsertRequest { message: Some(message), ..v1::InsertRequest::default() };
     let requests: Vec<_> = messages.map(request).collect();
-    let mut client = proto::replay::client(proto::channel(&endpoint).unwrap());
+    let mut client = proto::replay::client(transport::channel(&endpoint).unwrap());
     let mut replies = client.insert(tokio_stream::iter(requests)).await.unwrap().into_inner();
     let mut refused = Vec::new();
     while let Some(reply) = replies.message().await.unwrap() {

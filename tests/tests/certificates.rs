@@ -5,9 +5,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use proto::replay::v1;
-use proto::security::Credentials;
 use service::SecuritySection;
 use tests::{Cluster, Role, SMALL_TIC_TAC_TOE, program, wait_until};
+use transport::security::Credentials;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -24,7 +24,7 @@ fn credentials(folder: &Path) -> SecuritySection {
 
 /// Returns true if the server lets a client with the credentials in this directory insert as an actor.
 async fn inserts(endpoint: &str, folder: &Path, actor: u64) -> bool {
-    let channel = proto::channel_with(endpoint, Credentials::open(&credentials(folder)).unwrap()).unwrap();
+    let channel = transport::channel_with(endpoint, Credentials::open(&credentials(folder)).unwrap()).unwrap();
     let hello = v1::Hello { actor, epoch: 1, game: "tic_tac_toe".to_owned(), ..v1::Hello::default() };
     let message = Some(v1::insert_request::Message::Hello(hello));
     let hello = v1::InsertRequest { message, ..v1::InsertRequest::default() };
@@ -75,7 +75,7 @@ async fn a_server_with_certificates_of_xtask_accepts_our_clients_and_refuses_one
         assert_eq!(inserts(&endpoint, &secrets.join(folder), actor).await, allowed, "{folder} as {actor}");
     }
 
-    proto::security::use_credentials(&credentials(&secrets.join("operator"))).unwrap();
+    transport::security::use_credentials(&credentials(&secrets.join("operator"))).unwrap();
     assert_eq!(tests::trajectories::list(&endpoint).await.unwrap(), []);
     let stats = proto::replay::stats(&endpoint).await.unwrap();
     assert_eq!(stats.trajectories_inserted_total, 0);

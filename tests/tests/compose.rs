@@ -177,7 +177,7 @@ async fn a_cluster_in_containers_learns_scales_without_a_lost_game_and_goes_on_w
         token_file: operator.join("token"),
         ..SecuritySection::default()
     };
-    proto::security::use_credentials(&security).unwrap();
+    transport::security::use_credentials(&security).unwrap();
     let replay = cluster.containers("replay").unwrap().remove(0);
     let held = tests::trajectories::list(&format!("https://replay@{}:7001", replay.address().unwrap())).await.unwrap();
     let mut epochs: BTreeMap<(u64, u64), Vec<u64>> = BTreeMap::new();

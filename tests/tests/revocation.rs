@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 use proto::replay::v1::insert_request::Message;
 use proto::replay::v1::replay_client::ReplayClient;
 use proto::replay::{Origin, v1};
-use proto::security::Credentials;
 use service::SecuritySection;
 use tests::{Cluster, Role, SMALL_TIC_TAC_TOE};
 use tonic::Streaming;
+use transport::security::Credentials;
 
 use authority::{Authority, Issued};
 
-#[path = "../../proto/src/security/tests/authority.rs"]
-#[allow(dead_code, reason = "the tests of proto use all of it")]
+#[path = "../../crates/transport/src/security/tests/authority.rs"]
+#[allow(dead_code, reason = "the tests of transport use all of it")]
 mod authority;
 
 /// Time that docs/security.md promises.
@@ -56,7 +56,7 @@ async fn stream(endpoint: &str, files: &Files<'_>, issued: Issued, client: usize
     let [client_certificate, client_key] = files.certify(name, issued);
     let (ca, token_file) = (files.0.join("ca.pem"), files.replace(&format!("{name}.token"), name));
     let section = SecuritySection { ca, client_certificate, client_key, token_file, ..SecuritySection::default() };
-    let channel = proto::channel_with(endpoint, Credentials::open(&section).unwrap()).unwrap();
+    let channel = transport::channel_with(endpoint, Credentials::open(&section).unwrap()).unwrap();
     let origin = Origin { actor: client as u64, epoch: 1, game: "tic_tac_toe".to_owned() };
     let hello = v1::InsertRequest { message: Some(Message::Hello(origin.into())), trace: String::new() };
     let requests = tokio_stream::StreamExt::chain(tokio_stream::once(hello), tokio_stream::pending());

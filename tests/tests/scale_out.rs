@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use proto::servers::{Server, preferred};
 use tests::trajectories::list;
 use tests::{Cluster, Output, Process, Role, SMALL_TIC_TAC_TOE, TrainingRun, wait_until};
+use transport::servers::{Server, preferred};
 
 /// Longer than anything takes on a slow machine: the tests wait for counts.
 const DEADLINE: Duration = Duration::from_secs(300);

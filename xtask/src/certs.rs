@@ -37,7 +37,7 @@ const CLAIMED_LAST: u64 = (1 << 53) - 1;
 
 /// Name and permissions of one service, for certificates and a token.
 struct Role {
-    /// DNS name in the certificates; `proto` defines the scopes of client certificates by these names.
+    /// DNS name in the certificates; `transport` defines the scopes of client certificates by these names.
     name: String,
     serves: bool,
     /// Scopes of the token; see docs/security.md.

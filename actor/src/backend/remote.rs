@@ -258,9 +258,11 @@ mod tests {
     use game::{Action, Game as _, ObservationShape};
     use games::tic_tac_toe::TicTacToe;
     use inference::{Batch, Error, Evaluator, Predictions, Wdl};
-    use proto::convert::{predictions_to_wire, rejection_to_wire};
     use proto::inference::v1::evaluate_response::Message;
-    use proto::inference::{Evaluations, EvaluationsSettings, Hello, RejectReason, Rejection, Welcome, v1};
+    use proto::inference::{
+        Evaluations, EvaluationsSettings, Hello, RejectReason, Rejection, Welcome, predictions_to_wire,
+        rejection_to_wire, v1,
+    };
     use scripted::{InferenceScript, version, within};
     use service::Drain;
     use weights::Manifest;

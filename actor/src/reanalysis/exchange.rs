@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proto::replay::{Choice, MAIN_TABLE, RequestError, Revisable, Revised, Reviser};
-use proto::servers::{Server, Servers};
 use proto::weights::Published;
 use service::Drain;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use transport::servers::{Server, Servers};
 
 use crate::metrics;
 

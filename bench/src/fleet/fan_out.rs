@@ -1,12 +1,12 @@
 use std::time::Instant;
 
 use anyhow::{Context, anyhow, bail, ensure};
-use proto::limits::MESSAGE_BYTES_MAX;
 use proto::weights::v1;
 use proto::weights::v1::weights_client::WeightsClient;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
+use transport::limits::MESSAGE_BYTES_MAX;
 
 use super::load::{LoadArgs, PATIENCE, add_connections, known};
 use super::publisher::{self, tower_name};
@@ -197,7 +197,7 @@ async fn follow(
     opened: mpsc::Sender<()>,
     held_sender: mpsc::Sender<Held>,
 ) -> anyhow::Result<()> {
-    let mut client = WeightsClient::new(proto::channel(&endpoint)?).max_decoding_message_size(MESSAGE_BYTES_MAX);
+    let mut client = WeightsClient::new(transport::channel(&endpoint)?).max_decoding_message_size(MESSAGE_BYTES_MAX);
     let mut manifests = client.subscribe(v1::SubscribeRequest { name }).await.context("subscribe")?.into_inner();
     opened.send(()).await?;
     while let Some(manifest) = manifests.message().await.context("receive a manifest")? {

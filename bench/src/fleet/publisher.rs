@@ -6,11 +6,11 @@ use std::net::Ipv4Addr;
 
 use anyhow::{Context, ensure};
 use games::{GameKind, with_game};
-use proto::security::Security;
 use proto::weights::{Published, WeightsService};
 use serde::Deserialize;
 use serde_json::json;
 use service::Drain;
+use transport::security::Security;
 use weights::{Manifest, WeightsVersion};
 
 use super::load::PATIENCE;

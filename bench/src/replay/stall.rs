@@ -58,6 +58,6 @@ async fn stall(server: &Server) -> anyhow::Result<impl Sized + use<>> {
     let credit = Message::Credit(v1::Credit { batches: CREDIT_BATCHES_MAX, newest_weights_version: 0 });
     let requests = [open, credit].map(|message| v1::SampleRequest { message: Some(message) });
     let requests = futures::stream::iter(requests).chain(futures::stream::pending());
-    let mut client = proto::replay::client(proto::channel(&server.endpoint)?);
+    let mut client = proto::replay::client(transport::channel(&server.endpoint)?);
     client.sample(requests).await.context("open the stalled stream")
 }

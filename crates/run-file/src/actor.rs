@@ -9,13 +9,13 @@ use game::Game as _;
 use games::GameKind;
 use inference::{DevicePreference, PrecisionPreference};
 use network_cpu::KernelPreference;
-use proto::InvalidEndpoint;
 use proto::limits::UNACKNOWLEDGED_MAX;
-use proto::servers::Endpoints;
 use selfplay::config::{SearchSection, SelfplaySection};
 use serde::{Deserialize, Serialize};
 use service::config::RunSection;
 use service::{ConfigError, SecuritySection};
+use transport::InvalidEndpoint;
+use transport::servers::Endpoints;
 
 /// Value of `actor.kernel` that selects simulated predictions.
 const SIMULATED: &str = "simulated";
@@ -371,7 +371,7 @@ impl ActorSection {
             endpoints("actor.inference", &self.inference)?;
         }
         self.check_kernel()?;
-        proto::check_endpoint(&self.learner).map_err(|error| ConfigError::invalid("actor.learner", error))
+        transport::check_endpoint(&self.learner).map_err(|error| ConfigError::invalid("actor.learner", error))
     }
 }
 

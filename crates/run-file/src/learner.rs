@@ -18,10 +18,10 @@ use game::{Game as _, Scoring, Spec};
 use games::GameKind;
 use inference::{DevicePreference, TrainingKernel, TrainingPrecision};
 use proto::limits::{CREDIT_BATCHES_MAX, SAMPLES_PER_BATCH_MAX, UNROLL_STEPS_MAX};
-use proto::servers::Endpoints;
 use serde::{Deserialize, Serialize};
 use service::config::RunSection;
 use service::{ConfigError, SecuritySection};
+use transport::servers::Endpoints;
 use weights::{Architecture, BlockKind};
 
 pub use self::boards::{Board, BoardSection};

@@ -3,12 +3,12 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use bridge::EnvironmentSection;
-use proto::security::{Credentials, Security};
 use selfplay::config::{SearchSection, SelfplaySection};
 use serde::{Deserialize, Serialize};
 use service::config::RunSection;
 use service::security::is_set;
 use service::{ConfigError, SecuritySection, TelemetrySection};
+use transport::security::{Credentials, Security};
 
 use crate::actor::{self, ActorSection, ReanalysisSection};
 use crate::arena::{self, ArenaSection};

@@ -17,7 +17,7 @@ impl WeightsSource {
     /// # Errors
     /// The endpoint is invalid, is `https` without `security.ca`, or would receive a token unencrypted.
     pub(crate) fn server(key: &str, endpoint: &str, security: &SecuritySection) -> Result<Self, ConfigError> {
-        proto::check_endpoint(endpoint).map_err(|error| ConfigError::invalid(key, error))?;
+        transport::check_endpoint(endpoint).map_err(|error| ConfigError::invalid(key, error))?;
         security.check_endpoint(key, endpoint)?;
         Ok(Self::Server(endpoint.to_owned()))
     }

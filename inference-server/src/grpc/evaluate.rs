@@ -1,10 +1,9 @@
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{Stream, StreamExt as _};
-use proto::convert::{predictions_to_wire, rejection_to_wire};
 use proto::inference::order::{Evaluate, EvaluateOrder};
 use proto::inference::v1::evaluate_response::Message;
-use proto::inference::{EvalRequest, Hello, Welcome, v1};
+use proto::inference::{EvalRequest, Hello, Welcome, predictions_to_wire, rejection_to_wire, v1};
 use service::trace::{self, Kind, Span};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;

@@ -9,10 +9,10 @@ use inference::{Batch, Evaluator, Hashing, Predictions};
 use proto::inference::v1::evaluate_request::Message;
 use proto::inference::v1::inference_client::InferenceClient;
 use proto::inference::{EvalError, Evaluations, EvaluationsSettings, Hello, RejectReason, v1};
-use proto::security::Security;
 use run_file::inference::{Config, InferenceSection};
 use service::{Drain, Health, Readiness};
 use tonic::Code;
+use transport::security::Security;
 use weights::Manifest;
 
 use crate::Running;
@@ -108,8 +108,8 @@ impl Server {
         self.publisher.publish(manifest, bytes).unwrap();
     }
 
-    async fn client(&self) -> InferenceClient<proto::Channel> {
-        InferenceClient::new(proto::channel(&self.endpoint()).unwrap())
+    async fn client(&self) -> InferenceClient<transport::Channel> {
+        InferenceClient::new(transport::channel(&self.endpoint()).unwrap())
     }
 
     fn evaluations(&self) -> Evaluations {

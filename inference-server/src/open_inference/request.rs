@@ -5,10 +5,11 @@
 use game::Action;
 use inference::Batch;
 use proto::convert::Invalid;
-use proto::limits::{MESSAGE_BYTES_MAX, MESSAGE_REST_BYTES};
+use proto::limits::MESSAGE_REST_BYTES;
 use proto::open_inference::v2::infer_parameter::ParameterChoice;
 use proto::open_inference::v2::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
 use proto::open_inference::v2::{DataType, InferParameter, InferTensorContents, ModelInferRequest};
+use transport::limits::MESSAGE_BYTES_MAX;
 
 use super::tensors::{Elements, Input, Output, bytes_of, name_of};
 use crate::engine::Model;

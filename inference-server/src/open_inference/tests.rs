@@ -8,11 +8,11 @@ use game::{Action, Game as _, ObservationShape};
 use inference::{Attributes, Batch, Error, Evaluator, Hashing, Predictions, Wdl};
 use proto::open_inference::v2::grpc_inference_service_client::GrpcInferenceServiceClient;
 use proto::open_inference::v2::model_infer_request::InferInputTensor;
-use proto::security::Security;
 use service::{Drain, Health};
 use tokio::net::TcpListener;
 use tonic::Code;
 use tonic::transport::Channel;
+use transport::security::Security;
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
 use super::*;
@@ -47,8 +47,8 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let service = proto::open_inference::service(OpenInference::new(handle.clone(), drain.token()));
-        let incoming = proto::incoming(listener, 64, Security::default());
-        let (ended, served) = (drain.clone(), proto::server(&Security::default()).add_service(service));
+        let incoming = transport::incoming(listener, 64, Security::default());
+        let (ended, served) = (drain.clone(), transport::server(&Security::default()).add_service(service));
         let serving = tokio::spawn(async move {
             served.serve_with_incoming_shutdown(incoming, async move { ended.wait().await }).await.unwrap();
         });

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use experience::{ActionProbability, Sample, Step, StepKind, Trajectory, TrajectoryId};
 use game::{Action, Outcome, Player};
 use games::TicTacToe;
-use proto::servers::Server;
 use rand::RngExt as _;
 use run_file::learner::Config;
 use targets::Unroll;
 use training::{Decay, Examples, Trainer as _, TrainerSettings};
+use transport::servers::Server;
 use weights::{Architecture, Digest, Model, WeightsVersion};
 
 use super::buffer::{Row, ValueTarget};

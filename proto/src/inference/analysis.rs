@@ -4,12 +4,13 @@ use futures::stream::BoxStream;
 use futures::{StreamExt as _, TryStreamExt as _};
 use game::Action;
 use tonic::Status;
+use transport::limits::MESSAGE_BYTES_MAX;
+use transport::{Channel, InvalidEndpoint, channel};
 
+use super::convert::analysis::{analyse_to_wire, checked, selected_from_wire};
 use super::v1;
 use super::v1::inference_client::InferenceClient;
-use crate::channel::{Channel, InvalidEndpoint, channel};
-use crate::convert::{self, Invalid};
-use crate::limits::MESSAGE_BYTES_MAX;
+use crate::convert::Invalid;
 
 /// The moves from the start position.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,7 +67,7 @@ impl AnalysisClient {
     /// [`AnalysisError`].
     pub async fn select_move(&self, query: SearchQuery) -> Result<(v1::MoveAnalysis, v1::Analysis), AnalysisError> {
         let response = self.client.clone().select_move(v1::SelectMoveRequest::from(query)).await?.into_inner();
-        Ok(convert::analysis::selected_from_wire(response)?)
+        Ok(selected_from_wire(response)?)
     }
 
     /// Returns the reports of a search, about one every `interval`; the last report is finished. Dropping the stream
@@ -79,10 +80,10 @@ impl AnalysisClient {
         query: SearchQuery,
         interval: Option<Duration>,
     ) -> Result<BoxStream<'static, Result<v1::Analysis, AnalysisError>>, AnalysisError> {
-        let request = convert::analysis::analyse_to_wire(query, interval);
+        let request = analyse_to_wire(query, interval);
         let reports = self.client.clone().analyse(request).await?.into_inner();
         let reports = reports.map_err(AnalysisError::from);
-        Ok(reports.and_then(async |report| Ok(convert::analysis::checked(report)?)).boxed())
+        Ok(reports.and_then(async |report| Ok(checked(report)?)).boxed())
     }
 
     /// Returns the served models, the load of each, and the reasons for small batches. The contents are

@@ -10,19 +10,19 @@ use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
+use transport::limits::MESSAGE_BYTES_MAX;
+use transport::reconnect::{Backoff, Broken, Client};
+use transport::servers::Server;
+use transport::{Channel, channel};
 
+use super::convert::evaluation::{rejection_from_wire, required_message};
 use super::replicas::Replicas;
 use super::v1::evaluate_request::Message as Request;
 use super::v1::evaluate_response::Message as Response;
 use super::v1::inference_client::InferenceClient;
 use super::{EvaluationsSettings, Link, Rejection, Welcome, v1};
-use crate::channel::{Channel, channel};
-use crate::convert::evaluation::{rejection_from_wire, required_message};
 use crate::convert::invalid;
-use crate::limits::MESSAGE_BYTES_MAX;
-use crate::reconnect::{Backoff, Broken, Client};
 use crate::replay::order::Fault;
-use crate::servers::Server;
 
 /// Capacity of the request queue between task and socket: enough to keep a connection busy, at no cost.
 const REQUESTS_BUFFERED: usize = 16;
@@ -56,7 +56,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    fn receive(&mut self, message: v1::EvaluateResponse, welcomed: &mut Option<Welcome>) -> Result<(), Broken> {
+    fn receive(&mut self, message: v1::EvaluateResponse, welcomed: &mut Option<Welcome>) -> Result<(), Fault> {
         let (id, answer) = match (required_message(message.message)?, &welcomed) {
             (Response::Welcome(welcome), None) => {
                 let welcome = Welcome::try_from(welcome)?;
@@ -65,8 +65,8 @@ impl Connection {
                 self.link.send_replace(Link::Up(welcome));
                 return Ok(());
             }
-            (Response::Welcome(_), Some(_)) => return Err(Fault::Twice { message: "welcome" }.into()),
-            (_, None) => return Err(Fault::TooEarly { got: "response", expected: "welcome" }.into()),
+            (Response::Welcome(_), Some(_)) => return Err(Fault::Twice { message: "welcome" }),
+            (_, None) => return Err(Fault::TooEarly { got: "response", expected: "welcome" }),
             (Response::Predictions(predictions), Some(_)) => (predictions.id, Ok(predictions)),
             (Response::Rejection(rejection), Some(_)) => {
                 let (id, rejection) = rejection_from_wire(rejection)?;
@@ -140,7 +140,7 @@ impl Client for Connection {
                 }
                 () = self.replicas.changed() => {}
                 reply = replies.message() => {
-                    self.receive(reply?.ok_or(Broken::Ended)?, &mut welcomed)?;
+                    self.receive(reply?.ok_or(Broken::Ended)?, &mut welcomed).map_err(Broken::invalid)?;
                     backoff.reset();
                 }
                 slot = requests.reserve(), if next.is_some() => {

@@ -4,15 +4,15 @@ use std::time::{Duration, Instant};
 
 use ::inference::{Batch, Predictions};
 use tokio::sync::{mpsc, oneshot, watch};
+use transport::InvalidEndpoint;
+use transport::reconnect::{Reconnecting, entropy};
+use transport::servers::{Endpoints, Servers, named};
 
 use super::connection::{Command, Connection};
+use super::convert::evaluation::{predictions_from_wire, request_to_wire};
 use super::replicas::Replicas;
 use super::{Hello, RejectReason, Rejection, Welcome};
-use crate::channel::InvalidEndpoint;
 use crate::convert::Invalid;
-use crate::convert::evaluation::{predictions_from_wire, request_to_wire};
-use crate::reconnect::{Reconnecting, entropy};
-use crate::servers::{Endpoints, Servers, named};
 
 #[cfg(test)]
 mod tests;

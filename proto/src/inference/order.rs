@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
+use super::convert::evaluation::{request_from_wire, required_message};
 use super::v1::evaluate_request::Message;
 use super::{EvalRequest, Hello, Welcome, v1};
-use crate::convert::evaluation::{request_from_wire, required_message};
 use crate::replay::order::Fault;
 
 /// The event of a client message.

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-
-use crate::servers::{Server, Servers, preferred};
+use transport::servers::{Server, Servers, preferred};
 
 /// Delay before the health check of a failed server: the first, and the longest after repeated failures.
 const LOOK_AFTER: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(30)];

@@ -2,10 +2,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tonic::{Code, Request};
+use transport::{Channel, InvalidEndpoint, channel};
 
 use super::v1::learners_client::LearnersClient;
 use super::{Candidate, Look, Roster, Secret, v1};
-use crate::channel::{Channel, InvalidEndpoint, channel};
 
 /// Another learner. Cheap to clone.
 #[derive(Debug, Clone)]

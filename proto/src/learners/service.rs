@@ -1,10 +1,10 @@
 use tokio::sync::{mpsc, oneshot};
 use tonic::{Request, Response, Status};
 
+use super::convert as checked;
 use super::v1::learners_server::{Learners, LearnersServer};
 use super::{Candidate, Exchange, ExchangeError, Look, Roster, v1};
 use crate::convert;
-use crate::convert::learners as checked;
 
 /// Maximum number of questions that wait for the owner of the membership: a few from each other learner.
 const QUESTIONS_MAX: usize = 256;

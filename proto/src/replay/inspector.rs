@@ -2,12 +2,13 @@ use std::collections::BTreeMap;
 
 use experience::{Invalid, TrajectoryId};
 use tonic::{Code, Status};
+use transport::{Channel, InvalidEndpoint, channel};
 
+use super::convert::{operator, table};
 use super::{
     Actors, ListOrder, ListQuery, Located, MAIN_TABLE, PriorityUpdate, Quarantine, Report, ServerStats, Suspect,
     TableChange, TableStats, UpdatedPriorities, client, v1,
 };
-use crate::channel::{Channel, InvalidEndpoint, channel};
 use crate::convert;
 
 /// Inspects and changes the tables of a server, by single requests without retries.
@@ -69,7 +70,7 @@ impl Inspector {
     /// # Errors
     /// [`RequestError`].
     pub async fn actors(&self) -> Result<Actors, RequestError> {
-        Ok(convert::table::checked_actors(self.client.clone().actors(v1::ActorsRequest {}).await?.into_inner())?)
+        Ok(table::checked_actors(self.client.clone().actors(v1::ActorsRequest {}).await?.into_inner())?)
     }
 
     /// Returns the ids of the trajectories in a table. `limit` also bounds the number of ids in memory here.
@@ -134,7 +135,7 @@ impl Inspector {
     /// now.
     pub async fn configure(&self, change: TableChange) -> Result<BTreeMap<String, String>, RequestError> {
         let response = self.client.clone().configure(v1::ConfigureRequest::from(change)).await?.into_inner();
-        Ok(convert::operator::settings_from_wire(response.settings)?)
+        Ok(operator::settings_from_wire(response.settings)?)
     }
 
     /// Excludes a trajectory from sampling. Returns true if the table held it.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use experience::{Invalid, Limits, Sample, Trajectory, TrajectoryId, WeightsVersion};
 use tonic::Status;
 
+use super::convert::{insert, sample, trajectory};
 use super::v1::insert_request::Message as InsertRequest;
 use super::v1::insert_response::Message as InsertResponse;
 use super::v1::sample_request::Message as SampleRequest;
@@ -197,8 +198,8 @@ impl InsertOrder {
             return Err(Fault::OverCredit { message: "trajectory", credit: self.credit });
         }
         self.unanswered += 1;
-        let valid = convert::trajectory::within_limit(&message.columns)
-            .and_then(|columns| Trajectory::parse(id, columns, self.limits));
+        let valid =
+            trajectory::within_limit(&message.columns).and_then(|columns| Trajectory::parse(id, columns, self.limits));
         // Another game is a fault of the whole stream, not of a single trajectory.
         if let Ok(trajectory) = &valid
             && trajectory.game() != origin.game
@@ -273,7 +274,7 @@ impl InsertReplies {
         let v1::InsertResponse { message } = response;
         match (message.ok_or(Fault::Empty)?, self.ready) {
             (InsertResponse::Ready(ready), None) => {
-                self.ready = Some(convert::insert::checked_ready(ready)?);
+                self.ready = Some(insert::checked_ready(ready)?);
                 Ok(InsertReply::Ready { highest_epoch: ready.highest_epoch })
             }
             (InsertResponse::Ready(_), Some(_)) => Err(Fault::Twice { message: "ready" }),
@@ -364,7 +365,7 @@ impl SampleOrder {
     }
 
     fn add(&mut self, credit: v1::Credit) -> Result<Sampled, Fault> {
-        let (batches, newest) = convert::sample::credit_from_wire(credit)?;
+        let (batches, newest) = sample::credit_from_wire(credit)?;
         if batches > CREDIT_BATCHES_MAX - self.credit {
             return Err(Fault::OverCredit { message: "credit", credit: CREDIT_BATCHES_MAX });
         }
@@ -413,7 +414,7 @@ impl SampleReplies {
     pub fn receive(&mut self, response: v1::SampleResponse) -> Result<SampleReply, Fault> {
         let v1::SampleResponse { message } = response;
         match message.ok_or(Fault::Empty)? {
-            SampleResponse::Waiting(waiting) => Ok(SampleReply::Waiting(convert::sample::waiting_from_wire(waiting)?)),
+            SampleResponse::Waiting(waiting) => Ok(SampleReply::Waiting(sample::waiting_from_wire(waiting)?)),
             SampleResponse::Batch(_) if self.credit == 0 => Err(Fault::OverCredit { message: "batch", credit: 0 }),
             SampleResponse::Batch(part) => self.add(part),
         }

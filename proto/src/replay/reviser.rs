@@ -2,9 +2,9 @@ use std::time::Duration;
 
 use experience::{Trajectory, WeightsVersion};
 use tonic::{Code, Request, Status};
+use transport::{Channel, InvalidEndpoint, channel};
 
 use super::{RequestError, client, v1};
-use crate::channel::{Channel, InvalidEndpoint, channel};
 use crate::convert;
 
 /// Time limit of one call: far longer than a disk sync, so that a server that does not respond delays nothing for
@@ -109,7 +109,7 @@ impl Reviser {
     /// [`RequestError`]; `UNIMPLEMENTED` with a reason from a server that predates reanalysis.
     pub async fn choose(&self, choice: Choice) -> Result<Option<Revisable>, RequestError> {
         let response = self.client.clone().choose(timed(v1::ChooseRequest::from(choice))).await.map_err(explained)?;
-        Ok(convert::revise::choice_from_wire(response.into_inner())?)
+        Ok(super::convert::revise::choice_from_wire(response.into_inner())?)
     }
 
     /// Sends new searches of a trajectory, with the revision that they were computed from.

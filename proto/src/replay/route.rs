@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::servers::Server;
+use transport::servers::Server;
 
 /// The choice among several servers.
 #[derive(Debug, Clone)]

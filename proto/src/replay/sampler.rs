@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use experience::WeightsVersion;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
+use transport::Channel;
+use transport::reconnect::{Backoff, Broken, Client, Reconnecting, entropy};
 
 use super::order::{SampleReplies, SampleReply};
 use super::v1::sample_request::Message;
 use super::{SampleBatch, SampleQuery, client, v1};
-use crate::channel::Channel;
 use crate::limits::CREDIT_BATCHES_MAX;
-use crate::reconnect::{Backoff, Broken, Client, Reconnecting, entropy};
 
 /// The settings of a [`Sampler`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,8 +72,8 @@ pub(super) enum State {
 }
 
 impl Sampler {
-    /// Starts the task for the server at `endpoint`, which [`check_endpoint`](crate::check_endpoint) accepts. Must be
-    /// called inside a tokio runtime.
+    /// Starts the task for the server at `endpoint`, which [`check_endpoint`](transport::check_endpoint) accepts. Must
+    /// be called inside a tokio runtime.
     #[must_use]
     pub fn start(endpoint: &str, settings: SamplerSettings) -> Self {
         Self::with_newest(NewestWeights::default(), endpoint, settings)
@@ -184,7 +184,7 @@ impl Client for Drawing {
                     order.gave(1);
                     requests.send(self.credit(1)).await.map_err(|_| Broken::Ended)?;
                 }
-                reply = replies.message() => match order.receive(reply?.ok_or(Broken::Ended)?)? {
+                reply = replies.message() => match order.receive(reply?.ok_or(Broken::Ended)?).map_err(Broken::invalid)? {
                     SampleReply::Waiting(reason) => drop(self.state.send_replace(State::Waiting(reason.into()))),
                     SampleReply::Part => {}
                     SampleReply::Batch(batch) => {

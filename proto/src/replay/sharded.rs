@@ -11,11 +11,11 @@ use rand_chacha::ChaCha8Rng;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::{CancellationToken, DropGuard};
+use transport::reconnect::until;
+use transport::servers::{Server, Servers};
 
 use super::sampler::State;
 use super::{Inspector, NewestWeights, SampleBatch, Sampler, SamplerSettings, TableStats};
-use crate::reconnect::until;
-use crate::servers::{Server, Servers};
 
 /// The settings of a [`ShardedSampler`].
 #[derive(Debug, Clone, PartialEq)]

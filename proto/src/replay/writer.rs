@@ -10,16 +10,16 @@ pub use outbox::{EpochUse, Outbox, Received, UploadStatus, WriterStats};
 use service::trace::Span;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::Instant;
+use transport::reconnect::{Reconnecting, entropy};
 
 use super::Origin;
 use crate::limits::{TRAJECTORY_BYTES_MAX, UNACKNOWLEDGED_MAX};
-use crate::reconnect::{Reconnecting, entropy};
 
 /// The server of a [`Writer`], and the origin of the trajectories.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriterSettings {
     /// The replay server: `http://host:port` or `https://host:port`, checked by
-    /// [`check_endpoint`](crate::check_endpoint).
+    /// [`check_endpoint`](transport::check_endpoint).
     pub endpoint: String,
     /// The actor, stable over restarts.
     pub actor: u64,

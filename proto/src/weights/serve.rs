@@ -3,13 +3,13 @@ use tokio_util::sync::CancellationToken;
 use tonic::server::NamedService as _;
 use tonic::service::Routes;
 use tonic_health::ServingStatus;
+use transport::security::Security;
 
 use super::WeightsService;
 use super::v1::weights_server::WeightsServer;
 use crate::learners::LearnersService;
 use crate::learners::v1::learners_server::LearnersServer;
-use crate::security::Security;
-use crate::server::{health_and_reflection, server};
+use crate::reflection::health_and_reflection;
 
 /// Maximum number of open connections: thousands of subscribers, and a few operators.
 const CONNECTIONS_MAX: usize = 8_192;
@@ -53,7 +53,8 @@ pub async fn serve_with(
     if let Some(learners) = learners {
         services = services.add_service(learners.into_server());
     }
-    crate::serve(server(&security), services, listener, CONNECTIONS_MAX, security, Box::pin(stopped)).await
+    let server = transport::server(&security);
+    transport::serve(server, services, listener, CONNECTIONS_MAX, security, Box::pin(stopped)).await
 }
 
 #[cfg(test)]
@@ -69,10 +70,10 @@ mod tests {
     use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
     use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
     use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+    use transport::security::Security;
 
     use super::serve;
     use crate::scripted::{endpoint, within};
-    use crate::security::Security;
     use crate::weights::{Publisher, WeightsService};
 
     const WEIGHTS: &str = "zerofleet.weights.v1.Weights";
@@ -90,7 +91,7 @@ mod tests {
     #[tokio::test]
     async fn health_is_served_for_the_process_and_for_its_service() {
         let (endpoint, _publisher, _task) = server().await;
-        let mut client = HealthClient::new(crate::channel(&endpoint).unwrap());
+        let mut client = HealthClient::new(transport::channel(&endpoint).unwrap());
         for service in ["", WEIGHTS] {
             let request = HealthCheckRequest { service: service.into() };
             let response = within(client.check(request)).await.unwrap().into_inner();
@@ -99,7 +100,7 @@ mod tests {
     }
 
     async fn reflected(endpoint: &str, question: MessageRequest) -> MessageResponse {
-        let mut client = ServerReflectionClient::new(crate::channel(endpoint).unwrap());
+        let mut client = ServerReflectionClient::new(transport::channel(endpoint).unwrap());
         let request = ServerReflectionRequest { host: String::new(), message_request: Some(question) };
         let answers = within(client.server_reflection_info(tokio_stream::once(request))).await.unwrap();
         within(answers.into_inner().message()).await.unwrap().unwrap().message_response.unwrap()

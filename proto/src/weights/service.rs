@@ -186,7 +186,7 @@ impl Weights for WeightsService {
         &self,
         request: Request<v1::SubscribeRequest>,
     ) -> Result<Response<Self::SubscribeStream>, Status> {
-        let name = convert::weights::subscribe_from_wire(request.into_inner()).map_err(|e| convert::status(&e))?;
+        let name = super::convert::subscribe_from_wire(request.into_inner()).map_err(|e| convert::status(&e))?;
         tracing::info!(name, "weights subscriber");
         let manifests = WatchStream::new(self.store.clone())
             .filter_map(async |store| store.versions.back().map(|newest| Ok(v1::Manifest::from(&newest.manifest))));

@@ -6,20 +6,20 @@ use futures::FutureExt as _;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::{Code, Streaming};
+use transport::Channel;
+use transport::limits::MESSAGE_BYTES_MAX;
+use transport::reconnect::{Backoff, Broken, Client, Reconnecting, entropy};
 
+use super::convert::chunk_from_wire;
 use super::v1::weights_client::WeightsClient;
 use super::{FetchQuery, Published, v1};
-use crate::channel::Channel;
 use crate::convert::invalid;
-use crate::convert::weights::chunk_from_wire;
-use crate::limits::MESSAGE_BYTES_MAX;
-use crate::reconnect::{Backoff, Broken, Client, Reconnecting, entropy};
 
 /// Server and name of a [`Subscriber`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubscriberSettings {
     /// Endpoint of the weights server: `http://host:port` or `https://host:port`, checked by
-    /// [`check_endpoint`](crate::check_endpoint).
+    /// [`check_endpoint`](transport::check_endpoint).
     pub endpoint: String,
     /// Name of the subscriber, for the server's log.
     pub name: String,
@@ -203,7 +203,7 @@ impl Following {
                 return Err(wrong);
             }
         }
-        let bytes = assembly.finish().inspect_err(|wrong| self.refuse(&manifest, wrong))?;
+        let bytes = assembly.finish().inspect_err(|wrong| self.refuse(&manifest, wrong)).map_err(Broken::invalid)?;
         self.count(|stats| stats.versions += 1);
         self.latest.send_replace(Some(Arc::new(Published { manifest, bytes })));
         backoff.reset();
@@ -226,8 +226,8 @@ async fn fetch(client: &mut WeightsClient<Channel>, assembly: &mut Assembly) -> 
     let query = FetchQuery { version: manifest.version, digest: manifest.digest, offset: assembly.next_offset() };
     let mut chunks = client.fetch(v1::FetchRequest::from(query)).await?.into_inner();
     while let Some(chunk) = chunks.message().await? {
-        let (offset, data) = chunk_from_wire(chunk)?;
-        assembly.add(offset, &data)?;
+        let (offset, data) = chunk_from_wire(chunk).map_err(Broken::invalid)?;
+        assembly.add(offset, &data).map_err(Broken::invalid)?;
     }
     if assembly.is_complete() { Ok(()) } else { Err(Broken::Ended) }
 }
@@ -239,7 +239,7 @@ async fn newest(manifests: &mut Streaming<v1::Manifest>) -> Result<Manifest, Bro
     while let Some(Ok(Some(newer))) = manifests.message().now_or_never() {
         manifest = newer;
     }
-    Ok(manifest.try_into()?)
+    Manifest::try_from(manifest).map_err(Broken::invalid)
 }
 
 #[cfg(test)]

@@ -4,12 +4,12 @@ use std::task::Poll;
 use experience::Trajectory;
 use futures::{StreamExt as _, pending, poll};
 use proto::replay::{InsertWait, v1};
-use proto::security::Caller;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::task::unconstrained;
 use tokio::time::Instant;
 use tokio_util::sync::PollSemaphore;
 use tonic::{Status, Streaming};
+use transport::security::Caller;
 
 use super::{Answers, ReplayService, until};
 use crate::clients::Share;

@@ -5,7 +5,7 @@ use experience::WeightsVersion;
 use proto::convert;
 use proto::limits::CREDIT_BATCHES_MAX;
 use proto::replay::order::{SampleOrder, Sampled as Message};
-use proto::replay::{SampleBatch, SampleQuery, TableStats, v1};
+use proto::replay::{SampleBatch, SampleQuery, TableStats, batch_to_wire, v1, waiting_to_wire};
 use replay::Drawn;
 use run_file::replay::TableIndex;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -93,7 +93,7 @@ impl SampleStream {
                 Some(sampled) = self.replies.recv() => match sampled {
                     Sampled::Waiting(reason) => {
                         self.wait_reason = Some(reason.clone());
-                        return Ok(Some(convert::waiting_to_wire(reason)));
+                        return Ok(Some(waiting_to_wire(reason)));
                     }
                     Sampled::TooLarge { items_max } => {
                         return Err(too_large(self.query.as_ref().map_or(0, |(_, query)| query.batch_size), items_max));
@@ -167,8 +167,7 @@ impl SampleStream {
         self.wait_reason = None;
         let unroll_steps = self.query.as_ref().map_or(0, |(_, query)| query.unroll_steps);
         // A large batch takes milliseconds, which must not block a thread that drives sockets.
-        let parts =
-            tokio::task::spawn_blocking(move || convert::batch_to_wire(&cut(&drawn, table, unroll_steps))).await;
+        let parts = tokio::task::spawn_blocking(move || batch_to_wire(&cut(&drawn, table, unroll_steps))).await;
         parts.map_err(|_| Status::internal("cannot build a batch"))
     }
 }

@@ -16,8 +16,6 @@ use std::path::Path;
 use experience::{ActionProbability, Step, StepKind, Trajectory, TrajectoryId};
 use game::{Action, Outcome};
 use prost::Message as _;
-use proto::Channel;
-use proto::limits::MESSAGE_BYTES_MAX;
 use proto::replay::v1;
 use proto::replay::v1::insert_request::Message as In;
 use proto::replay::v1::insert_response::Message as Answer;
@@ -29,6 +27,8 @@ use service::Drain;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
+use transport::Channel;
+use transport::limits::MESSAGE_BYTES_MAX;
 use weights::WeightsVersion;
 
 use crate::insert_stream::INSERT_CREDIT;
@@ -56,7 +56,7 @@ async fn serve_with(directory: &Path, change: impl FnOnce(&mut ReplaySection)) -
     let listener = service::net::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let drain = Drain::new();
     let running = start(config.settings().unwrap(), listener, drain.clone()).await.unwrap();
-    let channel = proto::channel(&format!("http://{}", running.address)).unwrap();
+    let channel = transport::channel(&format!("http://{}", running.address)).unwrap();
     Server { client: proto::replay::client(channel).max_encoding_message_size(usize::MAX), drain, running }
 }
 
@@ -432,7 +432,7 @@ async fn an_insert_is_refused_while_the_log_cannot_grow_and_stored_once_it_can()
     let status = end(&mut answers).await;
     assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
     assert!(status.message().contains("free space on the disk of the replay log"), "{status}");
-    assert_eq!(status.metadata().get(proto::convert::RETRY_AFTER).unwrap(), "1000");
+    assert_eq!(status.metadata().get(transport::RETRY_AFTER).unwrap(), "1000");
     assert_eq!(server.stats().await.trajectories, 0);
 
     std::fs::remove_dir(&obstacle).unwrap();

@@ -18,7 +18,7 @@ const KIND_REVISION: u8 = 12;
 
 /// Maximum size of a decompressed trajectory, equal to the maximum size of a wire message; a record with a larger
 /// claim is damaged.
-const CONTENT_BYTES_MAX: usize = proto::limits::MESSAGE_BYTES_MAX;
+const CONTENT_BYTES_MAX: usize = transport::limits::MESSAGE_BYTES_MAX;
 
 /// Milliseconds since 1970 in UTC, by the clock of the accepting server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

@@ -10,7 +10,7 @@ use proto::inference::v1::evaluate_request::Message;
 use proto::inference::v1::evaluate_response::Message as Reply;
 use proto::inference::v1::inference_server::{Inference, InferenceServer};
 use proto::inference::{Welcome, v1};
-use proto::security::Security;
+use transport::security::Security;
 
 /// An inference server that passes client streams to the test.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl InferenceScript {
         let mut task = JoinSet::new();
         task.spawn(async move {
             let service = InferenceServer::new(Handover { hand });
-            proto::server(&Security::default())
+            transport::server(&Security::default())
                 .add_service(service)
                 .serve_with_incoming(incoming)
                 .await

@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use tokio_stream::wrappers::TcpListenerStream;
 pub use weights::{Replies, WeightsScript, version};
 
-use proto::servers::{Server, Servers};
+use transport::servers::{Server, Servers};
 
 /// Time limit of every wait, far longer than any expected event takes.
 const DEADLINE: Duration = Duration::from_secs(30);

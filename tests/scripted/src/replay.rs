@@ -9,15 +9,15 @@ use tonic::{Request, Response, Status, Streaming};
 use weights::WeightsVersion;
 
 use super::{endpoint, listen, listen_at, within};
-use proto::convert::{batch_to_wire, choice_to_wire, revision_from_wire};
 use proto::replay::v1::insert_request::Message as InsertMessage;
 use proto::replay::v1::replay_server::Replay;
 use proto::replay::v1::sample_request::Message as SampleMessage;
 use proto::replay::{
     Answer, Choice, ListQuery, Located, MAIN_TABLE, Origin, PriorityUpdate, Quarantine, Report, Revisable, SampleBatch,
-    SampleQuery, Suspect, TableStats, UpdatedPriorities, service, v1,
+    SampleQuery, Suspect, TableStats, UpdatedPriorities, batch_to_wire, choice_to_wire, revision_from_wire, service,
+    v1,
 };
-use proto::security::Security;
+use transport::security::Security;
 
 /// A replay server that passes client streams to the test.
 #[derive(Debug)]
@@ -60,9 +60,8 @@ impl ReplayScript {
         let handover = Handover { insert, sample, revise, table, ids };
         let mut task = JoinSet::new();
         task.spawn(async move {
-            let served =
-                proto::server(&Security::default()).add_service(service(handover)).serve_with_incoming(incoming).await;
-            served.expect("the script serves");
+            let served = transport::server(&Security::default()).add_service(service(handover));
+            served.serve_with_incoming(incoming).await.expect("the script serves");
         });
         Self { address, inserts, samples, revisions, _task: task }
     }

@@ -8,9 +8,9 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::{endpoint, listen, within};
-use proto::security::Security;
 use proto::weights::v1::weights_server::{Weights, WeightsServer};
 use proto::weights::{FetchQuery, Published, v1};
+use transport::security::Security;
 
 /// A weights server that passes client streams to the test.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl WeightsScript {
         let mut task = JoinSet::new();
         task.spawn(async move {
             let service = WeightsServer::new(Handover { subscribe, fetch });
-            proto::server(&Security::default())
+            transport::server(&Security::default())
                 .add_service(service)
                 .serve_with_incoming(incoming)
                 .await

@@ -148,8 +148,8 @@ impl Actor {
 }
 
 impl Server {
-    fn named(self) -> proto::servers::Server {
-        proto::servers::Server::at(match self {
+    fn named(self) -> transport::servers::Server {
+        transport::servers::Server::at(match self {
             Self::First => "first",
             Self::Second => "second",
         })
@@ -164,7 +164,7 @@ impl Server {
 }
 
 impl Links for ProcessLinks<'_> {
-    fn open(&mut self, server: &proto::servers::Server) {
+    fn open(&mut self, server: &transport::servers::Server) {
         let server = if *server == Server::First.named() { Server::First } else { Server::Second };
         if self.process.link(server).is_some() {
             return;
@@ -174,7 +174,7 @@ impl Links for ProcessLinks<'_> {
         self.process.open(server, Content::NewGames, outbox, epoch, self.now);
     }
 
-    fn state(&self, server: &proto::servers::Server) -> LinkState {
+    fn state(&self, server: &transport::servers::Server) -> LinkState {
         let is_of = |uplink: &&Uplink| uplink.content == Content::NewGames && uplink.server.named() == *server;
         let Some(uplink) = self.process.uplinks.iter().find(is_of) else { return LinkState::Missing };
         let away = if self.defect == Some(Defect::NotStoredCountsAsProgress) {

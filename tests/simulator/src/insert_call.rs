@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use experience::{Trajectory, TrajectoryId};
 use proto::replay::v1;
-use proto::security::Caller;
 use replay_server::insert_stream::{INSERT_CREDIT, InsertStream, Looked, Received};
 use replay_server::leases::Actors;
 use replay_server::log::UnixMillis;
@@ -13,6 +12,7 @@ use replay_server::quota::Quota;
 use replay_server::table_service::Inserted;
 use run_file::replay::Settings;
 use tokio::sync::mpsc;
+use transport::security::Caller;
 
 /// The insert call of one client.
 #[derive(Debug)]

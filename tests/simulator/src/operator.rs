@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use experience::{Trajectory, TrajectoryId};
 use prost::Message as _;
-use proto::convert;
-use proto::replay::{PriorityUpdate, Quarantine, Revisable, Suspect, TableChange, v1};
+use proto::replay::{PriorityUpdate, Quarantine, Revisable, Suspect, TableChange, revision_from_wire, v1};
 use rand::RngExt;
 use rand::seq::IndexedRandom as _;
 use replay::ItemKey;
@@ -173,7 +172,7 @@ impl World {
         let searched = searched_again(&chosen.trajectory, newest);
         let message: v1::ReviseRequest = Revisable { trajectory: searched, revision: from }.into();
         let message = v1::ReviseRequest::decode(message.encode_to_vec().as_slice()).expect("it was encoded");
-        let revised = convert::revision_from_wire(message, LIMITS).expect("it is valid");
+        let revised = revision_from_wire(message, LIMITS).expect("it is valid");
         let at = UnixMillis(self.wall_ms());
         let content = storage::encode_revision(&revised.trajectory, from + 1, at).expect("it is within the limits");
         let known = self.oracle.revisions.entry(id).or_insert_with(|| Revised { certain: 0, sent: BTreeMap::new() });

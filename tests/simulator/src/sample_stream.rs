@@ -3,10 +3,9 @@
 use std::collections::VecDeque;
 
 use experience::{Sample, WeightsVersion};
-use proto::convert;
 use proto::limits::CREDIT_BATCHES_MAX;
 use proto::replay::order::{SampleOrder, Sampled as Message};
-use proto::replay::{SampleBatch, SampleQuery, v1};
+use proto::replay::{SampleBatch, SampleQuery, batch_to_wire, v1, waiting_to_wire};
 use replay::Drawn;
 use replay_server::table_service::Sampled;
 use run_file::replay::TableIndex;
@@ -82,14 +81,14 @@ impl SampleStream {
     /// Returns the next response of the table service.
     pub(crate) fn poll(&mut self) -> Option<Answered> {
         Some(match self.replies.try_recv().ok()? {
-            Sampled::Waiting(reason) => Answered::Waiting(Box::new(convert::waiting_to_wire(reason))),
+            Sampled::Waiting(reason) => Answered::Waiting(Box::new(waiting_to_wire(reason))),
             Sampled::TooLarge { .. } => Answered::End("the batch is too large".to_owned()),
             Sampled::Batch { drawn, table } => {
                 self.requested -= 1;
                 self.order.sent();
                 let unroll_steps = self.query.as_ref().map_or(0, |(_, query)| query.unroll_steps);
                 let samples = drawn.iter().map(|drawn| cut(drawn, unroll_steps)).collect();
-                let parts = convert::batch_to_wire(&SampleBatch { samples, table: *table });
+                let parts = batch_to_wire(&SampleBatch { samples, table: *table });
                 Answered::Batch(drawn, parts.into())
             }
         })

@@ -99,7 +99,7 @@ impl Fleet {
         let names: Vec<String> =
             Service::all().into_iter().map(|service| host(service).address().to_string()).collect();
         let secrets = Secrets::new(&directory.path().join("secrets"), &names)?;
-        proto::security::use_credentials(&secrets.of_operator())?;
+        transport::security::use_credentials(&secrets.of_operator())?;
         let minutes = length.as_secs().div_ceil(60);
         let site = Site {
             network: &network,

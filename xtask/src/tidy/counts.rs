@@ -21,7 +21,8 @@ const SPEECH: [&str; 12] =
 const PRONOUNS: [&str; 6] = ["its", "those", "ones", "others", "whose", "their"];
 
 /// Crates that are read first: their comments have lower limits.
-const READ_FIRST: [&str; 6] = ["crates/search/", "crates/selfplay/", "crates/replay/", "proto/", "learner/", "cli/"];
+const READ_FIRST: [&str; 7] =
+    ["crates/search/", "crates/selfplay/", "crates/replay/", "crates/transport/", "proto/", "learner/", "cli/"];
 
 /// Question words; documentation that opens with one does not name its subject.
 const QUESTIONS: [&str; 9] = ["what", "which", "who", "whose", "whether", "how", "where", "when", "why"];

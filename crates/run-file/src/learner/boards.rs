@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use game::Game as _;
 use games::{AnyGame, GameKind};
-use proto::servers::Endpoints;
 use serde::{Deserialize, Serialize};
 use service::ConfigError;
 use service::config::RunSection;
+use transport::servers::Endpoints;
 use weights::{Architecture, OneBoard, OtherGame};
 
 use super::{Config, LearnerSection, Settings, parsed};

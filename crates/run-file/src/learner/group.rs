@@ -1,9 +1,9 @@
 use std::collections::BTreeSet;
 
 use proto::learners::LEARNERS_MAX;
-use proto::servers::Endpoints;
 use service::security::is_off_loopback;
 use service::{ConfigError, SecuritySection};
+use transport::servers::Endpoints;
 
 use super::{LearnerSection, parsed};
 

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use collective::nccl::{Clock, Nccl};
 use proto::learners::{Exchange, LearnersService};
-use proto::security::Security;
 use proto::weights::WeightsService;
 use run_file::learner::{CollectiveKind, Config, LearnerSection};
 use service::config::RunSection;
 use service::{Drain, Health};
+use transport::security::Security;
 use version_store::VersionStore;
 use weights::{Digest, Manifest};
 

@@ -3,10 +3,10 @@
 use experience::TrajectoryId;
 use game::Action;
 use inference::Predictions;
-use proto::servers::Server;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use training::Observations;
+use transport::servers::Server;
 
 use super::super::buffer::{Row, ValueTarget};
 use super::*;

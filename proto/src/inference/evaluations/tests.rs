@@ -1,12 +1,11 @@
 use ::inference::{Batch, Predictions, Wdl};
 use game::{Action, ObservationShape};
+use transport::servers::{Server, Servers, named, preferred};
 
 use super::{EvalError, Evaluations, EvaluationsSettings, Link};
-use crate::convert::{predictions_to_wire, rejection_to_wire};
 use crate::inference::v1::evaluate_response::Message;
-use crate::inference::{Hello, RejectReason, Rejection, Welcome, v1};
+use crate::inference::{Hello, RejectReason, Rejection, Welcome, predictions_to_wire, rejection_to_wire, v1};
 use crate::scripted::{InferenceScript, until, within};
-use crate::servers::{Server, Servers, named, preferred};
 
 const WELCOME: Welcome = Welcome { version: 3, positions_max: 64, requests_max: 2 };
 const SHAPE: ObservationShape = ObservationShape { planes: 1, height: 3, width: 3 };

@@ -7,12 +7,11 @@ use tonic_types::StatusExt as _;
 use super::{
     Fault, InsertOrder, InsertReplies, InsertReply, Inserted, SampleOrder, SampleReplies, SampleReply, Sampled,
 };
-use crate::convert::waiting_to_wire;
 use crate::limits::{
     CREDIT_BATCHES_MAX, REASON_BYTES_MAX, SAMPLES_PER_BATCH_MAX, TRAJECTORY_BYTES_MAX, UNROLL_STEPS_MAX,
 };
 use crate::replay::v1::{self, insert_request, insert_response, sample_request, sample_response};
-use crate::replay::{Answer, InsertWait, MAIN_TABLE, Origin, SampleQuery};
+use crate::replay::{Answer, InsertWait, MAIN_TABLE, Origin, SampleQuery, waiting_to_wire};
 use crate::scripted::{batch, trajectory};
 
 const GAME: &str = "tic_tac_toe";

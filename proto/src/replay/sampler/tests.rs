@@ -5,11 +5,10 @@ use futures::poll;
 use game::Action;
 use prost::Message as _;
 use tonic::Status;
+use transport::limits::MESSAGE_BYTES_MAX;
 
 use super::{Sampler, SamplerSettings};
-use crate::convert::waiting_to_wire;
-use crate::limits::MESSAGE_BYTES_MAX;
-use crate::replay::{MAIN_TABLE, NewestWeights, SampleQuery, v1};
+use crate::replay::{MAIN_TABLE, NewestWeights, SampleQuery, v1, waiting_to_wire};
 use crate::scripted::{Link, ReplayScript, batch, trajectory, until, within};
 
 fn sampler(endpoint: String, prefetch_batches: usize) -> Sampler {

@@ -221,7 +221,7 @@ async fn a_server_that_holds_less_than_its_minimum_has_no_share() {
     let mut sampler = ShardedSampler::start(NewestWeights::default(), set, settings(BATCH, LONG));
     let mut stream = script.sampling().await;
     stream.open().await;
-    stream.reply(crate::convert::waiting_to_wire("the table holds 10 of 100 items".into())).await;
+    stream.reply(crate::replay::waiting_to_wire("the table holds 10 of 100 items".into())).await;
     for _ in 0..5 {
         let batch = within(sampler.next()).await;
         assert!(batch.samples.iter().all(|sample| key(sample).0 == 0 && sample.table_items == 10));

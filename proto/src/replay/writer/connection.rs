@@ -6,10 +6,10 @@ use service::trace::Span;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, timeout};
 use tokio_stream::wrappers::ReceiverStream;
+use transport::Channel;
+use transport::reconnect::{Backoff, Broken, Client, until};
 
 use super::outbox::{Outbox, Received, UploadStatus};
-use crate::channel::Channel;
-use crate::reconnect::{Backoff, Broken, Client, until};
 use crate::replay::order::Fault;
 use crate::replay::{client, v1};
 
@@ -63,7 +63,7 @@ impl Client for Connection {
                 () = until(self.outbox.next_heartbeat().map(Instant::from_std)) => {
                     let _ = requests.try_send(self.outbox.heartbeat(now()));
                 }
-                reply = replies.message() => self.receive(reply?.ok_or(Broken::Ended)?, backoff)?,
+                reply = replies.message() => self.receive(reply?.ok_or(Broken::Ended)?, backoff).map_err(Broken::invalid)?,
             }
         }
         if self.outbox.expects_goodbye() {

@@ -262,7 +262,7 @@ async fn a_trajectory_that_fits_no_message_is_not_accepted() {
     let large = experience::Trajectory::of(small.id(), small.game(), &vec![step; 1 << 20], small.outcome()).unwrap();
     let error = writer.insert(large).await.unwrap_err();
     assert!(
-        matches!(error, WriterError::TooLarge { bytes, .. } if bytes > crate::limits::MESSAGE_BYTES_MAX),
+        matches!(error, WriterError::TooLarge { bytes, .. } if bytes > transport::limits::MESSAGE_BYTES_MAX),
         "{error}"
     );
 }

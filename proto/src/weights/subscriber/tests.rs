@@ -5,12 +5,12 @@ use bytes::Bytes;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
+use transport::security::Security;
 
 use super::super::{FetchQuery, Published, Publisher, WeightsService, serve};
 use super::{Subscriber, SubscriberSettings, SubscriberStats};
 use crate::limits::CHUNK_BYTES_MAX;
 use crate::scripted::{Link, WeightsScript, endpoint, until, version, within};
-use crate::security::Security;
 
 const SIZE_LIMIT_BYTES: u64 = 8 << 20;
 

@@ -1,7 +1,7 @@
 use super::*;
 
 fn retry_after(status: &Status) -> &str {
-    status.metadata().get(proto::convert::RETRY_AFTER).unwrap().to_str().unwrap()
+    status.metadata().get(transport::RETRY_AFTER).unwrap().to_str().unwrap()
 }
 
 async fn refused(server: &Server) -> Status {

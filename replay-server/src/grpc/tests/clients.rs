@@ -1,8 +1,8 @@
 use std::time::Duration;
 
-use proto::security::{Credentials, Security};
 use service::SecuritySection;
 use tokio_util::sync::CancellationToken;
+use transport::security::{Credentials, Security};
 
 use super::*;
 use crate::clients::CLIENT_CREDIT;
@@ -34,8 +34,8 @@ impl Service {
         let settings = Config::default().settings().unwrap();
         let actors = Actors::new(settings.heartbeat, INSERT_CREDIT);
         let service = ReplayService::new(settings, handle, actors, CancellationToken::new());
-        let serving = proto::server(&security).add_service(proto::replay::service(service));
-        tokio::spawn(serving.serve_with_incoming(proto::incoming(listener, 32, security)));
+        let serving = transport::server(&security).add_service(proto::replay::service(service));
+        tokio::spawn(serving.serve_with_incoming(transport::incoming(listener, 32, security)));
         Self { endpoint: format!("http://{address}"), directory, commands }
     }
 
@@ -44,7 +44,7 @@ impl Service {
         let token_file = self.directory.path().join(token);
         std::fs::write(&token_file, token).unwrap();
         let section = SecuritySection { token_file, ..SecuritySection::default() };
-        let channel = proto::channel_with(&self.endpoint, Credentials::open(&section).unwrap()).unwrap();
+        let channel = transport::channel_with(&self.endpoint, Credentials::open(&section).unwrap()).unwrap();
         let (sender, receiver) = mpsc::channel(1000);
         let hello = v1::Hello { actor, epoch: 1, game: GAME.into(), ..v1::Hello::default() };
         sender.send(wrap(In::Hello(hello))).await.unwrap();

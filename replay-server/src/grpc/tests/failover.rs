@@ -4,10 +4,10 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
 use proto::replay::{EpochUse, InsertWait, Origin, Outbox, v1};
-use proto::security::Caller;
 use run_file::replay::Settings;
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
+use transport::security::Caller;
 
 use super::{Config, GAME, INSERT_CREDIT, TableKeys};
 use crate::insert_stream::{InsertStream, Looked, Received};

@@ -1,5 +1,5 @@
-use proto::security::{Credentials, Security};
 use service::SecuritySection;
+use transport::security::{Credentials, Security};
 
 use super::*;
 use crate::start_with;
@@ -35,7 +35,7 @@ async fn serve_to_line(directory: &Path, line: &str) -> Server {
     let (settings, health) = (config.settings().unwrap(), service::Health::default());
     let running = start_with(settings, opened, listener, health, drain.clone()).await.unwrap();
     let endpoint = format!("http://{}", running.address);
-    let channel = proto::channel_with(&endpoint, Credentials::open(&security).unwrap()).unwrap();
+    let channel = transport::channel_with(&endpoint, Credentials::open(&security).unwrap()).unwrap();
     Server { client: proto::replay::client(channel), drain, running }
 }
 
@@ -123,7 +123,7 @@ async fn a_token_sees_the_actors_that_it_may_insert_as_and_no_others() {
     let token_file = directory.path().join("other.token");
     std::fs::write(&token_file, "other").unwrap();
     let other = Credentials::open(&SecuritySection { token_file, ..SecuritySection::default() }).unwrap();
-    let other = proto::channel_with(&format!("http://{}", server.running.address), other).unwrap();
+    let other = transport::channel_with(&format!("http://{}", server.running.address), other).unwrap();
     for (client, seen) in [(server.client.clone(), 1), (proto::replay::client(other), 0)] {
         let listed = { client }.actors(v1::ActorsRequest {}).await.unwrap().into_inner().actors;
         assert_eq!(listed.len(), seen, "{listed:?}");

@@ -1,0 +1,15 @@
+//! Conversions between the messages of the replay service and domain types, one file per family.
+
+pub(super) mod insert;
+pub(super) mod operator;
+pub(super) mod revise;
+pub(super) mod sample;
+pub(super) mod table;
+pub(super) mod trajectory;
+
+pub use insert::trace_of;
+pub use revise::{choice_to_wire, revision_from_wire};
+pub use sample::{batch_to_wire, waiting_to_wire};
+
+#[cfg(test)]
+mod tests;
