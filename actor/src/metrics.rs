@@ -83,7 +83,7 @@ pub(crate) fn waited(part: &'static str, time: Duration) {
     gauge!("zerofleet_actor_wait_seconds_total", "part" => part).increment(time.as_secs_f64());
 }
 
-/// Adds the parts of one call of the episodes. `observing` is the part of the gathering time spent on observations.
+/// Adds the parts of one episodes call. `observing` is the part of the gathering time for observations.
 pub(crate) fn played(Parts { gathering, evaluating, answering }: Parts, observing: Duration) {
     spent("search", gathering + answering);
     spent("evaluate", evaluating);

@@ -1,5 +1,5 @@
 //! The traced games of one thread. Each game has a span, each search has a child span of the game, and a batch with
-//! leaves of the search has a child span of the search. Spans are derived from the state of the episodes between two
+//! search leaves has a child span of the search. Spans follow from the state of the episodes between two
 //! calls, so the span of a search starts at the end of the previous call. Self-play does not depend on spans. Without a
 //! collector there are no spans, and the state is not read.
 //!

@@ -2,8 +2,8 @@
 //! it checks every line of play; in games with rewards it measures the mean return.
 //!
 //! [`Args`] is the command line. [`measure`] takes the network, the rules and the positions as arguments;
-//! [`strength::solved`], [`strength::exhaustive`] and [`strength::returns`] define the measures. Solved positions come from a
-//! file, from the game, or from the game's oracle.
+//! [`strength::solved`], [`strength::exhaustive`] and [`strength::returns`] define the measures. Solved positions come
+//! from a file, from the game, or from the game's oracle.
 
 mod lines;
 

@@ -2,8 +2,8 @@
 //! play a match, which a sequential test may stop; more players play a round robin.
 //!
 //! [`Args`] is the command line; [`play`] takes rules and players as arguments. [`strength::matches`] defines openings
-//! and games, [`strength::gtp_engine`] drives engines, [`strength::rating`] computes Elo from results, and [`strength::sprt`]
-//! is the test.
+//! and games, [`strength::gtp_engine`] drives engines, [`strength::rating`] computes Elo from results, and
+//! [`strength::sprt`] is the test.
 
 mod contender;
 mod ends;

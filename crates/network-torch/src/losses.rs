@@ -8,7 +8,7 @@ const ILLEGAL: f64 = -1e9;
 /// Targets of a batch, or a range of rows, on the device.
 #[derive(Debug)]
 pub(crate) struct Targets {
-    /// Denominator of means: all rows of the batch, so that losses and gradients of parts add up to the whole.
+    /// Denominator of means: all batch rows, so that the losses and gradients of parts add up to the whole.
     pub(crate) positions: i64,
     /// `max(1, Σᵢ wᵢ)` over the whole batch.
     pub(crate) policy_weight: Tensor,

@@ -19,7 +19,7 @@ const ACCURATE: f64 = 0.1;
 /// Targets of an unrolled batch, or a range of rows, on the device.
 #[derive(Debug)]
 pub(crate) struct UnrolledTargets {
-    /// Denominator of means: all rows of the batch, so that losses and gradients of parts add up to the whole.
+    /// Denominator of means: all batch rows, so that the losses and gradients of parts add up to the whole.
     pub(crate) positions: i64,
     /// [`policy_weight`] of the whole batch.
     pub(crate) policy_weight: Tensor,

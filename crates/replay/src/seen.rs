@@ -31,7 +31,7 @@ impl SeenLimits {
 
 impl Default for SeenLimits {
     /// Returns limits for a replay server: four times as many actors as a server has streams. The intervals take a
-    /// third of the maximum size of a log record, and about 10 MB of memory.
+    /// third of the maximum log record size, and about 10 MB in memory.
     fn default() -> Self {
         Self { actors_max: 1 << 14, intervals: 1 << 17, actor_intervals_min: 8 }
     }

@@ -6,7 +6,7 @@ const BLOCK: usize = 16;
 /// A sum tree over the items of a table, one place for each item, oldest first. Sampling uses the sum over a suffix.
 ///
 /// Places have consecutive numbers that are never reused. The leaves are stored in a ring buffer that doubles when
-/// full. Blocks of leaves form the lowest level of a binary tree of [`Summary`] nodes. Every change recomputes all
+/// full. Leaf blocks form the lowest level of a binary tree of [`Summary`] nodes. Every change recomputes all
 /// nodes above the block from the child nodes, so no rounding errors accumulate. All operations are O(log places).
 /// Start with [`Tree::pick`], the sampling of prioritised replay (Schaul et al. 2016, appendix B.2.1).
 #[derive(Debug)]

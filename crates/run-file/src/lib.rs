@@ -11,6 +11,7 @@ pub mod inference;
 pub mod learner;
 pub mod replay;
 mod run_file;
+mod table;
 mod weights_source;
 
 pub use run_file::RunFile;

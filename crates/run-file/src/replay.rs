@@ -1,7 +1,5 @@
 //! The section `[replay]` of the run file, as written and as checked settings.
 
-mod table;
-
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,7 +12,7 @@ use service::config::RunSection;
 use service::{ConfigError, SecuritySection};
 use url::Url;
 
-pub use table::{LiveTable, MAIN, NamedTable, SelectorName, TableIndex, TableKeys, TableSection};
+pub use crate::table::{LiveTable, MAIN, NamedTable, SelectorName, TableIndex, TableKeys, TableSection};
 
 /// Maximum number of tables per server: each table needs memory for each item.
 const TABLES_MAX: usize = 16;
@@ -271,7 +269,7 @@ impl Config {
                     Ok::<_, ConfigError>(ArchiveSettings { url, interval })
                 })
                 .transpose()?,
-            memory_bytes_max: table::above_zero(replay.memory_bytes_max),
+            memory_bytes_max: crate::table::above_zero(replay.memory_bytes_max),
             damaged_head: replay.damaged_head,
             seen: SeenLimits::default(),
             connections_max: count("connections_max", replay.connections_max, 1 << 20)?,

@@ -135,7 +135,7 @@ impl Step {
         let mover = game.to_move(position);
         let reward = play(position);
         if let Some(outcome) = game.outcome(position) {
-            // No player is to move after the end of a game. The result is from the view of the opponent of the mover,
+            // No player is to move after the end of a game. The result is from the view of the mover's opponent,
             // so that the solver treats the players as alternating.
             let (judge, discount) = match game.spec().players {
                 Players::One => (mover, 1.0),

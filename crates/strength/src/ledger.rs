@@ -21,7 +21,7 @@ pub const ALPHABETA_DEPTH_MAX: u8 = 14;
 /// Version of the file format; other versions are rejected.
 const FORMAT: u32 = 2;
 
-/// All results of a run, by pair of players in ascending order, from the first player's point of view.
+/// All results of a run, by player pair in ascending order, from the first player's point of view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ledger {
     game: String,

@@ -3,8 +3,8 @@
 //!
 //! [`Targets`] depend on the model of the run: `positions` for AlphaZero; `unrolled`, with the settings [`Unroll`], for
 //! MuZero and for AlphaZero in games scored by rewards. A [`PolicyTemperature`] makes policies softer. [`Built`]
-//! contains the batch of all valid samples; invalid samples are [`Rejected`]. The crate has no configuration, process or
-//! clock. Start with [`Targets::examples`].
+//! contains the batch of all valid samples; invalid samples are [`Rejected`]. The crate has no configuration, process
+//! or clock. Start with [`Targets::examples`].
 
 mod policy_temperature;
 mod positions;

@@ -4,7 +4,7 @@
 /// 1024 samples of Hex 19×19 about 3 MB.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
-/// Largest update of priorities, in bytes: the maximum number of priorities, each of at most 64 bytes.
+/// Largest priority update, in bytes: the maximum number of priorities, each of at most 64 bytes.
 pub const PRIORITIES_BYTES_MAX: usize = 4 << 20;
 
 /// Maximum number of servers that share one job: a client keeps a connection and a queue for each.

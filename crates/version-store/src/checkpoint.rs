@@ -446,4 +446,5 @@ fn is_damage(kind: ErrorKind) -> bool {
 }
 
 #[cfg(test)]
+#[path = "checkpoint_tests.rs"]
 mod tests;

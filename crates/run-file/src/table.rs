@@ -248,7 +248,7 @@ impl TableKeys {
 }
 
 /// Converts a configured limit: `None` for 0, which means unlimited.
-pub(super) fn above_zero(written: u64) -> Option<u64> {
+pub(crate) fn above_zero(written: u64) -> Option<u64> {
     (written > 0).then_some(written)
 }
 
