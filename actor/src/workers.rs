@@ -87,7 +87,7 @@ impl Workers {
             drain: drain.clone(),
             runtime: Handle::current(),
             announced: Arc::new(Once::new()),
-            share: (reanalysts > 0).then(|| Arc::new(Share::of(&settings, reanalysts))),
+            share: (reanalysts > 0).then(|| Arc::new(Share::of(settings, reanalysts))),
         };
         let mut threads = Vec::with_capacity(count + reanalysts);
         for index in 0..count {

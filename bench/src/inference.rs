@@ -45,7 +45,7 @@ pub struct Args {
     /// Evaluation threads, with and without the server; 0 for one per core.
     #[arg(long, default_value_t = 0)]
     pub threads: usize,
-    /// Positions per request, and per batch of the evaluator alone.
+    /// Positions per request, and per batch when the evaluator is measured without a server.
     #[arg(long, default_value_t = 64)]
     pub batch: usize,
     /// Maximum number of requests in flight.

@@ -44,7 +44,7 @@ pub struct Turns {
     /// Duration of each turn, in seconds.
     #[arg(long, default_value_t = 1.0)]
     pub seconds: f64,
-    /// Number of turns (repeats) of each measurement.
+    /// Number of repetitions of each measurement.
     #[arg(long, default_value_t = 3)]
     pub repeats: usize,
     /// Turn to report: the median or the fastest.

@@ -75,7 +75,7 @@ pub(crate) struct Args {
 
     /// Seed for evaluation episodes and for `--positions oracle`.
     ///
-    /// Evaluation episodes never occur in self-play or in the arena.
+    /// Evaluation uses seeds that self-play and the arena never use.
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     seed: u64,
 

@@ -132,7 +132,7 @@ fn lengths(readings: &[RunMetrics]) -> Panel<'static> {
     Panel { caption, range: None, lines, interval: Vec::new(), value: |value| number(Some(value)) }
 }
 
-/// Returns the line of a measure over all solved positions, multiplied by `scale`.
+/// Returns the plotted series of a measure, an average over all solved positions multiplied by `scale`.
 fn solved(readings: &[RunMetrics], name: &str, weight: Weight, [search, measure]: [&str; 2], scale: f64) -> Line {
     let points = measured(points(readings, |r| r.accuracy_of(search, measure).map(|value| scale * value)));
     Line { name: name.to_owned(), colour: if search == "raw" { ORANGE } else { BLUE }, weight, points }

@@ -36,10 +36,10 @@ const INTERVAL_SECONDS_MAX: f64 = 3600.0;
 /// Shows the fleet: processes, rates, versions, bottleneck and cost.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
-    /// Admin port of a process; may be repeated [default: all services].
+    /// Admin address of a process; may be repeated [default: all services].
     ///
-    /// Every IP address of a host name counts as a process; names are resolved again every few seconds. The default is
-    /// port 9100 of the hosts replay, learner, inference, actor and arena.
+    /// Every IP address of a host name counts as a process; names are resolved again every few seconds. All services
+    /// are port 9100 of the hosts replay, learner, inference, actor and arena.
     #[arg(long = "admin", value_name = "HOST:PORT", value_parser = admin_address, conflicts_with = "run")]
     admins: Vec<String>,
 

@@ -50,9 +50,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "VERSIONS", conflicts_with_all = ["minutes", "actors", "learners", "replay_servers", "inference"])]
     deterministic: Option<u64>,
 
-    /// Episodes per deterministic version [default: 256, or the run's].
+    /// Episodes per version with --deterministic [default: 256].
     ///
-    /// Must be a multiple of 64.
+    /// Must be a multiple of 64. A resumed run keeps the stored number by default.
     #[arg(long, value_name = "EPISODES", requires = "deterministic")]
     episodes_per_version: Option<u64>,
 

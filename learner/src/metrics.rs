@@ -121,7 +121,7 @@ pub(crate) fn unroll_steps(steps: usize) {
     gauge!("zerofleet_learner_unroll_steps").set(steps as f64);
 }
 
-/// Sets the gauges of training progress. At the start, these are the final values of the previous process.
+/// Sets the gauges of training progress. A resumed learner starts with the final values of the previous process.
 pub(crate) fn stands_at(step: u64, positions: u64, learning_rate: f64) {
     gauge!("zerofleet_learner_steps_total").set(step as f64);
     gauge!("zerofleet_learner_positions_total").set(positions as f64);

@@ -262,7 +262,9 @@ fn begin(
     tracing::info!("computing training steps with {description}");
     metrics::device(device_name, precision.to_string(), description);
     for (number, board) in (1..).zip(&settings.boards) {
-        let index = trainer.add_board(&board.architecture).with_context(|| format!("add the board {}", board.game))?;
+        let index = trainer
+            .add_board(&board.architecture)
+            .with_context(|| format!("add training data for the board {}", board.game))?;
         anyhow::ensure!(index == number, "the trainer assigned index {index} to {}, expected {number}", board.game);
         tracing::info!("also training on {}", board.game);
     }

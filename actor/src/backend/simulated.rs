@@ -30,7 +30,7 @@ impl Simulated {
 
 impl Backend for Simulated {
     fn describe(&self) -> String {
-        format!("simulated, {} us per batch, no network", self.delay.as_micros())
+        format!("simulated, {} us per batch, without a neural network", self.delay.as_micros())
     }
 
     fn build(&self, manifest: &Manifest, _: &Bytes) -> Result<Box<dyn Evaluator>, evaluators::Error> {

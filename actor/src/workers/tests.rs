@@ -397,7 +397,7 @@ async fn a_failing_thread_ends_all_threads_and_its_error_is_returned() {
     .unwrap();
     let drained = async { while finished.recv().await.is_some() {} };
     let (ended, ()) = within(async { tokio::join!(threads.join(), drained) }).await;
-    assert!(service::chain(&ended.unwrap_err()).contains("the network takes this"));
+    assert!(service::chain(&ended.unwrap_err()).contains("the network accepts"));
     assert!(drain.started());
     assert_eq!(readiness.reason(), None, "it was ready when it had weights");
     drop(weights);

@@ -28,7 +28,7 @@ pub const COMMAND: &str = "publisher";
 /// Options of `zerofleet-bench publisher`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// Networks to publish in turn, one for each line on standard input.
+    /// Networks in order; each line on standard input publishes the next.
     #[arg(long, value_delimiter = ',', value_parser = tower)]
     pub networks: Vec<[usize; 2]>,
     /// Maximum concurrent fetches [default: as in a learner].

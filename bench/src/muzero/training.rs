@@ -46,7 +46,7 @@ pub struct Variant {
 /// Options of `zerofleet-bench muzero-loop`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// Game of the environments.
+    /// Game that the environments play.
     #[arg(long, default_value = "cartpole-v1")]
     pub game: GameKind,
     /// Options for the work of the training loop.

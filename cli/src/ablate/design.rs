@@ -45,7 +45,7 @@ impl Kind {
 pub(super) enum Arms {
     /// One pair for each switch.
     Each,
-    /// One pair for all switches together.
+    /// One pair of runs per seed, in which all switches change together.
     All,
 }
 

@@ -80,7 +80,7 @@ fn table(kind: Kind, names: &[String], pairs: &[[&Row; 2]]) -> Vec<String> {
         machines.iter().map(|(machine, pairs)| format!("{pairs} pairs on {machine}")).collect();
     let rates = if kind == Kind::Pairs { &RATES[..] } else { &[] };
     let unit = if rates.is_empty() { "in points" } else { "in points, of rates in %" };
-    lines.push(format!("effect of on against off {unit} ± standard error (degrees of freedom)"));
+    lines.push(format!("effect (on − off) {unit} ± standard error (degrees of freedom)"));
     let columns = SHARES.iter().chain(rates).map(|(name, _)| *name);
     let mut table = vec![["switch", "pairs"].into_iter().chain(columns).map(str::to_owned).collect::<Vec<_>>()];
     for group in &groups(kind, names, pairs) {

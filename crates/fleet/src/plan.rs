@@ -45,10 +45,10 @@ pub struct Args {
     #[arg(long, value_name = "GAME", value_delimiter = ',', value_parser = games::check_name)]
     pub boards: Vec<String>,
 
-    /// Training algorithm [default: from the game's preset, or the run's].
+    /// Training algorithm [default: the game's preset].
     ///
-    /// Sets `search.algorithm` and `network.model`; with a learned model, also `network.heads`; with gumbel-muzero,
-    /// also `search.gumbel_c_scale`.
+    /// A resumed run keeps the stored algorithm by default. Sets `search.algorithm` and `network.model`; with a learned
+    /// model, also `network.heads`; with gumbel-muzero, also `search.gumbel_c_scale`.
     #[arg(long, value_enum)]
     pub algorithm: Option<Algorithm>,
 
@@ -65,7 +65,7 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     pub replay_servers: Option<usize>,
 
-    /// Number of learners that train one network; several need libtorch.
+    /// Number of learners that train one network; two or more need libtorch.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub learners: usize,
 

@@ -58,7 +58,7 @@ pub struct Config {
     pub selfplay: SelfplaySection,
     /// Settings of this process.
     pub actor: ActorSection,
-    /// Settings of reanalysis.
+    /// Searches of stored trajectories with the latest weights.
     pub reanalysis: ReanalysisSection,
     /// Trusted certificate authorities, and the credentials of this process.
     pub security: SecuritySection,

@@ -35,7 +35,7 @@ const PREPARE_THREADS_MAX: usize = 64;
 const UNROLLED_MAX: usize = 64;
 /// Maximum number of held-out positions for the validation of weights.
 const VALIDATION_POSITIONS_MAX: usize = 65_536;
-/// Maximum number of training steps between publications: the length of a long run.
+/// Maximum number of training steps between publications: more steps than any run takes, to refuse typing errors.
 const PUBLISH_STEPS_MAX: u64 = 1_000_000_000;
 /// Maximum duration of a simulated training step, in microseconds: ten seconds.
 const SIMULATED_STEP_US_MAX: u64 = 10_000_000;

@@ -77,7 +77,7 @@ struct Accepting {
 /// The limit that a connection exceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Refusal {
-    /// The limit of all connections.
+    /// The limit on the total number of connections.
     All,
     /// The limit of connections without an accepted call.
     Newcomers,

@@ -162,7 +162,7 @@ fn typed<'a>(
         _ => return Err(wrong(format!("{} is accepted in raw_input_contents only", name_of(datatype)))),
     };
     if got != held(contents) {
-        return Err(wrong(format!("has other lists besides {list}, the list for {}", name_of(datatype))));
+        return Err(wrong(format!("has lists other than {list}, the list for {}", name_of(datatype))));
     }
     if got != expected {
         let reason = format!("has {got} elements, expected {expected}");

@@ -177,8 +177,10 @@ impl Membership {
             _ => return Asked::Refused(Refusal::Elsewhere),
         };
         if candidate.index >= self.learners || candidate.index == self.own {
-            let reason =
-                format!("learner.index: {} is not one of the other {} learners", candidate.index, self.learners);
+            let reason = format!(
+                "learner.index: {} names no other learner of the {} in the group",
+                candidate.index, self.learners
+            );
             return Asked::Refused(Refusal::Different(reason));
         }
         if fingerprint != Some(candidate.fingerprint) {

@@ -40,7 +40,7 @@ pub struct Lifetime {
 #[derive(Debug)]
 pub(super) struct Certificate {
     chain: Vec<CertificateDer<'static>>,
-    /// The settings of the last verification.
+    /// TLS settings under which the client certificate was last verified.
     accepted_by: Arc<ServerTls>,
     /// Time of the handshake. The certificate is verified as of then, so expiry closes no connection.
     at: UnixTime,

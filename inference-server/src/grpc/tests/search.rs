@@ -99,7 +99,7 @@ async fn invalid_search_queries_are_refused_by_their_field() {
         (SearchQuery { moves: Moves::Actions(vec![Action(4), Action(4)]), ..query(&[]) }, "position.actions[1]"),
         (SearchQuery { moves: Moves::Actions(vec![Action(90)]), ..query(&[]) }, "position.actions[0]"),
         (query(&["no move"]), "position.notation[0]"),
-        (SearchQuery { moves: over, ..query(&[]) }, "position: is over"),
+        (SearchQuery { moves: over, ..query(&[]) }, "position: is final"),
         (SearchQuery { game: Some("hex-11".into()), ..query(&[]) }, "position.game"),
         (SearchQuery { simulations: Some(1001), ..query(&[]) }, "simulations"),
         (SearchQuery { time: Some(Duration::from_secs(1)), ..query(&[]) }, "milliseconds"),

@@ -249,7 +249,7 @@ fn every_illegal_list_is_refused_by_name() {
         (|r| r.inputs[0].contents = None, "observations", "neither"),
         (|r| r.inputs[1].contents = None, "legal", "neither"),
         (|r| contents(r, 0).fp32_contents.truncate(7), "observations.contents.fp32_contents", "7 elements"),
-        (|r| contents(r, 0).fp32_contents.clear(), "observations.contents.fp32_contents", "needs 8"),
+        (|r| contents(r, 0).fp32_contents.clear(), "observations.contents.fp32_contents", "expected 8"),
         (|r| contents(r, 0).fp64_contents.push(0.0), "observations.contents", "lists other than fp32_contents"),
         (|r| contents(r, 0).bytes_contents.push(Bytes::new()), "observations.contents", "lists other than"),
         (|r| contents(r, 1).int_contents.push(1), "legal.contents", "lists other than bool_contents"),
