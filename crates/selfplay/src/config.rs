@@ -421,7 +421,7 @@ impl Temperature {
     }
 }
 
-/// Condition under which a player resigns a hopeless game. In single-player games nobody resigns.
+/// Condition under which a player resigns a hopeless game. Single-player games have no resignation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Resignation {
     /// No player resigns.

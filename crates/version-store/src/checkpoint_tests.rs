@@ -1,19 +1,7 @@
 use super::*;
 
 fn checkpoint(training_step: u64) -> Checkpoint {
-    let architecture = Architecture {
-        game: "any".into(),
-        planes: 2,
-        height: 3,
-        width: 3,
-        actions: 9,
-        channels: 8,
-        blocks: 1,
-        squeeze_excitation: 0,
-        global_pooling: 0,
-        design: weights::Design::default(),
-        model: weights::Model::Alphazero,
-    };
+    let architecture = crate::architecture();
     Checkpoint {
         progress: Progress { training_step, positions: training_step * 64, elapsed_seconds: 1.5, architecture },
         files: vec![("weights.safetensors".into(), vec![training_step as u8; 100]), ("moments".into(), vec![7; 10])],

@@ -263,30 +263,15 @@ fn cannot_read(path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
-    use weights::Architecture;
-
     use super::*;
 
     fn manifest(version: u64, bytes: &[u8]) -> Manifest {
-        let architecture = Architecture {
-            game: "any".into(),
-            planes: 2,
-            height: 3,
-            width: 3,
-            actions: 9,
-            channels: 8,
-            blocks: 1,
-            squeeze_excitation: 0,
-            global_pooling: 0,
-            design: weights::Design::default(),
-            model: weights::Model::Alphazero,
-        };
         Manifest {
             version: WeightsVersion(version),
             training_step: version * 10,
             digest: Digest::of(bytes),
             size_bytes: bytes.len() as u64,
-            architecture,
+            architecture: crate::architecture(),
         }
     }
 

@@ -487,9 +487,10 @@ fn gradients_of_bfloat16_are_as_near_to_those_of_float32_as_in_libtorch() {
         };
         let errors = [kernels, libtorch].map(|make| error(&gradient(make, Precision::Bf16)));
         println!("errors of the kernels and of libtorch: {errors:?}, {architecture:?}");
-        // The projections of the consistency loss round more often than in libtorch: over four batches a dense network
-        // has 1.24 times the error of libtorch.
-        let factor = if consistency > 0.0 { 1.5 } else { 1.1 };
+        // In a dense MuZero network the projections of the consistency loss round more often than in libtorch: over
+        // four batches the error is 1.24 times as large.
+        let is_dense = architecture.height == 1 && matches!(architecture.model, Model::Muzero { .. });
+        let factor = if is_dense && consistency > 0.0 { 1.3 } else { 1.1 };
         assert!(errors[0] <= factor * errors[1] && errors[0] > 1e-6, "{errors:?} of {architecture:?}");
     }
 }
