@@ -25,13 +25,13 @@ impl Replay {
     /// # Errors
     /// `positions_max` is 0.
     pub(super) fn new(positions_max: usize) -> anyhow::Result<Self> {
+        anyhow::ensure!(positions_max > 0, "a replay holds at least one position");
         let items = positions_max as u64;
         let window = Window { items_min: items, exponent: 1.0, slope: 1.0, capacity_items: items };
         let (selector, retention) = (Selector::Uniform, Retention::default());
         let (max_times_sampled, merge_positions, surprise_share) = (None, false, 0.0);
         let settings =
-            TableSettings { selector, window, retention, max_times_sampled, merge_positions, surprise_share }
-                .check()?;
+            TableSettings { selector, window, retention, max_times_sampled, merge_positions, surprise_share };
         Ok(Self(Mutex::new(Table::new(settings))))
     }
 

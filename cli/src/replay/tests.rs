@@ -318,7 +318,7 @@ fn a_table_of_a_live_server_is_changed_and_invalid_changes_are_rejected_with_a_r
     let unknown = refused(&["window=5"]);
     assert!(unknown.contains("window: is not a table key; did you mean window_"), "{unknown}");
     assert!(refused(&["min_items=-1"]).contains("min_items: "));
-    assert!(refused(&["window_slope=2"]).contains("window_slope: must be above 0 and at most 1, got 2"));
+    assert!(refused(&["window_slope=2"]).contains("window_slope: is 2, must be above 0 and at most 1"));
     assert!(refused(&["--table", "none", "min_items=1"]).contains("main"));
     assert_eq!(line(&send(&[]).unwrap(), "window_slope"), ["window_slope", "0.4", "0.4"]);
     assert!(run.replay("configure min_items=1").unwrap_err().to_string().contains("only on a live server"));

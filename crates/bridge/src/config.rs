@@ -11,7 +11,7 @@ use game::{Environments as _, Game as _, ObservationRange, ObservationShape, Spe
 use games::recorded::{Described, PREFIX};
 use games::{GameKind, Recorded};
 use serde::{Deserialize, Serialize};
-use service::config::RunSection;
+use service::config::{RunSection, Section as _};
 use service::{ConfigError, DrainPipe};
 
 use crate::{Bridge, Channels, Error, Settings, Trial};
@@ -27,41 +27,51 @@ const FRAME_BYTES_MAX: usize = 1 << 20;
 /// Maximum number of steps in an episode, as in a trajectory.
 const STEPS_MAX: usize = 1 << 16;
 
-/// The section `[environment]`: a Python environment and the processes that run it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct EnvironmentSection {
-    /// Python interpreter with `numpy`, `gymnasium` and the packages of the environment.
-    pub python: PathBuf,
-    /// Directories of Python modules, searched before the directories of the interpreter.
-    pub modules: Vec<PathBuf>,
-    /// Names of variables that the processes inherit in addition to the usual variables: see [`service::inherited`].
-    pub pass_variables: Vec<String>,
-    /// Keyword arguments of the environment, a JSON object.
-    pub arguments: String,
-    /// Axis of the channels in three-dimensional observations: `auto`, `first` or `last`.
-    pub channels: Channels,
-    /// Number of frames in an observation, the oldest first; 1 for no stacking.
-    pub stack: usize,
-    /// Maximum number of steps, after which an episode is truncated; 0 leaves the limit to the environment.
-    pub steps_max: usize,
-    /// Number of Python processes per playing thread; they share the environments of the thread.
-    pub processes: usize,
-    /// Time limit of a process, in seconds, for a request to all of its environments; a late process is replaced.
-    pub step_timeout_seconds: f64,
-    /// Time limit of a process, in seconds, for starting and making the environments.
-    pub start_timeout_seconds: f64,
-    /// Number of actions; 0 if the environment is not described yet. This key and the following keys describe the
-    /// environment, and are written by `zerofleet train`.
-    pub actions: usize,
-    /// Planes C of a single frame `[C, H, W]`.
-    pub planes: usize,
-    /// Height H of a frame.
-    pub height: usize,
-    /// Width W of a frame.
-    pub width: usize,
-    /// Type of the observation values.
-    pub values: Values,
+service::section! {
+    /// The section `[environment]`: a Python environment and the processes that run it.
+    #[serde(deny_unknown_fields)]
+    pub struct EnvironmentSection {
+        /// Python interpreter with `numpy`, `gymnasium` and the packages of the environment.
+        python: PathBuf = defaults().python;
+        /// Directories of Python modules, searched before the directories of the interpreter.
+        modules: Vec<PathBuf> = defaults().modules;
+        /// Names of variables that the processes inherit in addition to the usual variables, which hold
+        /// no credentials.
+        pass_variables: Vec<String> = defaults().pass_variables, page "environments.md#variables";
+        /// Keyword arguments of the environment, a JSON object.
+        arguments: String = defaults().arguments;
+        /// Axis of the channels in three-dimensional observations: `first`, `last`, or `auto`, the shorter of the two
+        /// (the last if both are equal).
+        channels: Channels = defaults().channels;
+        /// Number of frames in an observation, the oldest first; 1 for no stacking.
+        stack: usize = defaults().stack, in 1..=STACK_MAX;
+        /// Number of steps after which an episode is truncated, at most the limit of the environment. 0: that limit,
+        /// which `zerofleet train` writes here.
+        steps_max: usize = 0, in 0..=STEPS_MAX;
+        /// Number of Python processes per self-play thread, and in the arena; they share the environments.
+        processes: usize = defaults().processes, in 1..=PROCESSES_MAX;
+        /// Time limit of a process, in seconds, for a request to all of its environments; a late process is replaced.
+        step_timeout_seconds: f64 = defaults().step_timeout.as_secs_f64(), in 1e-3..=SECONDS_MAX;
+        /// Time limit of a process, in seconds, for starting and making the environments.
+        start_timeout_seconds: f64 = defaults().start_timeout.as_secs_f64(), in 1e-3..=SECONDS_MAX;
+        /// Number of actions; 0 if the environment is not described yet. This key and the following keys describe the
+        /// environment, and are written by `zerofleet train`.
+        actions: usize = 0;
+        /// Planes C of a single frame `[C, H, W]`.
+        planes: usize = 0;
+        /// Height H of a frame.
+        height: usize = 1;
+        /// Width W of a frame.
+        width: usize = 1;
+        /// Type of the observation values: `f32`, any finite numbers, or `u8`, bytes that the network receives as
+        /// numbers from 0 to 1.
+        values: Values = Values::F32;
+    }
+}
+
+/// Returns settings with the defaults of all keys.
+fn defaults() -> Settings {
+    Settings::new("", "")
 }
 
 /// The type of the values in an observation.
@@ -72,31 +82,6 @@ pub enum Values {
     F32,
     /// Bytes, scaled to the range from 0 to 1 for the network.
     U8,
-}
-
-impl Default for EnvironmentSection {
-    fn default() -> Self {
-        let Settings { python, modules, pass_variables, arguments, channels, processes, stack, .. } =
-            Settings::new("", "");
-        let Settings { step_timeout, start_timeout, .. } = Settings::new("", "");
-        Self {
-            python,
-            modules,
-            pass_variables,
-            arguments,
-            channels,
-            stack,
-            steps_max: 0,
-            processes,
-            step_timeout_seconds: step_timeout.as_secs_f64(),
-            start_timeout_seconds: start_timeout.as_secs_f64(),
-            actions: 0,
-            planes: 0,
-            height: 1,
-            width: 1,
-            values: Values::F32,
-        }
-    }
 }
 
 impl EnvironmentSection {
@@ -130,11 +115,7 @@ impl EnvironmentSection {
     }
 
     fn check(&self) -> Result<(), ConfigError> {
-        ConfigError::within("environment.stack", self.stack, 1..=STACK_MAX)?;
-        ConfigError::within("environment.processes", self.processes, 1..=PROCESSES_MAX)?;
-        ConfigError::within("environment.steps_max", self.steps_max, 0..=STEPS_MAX)?;
-        ConfigError::within("environment.step_timeout_seconds", self.step_timeout_seconds, 1e-3..=SECONDS_MAX)?;
-        ConfigError::within("environment.start_timeout_seconds", self.start_timeout_seconds, 1e-3..=SECONDS_MAX)?;
+        self.check_ranges("environment")?;
         if let Err(error) = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(&self.arguments) {
             let reason = format!("not a JSON object: {error}; expected a form such as \"{{\\\"gravity\\\": -9.0}}\"");
             return Err(ConfigError::invalid("environment.arguments", reason));

@@ -35,15 +35,15 @@ impl TableSettings {
         Self { selector, window, retention, max_times_sampled: None, merge_positions, surprise_share }
     }
 
-    /// Checks the ranges of the selector, the window and the weights. Any retention is valid.
+    /// Checks that the settings are consistent. The run file checks the range of each number.
     ///
     /// # Errors
-    /// [`Invalid`] names the first parameter that is out of range.
+    /// [`Invalid`] names the setting at fault.
     pub fn check(self) -> Result<Self, Invalid> {
-        self.selector.check()?;
-        self.window.check()?;
-        if !(0.0..=1.0).contains(&self.surprise_share) {
-            return Err(invalid("surprise_share", format!("must be from 0 to 1, got {}", self.surprise_share)));
+        let Window { items_min, capacity_items, .. } = self.window;
+        if capacity_items < items_min {
+            let reason = format!("the capacity of {capacity_items} items is below window_items_min = {items_min}");
+            return Err(invalid("capacity_items", reason));
         }
         if self.is_weighted() && self.selector != Selector::Uniform {
             let key = if self.merge_positions { "merge_positions" } else { "surprise_share" };
@@ -100,24 +100,6 @@ pub enum Selector {
 }
 
 impl Selector {
-    /// Checks the range of the selector parameter, if any.
-    ///
-    /// # Errors
-    /// [`Invalid`] if the parameter is out of range.
-    pub fn check(self) -> Result<Self, Invalid> {
-        match self {
-            Self::Prioritised { exponent } if !(exponent >= 0.0 && exponent.is_finite()) => {
-                let reason = format!("must be finite and at least 0, got {exponent}");
-                Err(invalid("exponent", reason))
-            }
-            Self::StalenessAware { half_life_versions: versions } if !(versions > 0.0 && versions.is_finite()) => {
-                let reason = format!("must be finite and above 0, got {versions}");
-                Err(invalid("half_life_versions", reason))
-            }
-            _ => Ok(self),
-        }
-    }
-
     /// Returns true if draws depend on priorities.
     #[must_use]
     pub fn uses_priorities(self) -> bool {
@@ -144,29 +126,6 @@ pub struct Window {
 }
 
 impl Window {
-    /// Checks the ranges of all four parameters.
-    ///
-    /// # Errors
-    /// [`Invalid`] names the first parameter that is out of range.
-    pub fn check(self) -> Result<Self, Invalid> {
-        let Self { items_min, exponent, slope, capacity_items } = self;
-        let share = |x: f64| x > 0.0 && x <= 1.0;
-        if items_min == 0 {
-            return Err(invalid("window_items_min", "must be at least 1, got 0"));
-        }
-        if !share(exponent) {
-            return Err(invalid("window_exponent", format!("must be above 0 and at most 1, got {exponent}")));
-        }
-        if !share(slope) {
-            return Err(invalid("window_slope", format!("must be above 0 and at most 1, got {slope}")));
-        }
-        if capacity_items < items_min {
-            let reason = format!("the capacity of {capacity_items} items is below window_items_min = {items_min}");
-            return Err(invalid("capacity_items", reason));
-        }
-        Ok(self)
-    }
-
     /// Returns the number of latest items that may be drawn after `inserted_items` inserted items.
     ///
     /// The result is at most `inserted_items`, because α and β are at most 1, and at least 1 after the first insert.
@@ -207,26 +166,6 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn parameters_of_selectors_out_of_range_are_named() {
-        let fault_of = |selector: Selector| selector.check().unwrap_err().reason;
-        let least = "must be finite and at least 0, got";
-        assert_eq!(fault_of(Selector::Prioritised { exponent: -0.5 }), format!("{least} -0.5"));
-        assert_eq!(fault_of(Selector::Prioritised { exponent: f64::NAN }), format!("{least} NaN"));
-        let above = "must be finite and above 0, got";
-        for (half_life_versions, shown) in [(0.0, "0"), (f64::NAN, "NaN"), (f64::INFINITY, "inf")] {
-            let selector = Selector::StalenessAware { half_life_versions };
-            assert_eq!(fault_of(selector), format!("{above} {shown}"));
-        }
-    }
-
-    #[test]
-    fn selectors_without_parameters_pass() {
-        for selector in [Selector::Uniform, Selector::Fifo, Selector::Lifo, Selector::MinHeap, Selector::MaxHeap] {
-            assert_eq!(selector.check(), Ok(selector));
-        }
-    }
-
     fn katago() -> Window {
         Window { items_min: 250_000, exponent: 0.75, slope: 0.4, capacity_items: u64::MAX }
     }
@@ -252,15 +191,10 @@ mod tests {
     }
 
     #[test]
-    fn parameters_of_windows_out_of_range_are_named() {
-        let fault_of = |window: Window| window.check().unwrap_err().reason;
-        assert_eq!(fault_of(Window { items_min: 0, ..katago() }), "must be at least 1, got 0");
-        assert_eq!(fault_of(Window { exponent: 0.0, ..katago() }), "must be above 0 and at most 1, got 0");
-        assert_eq!(fault_of(Window { slope: f64::NAN, ..katago() }), "must be above 0 and at most 1, got NaN");
-        assert_eq!(
-            fault_of(Window { capacity_items: 9, ..katago() }),
-            "the capacity of 9 items is below window_items_min = 250000"
-        );
+    fn a_capacity_below_the_minimum_of_the_window_is_refused() {
+        let settings = TableSettings::uniform(Window { capacity_items: 9, ..katago() });
+        let reason = settings.check().unwrap_err().reason;
+        assert_eq!(reason, "the capacity of 9 items is below window_items_min = 250000");
     }
 
     proptest! {

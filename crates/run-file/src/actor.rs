@@ -10,12 +10,14 @@ use games::GameKind;
 use inference::{DevicePreference, PrecisionPreference};
 use network_cpu::KernelPreference;
 use proto::limits::UNACKNOWLEDGED_MAX;
-use selfplay::config::{SearchSection, SelfplaySection};
 use serde::{Deserialize, Serialize};
-use service::config::RunSection;
+use service::config::{RunSection, Section as _};
 use service::{ConfigError, SecuritySection};
 use transport::InvalidEndpoint;
 use transport::servers::Endpoints;
+
+use crate::search::SearchSection;
+use crate::selfplay::{GAMES_MAX, SelfplaySection};
 
 /// Value of `actor.kernel` that selects simulated predictions.
 const SIMULATED: &str = "simulated";
@@ -30,8 +32,6 @@ const AWAY_SECONDS_MAX: f64 = 86_400.0;
 /// Positions in progress that keep an accelerator busy: three batches of 2,048, with one batch in computation, one in
 /// the queue, and one in the search.
 const ACCELERATOR_POSITIONS: usize = 3 * 2048;
-/// Maximum number of games per thread, equal to the maximum of `selfplay.games`.
-const GAMES_MAX: usize = 65_536;
 /// Trees of games on an accelerator may use 1/4 of the memory: the learner and the replay server need the rest.
 const TREES_MEMORY_DIVISOR: u64 = 4;
 /// Memory of a tree node without its outgoing edges, in bytes: the node, the edge from the parent, and a game state.
@@ -64,87 +64,90 @@ pub struct Config {
     pub security: SecuritySection,
 }
 
-/// The section `[actor]`: identity, threads, connections and evaluator.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ActorSection {
-    /// Id of this actor. Every trajectory id contains it, so no two actors may share an id, and a restarted actor must
-    /// keep the same id. With `identity = "claimed"`, this key has no effect.
-    pub id: u64,
-    /// Source of the actor id. `fixed`: the actor has the id `actor.id`. `claimed`: at the start, the process takes
-    /// over the id and the unacknowledged trajectories of an actor in the run directory that no process currently runs,
-    /// or becomes a new actor if there is none. Any number of replicas can thus share one configuration.
-    pub identity: Identity,
-    /// Number of self-play threads, each with one evaluator. 0: one per core, but at least two with an accelerator;
-    /// with an inference server two per core, so that one thread searches while the other waits for a batch. Under
-    /// `zerofleet train`, some cores are reserved for other processes.
-    pub threads: usize,
-    /// Number of games per thread if an accelerator evaluates, in place of `selfplay.games`, which is too small for an
-    /// accelerator. 0: enough games to keep three batches of 2,048 positions in progress over all threads, with search
-    /// trees in at most a quarter of the memory.
-    pub accelerator_games: usize,
-    /// True to pin each self-play thread to a CPU that this process may use, on separate cores if there are enough. If
-    /// the system does not support pinning, the threads stay unpinned, and a warning is logged once.
-    pub pin_threads: bool,
-    /// Addresses of the replay servers, separated by commas, such as `http://127.0.0.1:7001`. Every address of a host
-    /// name counts as a server; host names are resolved again every few seconds.
-    pub replay: String,
-    /// Time in seconds for which a replay server may be unreachable, or acknowledge nothing, before the actor writes to
-    /// another replay server.
-    pub replay_away_seconds_max: f64,
-    /// Address of the weights: the learner's, such as `http://127.0.0.1:7002`, or the arena's if `arena.gate` is set.
-    pub learner: String,
-    /// Time in seconds for which the learner may be unreachable before self-play pauses, because newer weights may
-    /// exist; 0: self-play never pauses.
-    pub weights_away_seconds_max: f64,
-    /// Addresses of the inference servers for this actor, separated by commas, such as `http://127.0.0.1:7003`. Every
-    /// address of a host name counts as a server, and actors are spread over the servers. Empty: the actor evaluates
-    /// positions itself.
-    pub inference: String,
-    /// True to evaluate positions in the actor while the inference server is unreachable or rejects requests; false to
-    /// pause self-play.
-    pub inference_fallback: bool,
-    /// Device for evaluation: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. `auto` times the run's network on the CPU and
-    /// the first accelerator, and selects the faster device. An explicitly named device that cannot be used is an
-    /// error.
-    pub device: DevicePreference,
-    /// Precision of evaluation: `auto`, `f32`, `bf16` or, with the CPU kernel, `int8`. `int8` is calibrated on
-    /// self-play positions, and used only while the predictions match floating point. `auto` selects `int8` if it is at
-    /// least 1.25 times as fast as floating point.
-    pub precision: PrecisionPreference,
-    /// Evaluator on a CPU: `auto`, `libtorch`, or a variant of the CPU kernel such as `avx512-bf16`. `simulated`
-    /// returns predictions without a network, for fleet benchmarks; the resulting games are meaningless.
-    pub kernel: Kernel,
-    /// Duration of a batch with `kernel = "simulated"`, in microseconds, from 1 to 10,000,000. With every other kernel
-    /// it must be 0, so that an accidental setting is rejected.
-    pub simulated_delay_us: u64,
-    /// Capacity of the prediction cache shared by all threads, in positions; 0 disables the cache.
-    pub cache_positions: usize,
-    /// Number of unacknowledged trajectories at which self-play pauses until a replay server acknowledges some.
-    pub unacknowledged_max: usize,
-    /// Maximum size of a weights version, in bytes; larger weights are rejected.
-    pub weights_bytes_max: u64,
-    /// Maximum time to wait for acknowledgements before the actor exits, in seconds. Trajectories without an
-    /// acknowledgement are saved for the next start.
-    pub drain_seconds: f64,
+service::section! {
+    /// The section `[actor]`: identity, threads, connections and evaluator.
+    #[serde(deny_unknown_fields)]
+    pub struct ActorSection {
+        /// Id of this actor. Every trajectory id contains it, so no two actors may share an id, and a restarted actor
+        /// must keep the same id. With `identity = "claimed"`, this key has no effect.
+        id: u64 = 0;
+        /// Source of the actor id. `fixed`: the actor has the id `actor.id`. `claimed`: at the start, the process takes
+        /// over the id and the unacknowledged trajectories of an actor in the run directory that no process currently
+        /// runs, or becomes a new actor if there is none. Any number of replicas can thus share one configuration.
+        identity: Identity = Identity::Fixed, page "cluster.md#scaling";
+        /// Number of self-play threads, each with one evaluator. 0: one per core, but at least two with an accelerator;
+        /// with an inference server two per core, so that one thread searches while the other waits for a batch. Under
+        /// `zerofleet train`, some cores are reserved for other processes.
+        threads: usize = 0, in 0..=THREADS_MAX;
+        /// Number of games per thread if an accelerator evaluates, in place of `selfplay.games`, which is too small for
+        /// an accelerator. 0: enough games to keep three batches of 2,048 positions in progress over all threads, with
+        /// search trees in at most a quarter of the memory.
+        accelerator_games: usize = 0, in 0..=GAMES_MAX, page "devices.md#games-on-an-accelerator";
+        /// True to pin each self-play thread to a CPU that this process may use, on separate cores if there are enough.
+        /// If the system does not support pinning, the threads stay unpinned, and a warning is logged once.
+        // Pinning helps only if no other process needs the cores. Next to a learner on the same cores, pinning
+        // prevents threads from moving to idle cores.
+        pin_threads: bool = false;
+        /// Addresses of the replay servers, separated by commas, such as `http://127.0.0.1:7001`. Every address of a
+        /// host name counts as a server; host names are resolved again every few seconds.
+        replay: String = "http://127.0.0.1:7001".into(), page "protocol.md#several-replay-servers";
+        /// Time in seconds for which a replay server may be unreachable, or acknowledge nothing, before the actor
+        /// writes to another replay server.
+        // A restart of the server is faster, and waiting longer would require storage for trajectories in flight.
+        replay_away_seconds_max: f64 = 10.0, in 0.0..=AWAY_SECONDS_MAX;
+        /// Address of the weights: the learner's, such as `http://127.0.0.1:7002`, or the arena's if `arena.gate` is
+        /// set.
+        learner: String =
+            "http://127.0.0.1:7002".into(), page "matches.md#a-version-that-is-weaker-than-an-earlier-one";
+        /// Time in seconds for which the learner may be unreachable before self-play pauses, because newer weights may
+        /// exist; 0: self-play never pauses.
+        // Games with older weights are still useful, and the replay server rejects stale games.
+        weights_away_seconds_max: f64 = 0.0, in 0.0..=AWAY_SECONDS_MAX;
+        /// Addresses of the inference servers for this actor, separated by commas, such as `http://127.0.0.1:7003`.
+        /// Every address of a host name counts as a server, and actors are spread over the servers. Empty: the actor
+        /// evaluates positions itself.
+        inference: String = String::new(), page "protocol.md#several-inference-servers";
+        /// True to evaluate positions in the actor while the inference server is unreachable or rejects requests; false
+        /// to pause self-play.
+        inference_fallback: bool = true;
+        /// Device for evaluation: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. `auto` times the run's network on the CPU
+        /// and the first accelerator, and selects the faster device. An explicitly named device that cannot be used is
+        /// an error.
+        device: DevicePreference = DevicePreference::Auto, page "devices.md";
+        /// Precision of evaluation: `auto`, `f32`, `bf16` or, with the CPU kernel, `int8`. `int8` is calibrated on
+        /// self-play positions, and used only while the predictions match floating point. `auto` selects `int8` if it
+        /// is at least 1.25 times as fast as floating point.
+        precision: PrecisionPreference = PrecisionPreference::Auto, page "devices.md#integers-in-self-play";
+        /// Evaluator on a CPU: `auto`, `libtorch`, a variant of the CPU kernel (`amx-bf16`, `avx512-bf16`,
+        /// `avx512-f32`, `avx2-f32`, `neon-f32`, `portable-f32`), or `simulated`: predictions without a network, for
+        /// fleet benchmarks, with meaningless games.
+        kernel: Kernel = Kernel::Network(KernelPreference::Auto);
+        /// Duration of a batch with `kernel = "simulated"`, in microseconds. With every other kernel it must be 0, so
+        /// that an accidental setting is rejected.
+        simulated_delay_us: u64 = 0, in 0..=SIMULATED_DELAY_US_MAX;
+        /// Capacity of the prediction cache shared by all threads, in positions; 0 disables the cache.
+        // A cached Connect Four prediction takes about a hundred bytes, which makes about 25 MB.
+        cache_positions: usize = 250_000;
+        /// Number of unacknowledged trajectories at which self-play pauses until a replay server acknowledges some.
+        unacknowledged_max: usize = 64, in 1..=UNACKNOWLEDGED_MAX;
+        /// Maximum size of a weights version, in bytes; larger weights are rejected.
+        weights_bytes_max: u64 = 1 << 30;
+        /// Maximum time to wait for acknowledgements before the actor exits, in seconds. Trajectories without an
+        /// acknowledgement are saved for the next start.
+        drain_seconds: f64 = 3.0, in 0.0..=DRAIN_SECONDS_MAX;
+    }
 }
 
-/// The section `[reanalysis]`: repeated search of stored trajectories with the latest weights (MuZero Reanalyze).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ReanalysisSection {
-    /// Share of an actor's simulations spent on searching stored trajectories again, from 0 to 0.95; 0 disables
-    /// reanalysis.
-    pub share: f64,
-    /// Simulations of a full search in reanalysis; 0 uses `selfplay.full_simulations`. Fast searches revise only the
-    /// value, and use `selfplay.fast_simulations`.
-    pub simulations: u32,
-}
-
-impl Default for ReanalysisSection {
-    fn default() -> Self {
+service::section! {
+    /// The section `[reanalysis]`: repeated search of stored trajectories with the latest weights (MuZero Reanalyze).
+    #[serde(deny_unknown_fields)]
+    pub struct ReanalysisSection {
+        /// Share of an actor's simulations spent on searching stored trajectories again; 0 disables reanalysis.
         // Off: the gain depends on the time of a trajectory in the window, and the cost is certain.
-        Self { share: 0.0, simulations: 0 }
+        share: f64 = 0.0, in 0.0..=REANALYSIS_SHARE_MAX;
+        /// Simulations of a full search in reanalysis; 0 uses `selfplay.full_simulations`. Fast searches revise only
+        /// the value, and use `selfplay.fast_simulations`.
+        simulations: u32 = 0;
     }
 }
 
@@ -195,37 +198,6 @@ pub enum Identity {
     Claimed,
 }
 
-impl Default for ActorSection {
-    fn default() -> Self {
-        Self {
-            id: 0,
-            identity: Identity::Fixed,
-            threads: 0,
-            accelerator_games: 0,
-            // Pinning helps only if no other process needs the cores. Next to a learner on the same cores, pinning
-            // prevents threads from moving to idle cores.
-            pin_threads: false,
-            replay: "http://127.0.0.1:7001".into(),
-            // A restart of the server is faster, and waiting longer would require storage for trajectories in flight.
-            replay_away_seconds_max: 10.0,
-            learner: "http://127.0.0.1:7002".into(),
-            // Games with older weights are still useful, and the replay server rejects stale games.
-            weights_away_seconds_max: 0.0,
-            inference: String::new(),
-            inference_fallback: true,
-            device: DevicePreference::Auto,
-            precision: PrecisionPreference::Auto,
-            kernel: Kernel::Network(KernelPreference::Auto),
-            simulated_delay_us: 0,
-            // A cached Connect Four prediction takes about a hundred bytes, which makes about 25 MB.
-            cache_positions: 250_000,
-            unacknowledged_max: 64,
-            weights_bytes_max: 1 << 30,
-            drain_seconds: 3.0,
-        }
-    }
-}
-
 /// The checked configuration, in domain types.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
@@ -263,18 +235,16 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] names the first invalid key.
     pub fn settings(&self) -> Result<Settings, ConfigError> {
-        self.run.check()?;
+        self.run.check_ranges("run")?;
         let game = bridge::config::game(&self.run, &self.environment)?;
-        let out_of_range = |e: selfplay::config::Invalid| ConfigError::invalid(e.key, e.reason);
-        let search = self.search.settings().map_err(out_of_range)?;
-        let selfplay = self.selfplay.settings(search).map_err(out_of_range)?;
+        let selfplay = self.selfplay.settings(self.search.settings()?)?;
         let environment = match game {
             GameKind::Recorded(_) => Some(self.environment.settings(&self.run, selfplay.games)?),
             _ => None,
         };
         let actor = self.actor.clone();
         actor.check()?;
-        ConfigError::within("reanalysis.share", self.reanalysis.share, 0.0..=REANALYSIS_SHARE_MAX)?;
+        self.reanalysis.check_ranges("reanalysis")?;
         self.security.check_endpoint("actor.replay", &actor.replay)?;
         self.security.check_endpoint("actor.learner", &actor.learner)?;
         if !actor.inference.is_empty() {
@@ -353,20 +323,13 @@ impl ActorSection {
                 "actor.kernel",
                 format!("is `{SIMULATED}`, but actor.inference names a server"),
             )),
-            (Kernel::Simulated, 1..=SIMULATED_DELAY_US_MAX) => Ok(()),
-            (Kernel::Simulated, _) => {
-                invalid(format!("must be from 1 to {SIMULATED_DELAY_US_MAX} if actor.kernel is `{SIMULATED}`"))
-            }
+            (Kernel::Simulated, 0) => invalid(format!("must be at least 1 if actor.kernel is `{SIMULATED}`")),
+            (Kernel::Simulated, _) => Ok(()),
         }
     }
 
     fn check(&self) -> Result<(), ConfigError> {
-        ConfigError::within("actor.threads", self.threads, 0..=THREADS_MAX)?;
-        ConfigError::within("actor.accelerator_games", self.accelerator_games, 0..=GAMES_MAX)?;
-        ConfigError::within("actor.unacknowledged_max", self.unacknowledged_max, 1..=UNACKNOWLEDGED_MAX)?;
-        ConfigError::within("actor.drain_seconds", self.drain_seconds, 0.0..=DRAIN_SECONDS_MAX)?;
-        ConfigError::within("actor.replay_away_seconds_max", self.replay_away_seconds_max, 0.0..=AWAY_SECONDS_MAX)?;
-        ConfigError::within("actor.weights_away_seconds_max", self.weights_away_seconds_max, 0.0..=AWAY_SECONDS_MAX)?;
+        self.check_ranges("actor")?;
         if !self.inference.is_empty() {
             endpoints("actor.inference", &self.inference)?;
         }

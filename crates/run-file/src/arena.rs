@@ -8,15 +8,15 @@ use games::GameKind;
 use inference::{DevicePreference, PrecisionPreference};
 use network_cpu::KernelPreference;
 use selfplay::SearchSettings;
-use selfplay::config::SearchSection;
 use serde::{Deserialize, Serialize};
-use service::config::RunSection;
+use service::config::{RunSection, Section as _, above_to};
 use service::{ConfigError, SecuritySection};
 use strength::ledger::ALPHABETA_DEPTH_MAX;
 use strength::matches;
 use strength::sprt::{self, Sprt};
 
 use crate::WeightsSource;
+use crate::search::SearchSection;
 
 /// Error rate of a gate's sequential test, both for false acceptance and false rejection.
 const GATE_ERROR_RATE: f64 = 0.05;
@@ -41,65 +41,78 @@ pub struct Config {
     pub security: SecuritySection,
 }
 
-/// The section `[arena]`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ArenaSection {
-    /// Address of the learner, such as `http://127.0.0.1:7002`: the arena fetches and measures every weights version.
-    /// With the path of a manifest instead (`runs/NAME/weights/v000012.json`), the arena measures that version and
-    /// exits.
-    pub weights: String,
-    /// Simulations per move of a weights version, in matches and on solved positions; at least 1.
-    pub simulations: u32,
-    /// Maximum number of solved positions to measure per version, spread evenly over the positions bundled with the
-    /// game; 0 measures all. For a game with an oracle but no bundled positions, up to 300 positions are drawn with the
-    /// run's seed.
-    pub positions: usize,
-    /// True to draw the solved positions with the run's seed and the game's oracle, even if the game has bundled
-    /// positions.
-    pub draw_positions: bool,
-    /// Number of rated games per weights version.
-    pub games_per_version: u64,
-    /// Number of openings per match; each opening is played twice, with the sides swapped.
-    pub openings_per_match: usize,
-    /// Number of evaluation episodes per weights version, from 2 to 65,536. Only for games scored by rewards, which
-    /// have episodes instead of rated games.
-    pub episodes: usize,
-    /// Maximum number of random plies in the opening of a rated game.
-    pub opening_plies_max: u16,
-    /// Simulations per move for each opponent that searches with random playouts: `[50, 200, 1000]` configures three
-    /// opponents. The order has no effect.
-    pub playouts: Vec<u32>,
-    /// Depth in plies for each opponent that searches with alpha-beta and the game's heuristic value. The order has no
-    /// effect.
-    pub alphabeta: Vec<u8>,
-    /// Number of earlier weights versions to keep as opponents, spread over the run.
-    pub past_versions: usize,
-    /// Number of best rated weights versions to keep as opponents, in addition to `past_versions`.
-    pub best_versions: usize,
-    /// Rule by which a weights version is released to actors and inference servers that fetch weights from the arena:
-    /// `elo` or `sprt`. With `none`, every version passes, and the arena serves no weights.
-    pub gate: GateKind,
-    /// With `gate = "sprt"`: Elo difference to the accepted version under hypothesis H0. A version is held back if the
-    /// test accepts H0.
-    pub gate_elo0: f64,
-    /// With `gate = "sprt"`: Elo difference to the accepted version under hypothesis H1. A version passes if the test
-    /// accepts H1.
-    pub gate_elo1: f64,
-    /// With `gate = "sprt"`: maximum number of games, after which an undecided version is held back.
-    pub gate_games_max: u64,
-    /// Minimum time between the starts of two consecutive measurements of versions, in seconds.
-    pub version_interval_seconds: f64,
-    /// Average share of one CPU core that measurements may use, above 0 and at most 1.
-    pub cpu_share: f64,
-    /// Device for evaluation: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. `auto` times the run's network on the CPU and
-    /// the first accelerator, and selects the faster device. An explicitly named device that cannot be used is an
-    /// error.
-    pub device: DevicePreference,
-    /// Precision of evaluation: `auto` (the fastest), `f32` or `bf16`.
-    pub precision: PrecisionPreference,
-    /// Evaluator on a CPU: `auto`, `libtorch`, or a variant of the CPU kernel such as `avx512-bf16`.
-    pub kernel: KernelPreference,
+service::section! {
+    /// The section `[arena]`.
+    #[serde(deny_unknown_fields)]
+    pub struct ArenaSection {
+        /// Address of the learner, such as `http://127.0.0.1:7002`: the arena fetches and measures every weights
+        /// version. With the path of a manifest instead (`runs/NAME/weights/v000012.json`), the arena measures that
+        /// version and exits.
+        weights: String = "http://127.0.0.1:7002".into();
+        /// Simulations per move of a weights version, in matches and on solved positions.
+        simulations: u32 = 64, in 1..;
+        /// Maximum number of solved positions to measure per version, spread evenly over the positions bundled with the
+        /// game; 0 measures all. For a game with an oracle but no bundled positions, up to 300 positions are drawn with
+        /// the run's seed; in tic-tac-toe, every line of play is measured instead.
+        // The standard error of a measured share stays below 3 percentage points; the measurement takes a second.
+        positions: usize = 300, page "games.md#oracles";
+        /// True to draw the solved positions with the run's seed and the game's oracle, even if the game has bundled
+        /// positions: in Connect Four, from 12 stones on.
+        // Bundled positions are the same in all runs of a game, so that runs can be compared.
+        draw_positions: bool = false;
+        /// Number of rated games per weights version; at least 1 with `gate = "elo"`.
+        games_per_version: u64 = 48;
+        /// Number of openings per match; each opening is played twice, with the sides swapped.
+        // 8 openings are 16 concurrent games, which fill the batches of a CPU well.
+        openings_per_match: usize = 8, in 1..;
+        /// Number of evaluation episodes per weights version. Only for games scored by rewards, which have episodes
+        /// instead of rated games.
+        // With 32 episodes, the half-width of the mean's confidence interval is about a third of the returns'
+        // standard deviation.
+        episodes: usize = 32, in EPISODES_MIN..=EPISODES_MAX;
+        /// Maximum number of random plies in the opening of a rated game.
+        opening_plies_max: u16 = 4;
+        /// Simulations per move for each opponent that searches with random playouts: `[50, 200, 1000]` configures
+        /// three opponents. The order has no effect.
+        playouts: Vec<u32> = vec![50, 200, 1000], in 1..;
+        /// Depth in plies for each opponent that searches with alpha-beta and the game's heuristic value. The order has
+        /// no effect.
+        // Most games have no heuristic value. The presets of games with a heuristic value set the depths.
+        alphabeta: Vec<u8> = Vec::new(), in 1..=ALPHABETA_DEPTH_MAX;
+        /// Number of earlier weights versions to keep as opponents, spread over the run.
+        past_versions: usize = 4, page "matches.md#versions-that-a-run-keeps";
+        /// Number of best rated weights versions to keep as opponents, in addition to `past_versions`.
+        // The best version remains available after the learner has replaced it.
+        best_versions: usize = 1;
+        /// Rule by which a weights version is released to actors and inference servers that fetch weights from the
+        /// arena: `elo` or `sprt`. With `none`, every version passes, and the arena serves no weights.
+        // Off: in a learning run most versions are stronger, and the games of a test take time.
+        gate: GateKind = GateKind::None, page "matches.md#a-version-that-is-weaker-than-an-earlier-one";
+        /// With `gate = "sprt"`: Elo difference to the accepted version under hypothesis H0, at least 0.1 below
+        /// `gate_elo1`. A version is held back if the test accepts H0.
+        // A test with bounds 50 points apart takes some hundred games; an equally strong version passes half of the
+        // time.
+        gate_elo0: f64 = -25.0;
+        /// With `gate = "sprt"`: Elo difference to the accepted version under hypothesis H1. A version passes if the
+        /// test accepts H1.
+        gate_elo1: f64 = 25.0;
+        /// With `gate = "sprt"`: maximum number of games, after which an undecided version is held back.
+        gate_games_max: u64 = 1000, in 1..;
+        /// Minimum time between the starts of two consecutive measurements of versions, in seconds.
+        version_interval_seconds: f64 = 30.0, in 0.0..=1e9;
+        /// Average share of one CPU core that measurements may use.
+        // Training has priority over measurement.
+        cpu_share: f64 = 0.1, in above_to(0.0, 1.0);
+        /// Device for evaluation: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. `auto` times the run's network on the CPU
+        /// and the first accelerator, and selects the faster device. An explicitly named device that cannot be used is
+        /// an error.
+        // A GPU would be shared with self-play, and the arena may use only a small share of a core.
+        device: DevicePreference = DevicePreference::Cpu, page "devices.md";
+        /// Precision of evaluation: `auto` (the fastest), `f32` or `bf16`.
+        precision: PrecisionPreference = PrecisionPreference::Auto;
+        /// Evaluator on a CPU: `auto`, `libtorch`, or a variant of the CPU kernel as in `actor.kernel`.
+        kernel: KernelPreference = KernelPreference::Auto;
+    }
 }
 
 /// The setting `arena.gate`.
@@ -112,46 +125,6 @@ pub enum GateKind {
     Elo,
     /// A version passes once a sequential probability ratio test finds the version stronger than the accepted version.
     Sprt,
-}
-
-impl Default for ArenaSection {
-    fn default() -> Self {
-        Self {
-            weights: "http://127.0.0.1:7002".into(),
-            simulations: 64,
-            // The standard error of a measured share stays below 3 percentage points; the measurement takes a second.
-            positions: 300,
-            // Bundled positions are the same in all runs of a game, so that runs can be compared.
-            draw_positions: false,
-            games_per_version: 48,
-            // 8 openings are 16 concurrent games, which fill the batches of a CPU well.
-            openings_per_match: 8,
-            // With 32 episodes, the half-width of the mean's confidence interval is about a third of the returns'
-            // standard deviation.
-            episodes: 32,
-            opening_plies_max: 4,
-            playouts: vec![50, 200, 1000],
-            // Most games have no heuristic value. The presets of games with a heuristic value set the depths.
-            alphabeta: Vec::new(),
-            past_versions: 4,
-            // The best version remains available after the learner has replaced it.
-            best_versions: 1,
-            // Off: in a learning run most versions are stronger, and the games of a test take time.
-            gate: GateKind::None,
-            // A test with bounds 50 points apart takes some hundred games; an equally strong version passes half of the
-            // time.
-            gate_elo0: -25.0,
-            gate_elo1: 25.0,
-            gate_games_max: 1000,
-            version_interval_seconds: 30.0,
-            // Training has priority over measurement.
-            cpu_share: 0.1,
-            // A GPU would be shared with self-play, and the arena may use only a small share of a core.
-            device: DevicePreference::Cpu,
-            precision: PrecisionPreference::Auto,
-            kernel: KernelPreference::Auto,
-        }
-    }
 }
 
 /// The rule by which a weights version passes the gate.
@@ -200,34 +173,22 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] names the first key that is out of range.
     pub fn settings(&self) -> Result<Settings, ConfigError> {
-        self.run.check()?;
+        self.run.check_ranges("run")?;
+        self.arena.check_ranges("arena")?;
         let game = bridge::config::game(&self.run, &self.environment)?;
-        let search = self.search.settings().map_err(|error| ConfigError::invalid(error.key, error.reason))?;
+        let search = self.search.settings()?;
         let mut arena = self.arena.clone();
         let source = if arena.weights.ends_with(".json") {
             WeightsSource::File(arena.weights.clone().into())
         } else {
             WeightsSource::server("arena.weights", &arena.weights, &self.security)?
         };
-        at_least_one("arena.simulations", arena.simulations.into())?;
-        at_least_one("arena.openings_per_match", arena.openings_per_match as u64)?;
-        ConfigError::within("arena.episodes", arena.episodes, EPISODES_MIN..=EPISODES_MAX)?;
         arena.playouts.sort_unstable();
         arena.playouts.dedup();
-        if let Some(&least) = arena.playouts.first() {
-            at_least_one("arena.playouts", least.into())?;
-        }
         arena.alphabeta.sort_unstable();
         arena.alphabeta.dedup();
-        for &depth in &arena.alphabeta {
-            ConfigError::within("arena.alphabeta", depth, 1..=ALPHABETA_DEPTH_MAX)?;
-        }
-        if !(arena.cpu_share > 0.0 && arena.cpu_share <= 1.0) {
-            return Err(ConfigError::invalid("arena.cpu_share", "must be above 0 and at most 1"));
-        }
         let interval = if matches!(source, WeightsSource::File(_)) { 0.0 } else { arena.version_interval_seconds };
-        let version_interval = Duration::try_from_secs_f64(interval)
-            .map_err(|error| ConfigError::invalid("arena.version_interval_seconds", error))?;
+        let version_interval = Duration::from_secs_f64(interval);
         if arena.draw_positions && !oracles::has_oracle(&game) {
             return Err(ConfigError::invalid("arena.draw_positions", format!("{} has no oracle", self.run.game)));
         }
@@ -261,24 +222,16 @@ fn gate(arena: &ArenaSection) -> Result<Option<GateRule>, ConfigError> {
     match arena.gate {
         GateKind::None => Ok(None),
         GateKind::Elo => {
-            at_least_one("arena.games_per_version", arena.games_per_version)?;
-            Ok(Some(GateRule::Elo { games: arena.games_per_version }))
+            let games = ConfigError::within("arena.games_per_version", arena.games_per_version, 1..)?;
+            Ok(Some(GateRule::Elo { games }))
         }
         GateKind::Sprt => {
             let (elo0, elo1) = (arena.gate_elo0, arena.gate_elo1);
             let test = sprt::Settings { elo0, elo1, alpha: GATE_ERROR_RATE, beta: GATE_ERROR_RATE };
             let sprt = Sprt::new(test).map_err(|error| ConfigError::invalid("arena.gate_elo0", error))?;
-            at_least_one("arena.gate_games_max", arena.gate_games_max)?;
             Ok(Some(GateRule::Sprt { sprt, games_max: arena.gate_games_max }))
         }
     }
-}
-
-fn at_least_one(key: &str, value: u64) -> Result<(), ConfigError> {
-    if value == 0 {
-        return Err(ConfigError::invalid(key, "must be at least 1"));
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -339,9 +292,9 @@ mod tests {
             arena(|arena| arena.weights = "127.0.0.1:7002".into())
                 .starts_with("arena.weights: `127.0.0.1:7002` is not")
         );
-        assert_eq!(arena(|arena| arena.simulations = 0), "arena.simulations: must be at least 1");
-        assert_eq!(arena(|arena| arena.openings_per_match = 0), "arena.openings_per_match: must be at least 1");
-        assert_eq!(arena(|arena| arena.playouts = vec![50, 0]), "arena.playouts: must be at least 1");
+        assert_eq!(arena(|arena| arena.simulations = 0), "arena.simulations: is 0, must be at least 1");
+        assert_eq!(arena(|arena| arena.openings_per_match = 0), "arena.openings_per_match: is 0, must be at least 1");
+        assert_eq!(arena(|arena| arena.playouts = vec![50, 0]), "arena.playouts: is 0, must be at least 1");
         assert_eq!(arena(|arena| arena.alphabeta = vec![2, 15]), "arena.alphabeta: is 15, must be from 1 to 14");
         assert_eq!(arena(|arena| arena.alphabeta = vec![0]), "arena.alphabeta: is 0, must be from 1 to 14");
         assert!(arena(|arena| arena.episodes = 1).starts_with("arena.episodes: "));
@@ -358,10 +311,12 @@ mod tests {
         });
         assert_eq!(rewards, "arena.gate: catch is scored by rewards and has no rated games");
         for discount in [0.0, 1.5, f32::NAN] {
-            assert!(refusal(|config| config.run.discount = discount).starts_with("run.discount: must be above 0"));
+            let reason = refusal(|config| config.run.discount = discount);
+            assert!(reason.starts_with("run.discount: is ") && reason.ends_with("must be above 0 and at most 1"));
         }
         for share in [0.0, -1.0, 1.5, f64::NAN] {
-            assert_eq!(arena(|arena| arena.cpu_share = share), "arena.cpu_share: must be above 0 and at most 1");
+            let reason = format!("arena.cpu_share: is {share}, must be above 0 and at most 1");
+            assert_eq!(arena(|arena| arena.cpu_share = share), reason);
         }
         assert!(arena(|arena| arena.version_interval_seconds = -1.0).starts_with("arena.version_interval_seconds: "));
     }

@@ -1,32 +1,30 @@
-//! The learner's sections of the run file, as written and as checked settings.
+//! Defines the learner's sections of the run file, as written and as checked settings.
 
 mod batch_targets;
 mod boards;
 mod group;
 pub mod libtorch;
 mod network;
-mod options;
 mod trainer_settings;
 
 use std::str::FromStr;
 use std::time::Duration;
 
 pub use ::network::SUPPORT_MAX;
-use ::network::{ATTENTION_MAX, BLOCKS_MAX, CHANNELS_MAX, CODES_MAX, SQUEEZE_EXCITATION_MAX};
 use bridge::EnvironmentSection;
 use game::{Game as _, Scoring, Spec};
 use games::GameKind;
 use inference::{DevicePreference, TrainingKernel, TrainingPrecision};
 use proto::limits::{CREDIT_BATCHES_MAX, SAMPLES_PER_BATCH_MAX, UNROLL_STEPS_MAX};
 use serde::{Deserialize, Serialize};
-use service::config::RunSection;
+use service::config::{RunSection, Section as _};
 use service::{ConfigError, SecuritySection};
+use training::{MomentFormat, Recompute};
 use transport::servers::Endpoints;
-use weights::{Architecture, BlockKind};
+use weights::Architecture;
 
 pub use self::boards::{Board, BoardSection};
-pub use self::network::{ModelKind, NetworkSection};
-pub use self::options::{MomentsKind, NetworkPreset, RecomputeKind};
+pub use self::network::{ModelKind, NetworkPreset, NetworkSection};
 pub use self::trainer_settings::trainer_settings;
 
 /// Maximum number of threads that prepare batches.
@@ -35,7 +33,8 @@ const PREPARE_THREADS_MAX: usize = 64;
 const UNROLLED_MAX: usize = 64;
 /// Maximum number of held-out positions for the validation of weights.
 const VALIDATION_POSITIONS_MAX: usize = 65_536;
-/// Maximum number of training steps between publications: more steps than any run takes, to refuse typing errors.
+/// Maximum number of training steps between publications. No run takes more steps, so a larger number is a typing
+/// error.
 const PUBLISH_STEPS_MAX: u64 = 1_000_000_000;
 /// Maximum duration of a simulated training step, in microseconds: ten seconds.
 const SIMULATED_STEP_US_MAX: u64 = 10_000_000;
@@ -56,157 +55,170 @@ pub struct Config {
     pub security: SecuritySection,
 }
 
-/// The section `[learner]`: training, data sources, publications and checkpoints.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct LearnerSection {
-    /// Addresses of the replay servers, separated by commas, such as `http://127.0.0.1:7001`. Every address of a host
-    /// name counts as a server; host names are resolved again every few seconds.
-    pub replay: String,
-    /// Addresses of all learners that train this run together, including this learner, separated by commas:
-    /// `http://10.0.0.1:7002,http://10.0.0.2:7002`. Each training step then combines one batch per learner. Training in
-    /// a group requires libtorch. Empty: this learner trains alone.
-    pub group: String,
-    /// Position of this learner's address in `group`, starting at 0.
-    pub index: usize,
-    /// True if the network between the learners in `group` is trusted. The learners exchange gradients and states
-    /// without encryption or credentials, so the default false rejects any address in `group` that is not on loopback.
-    pub group_trusted: bool,
-    /// Maximum time to wait for the other learners of the group in a training step, in seconds. It must exceed the
-    /// duration of a step. A learner that takes longer leaves the group, and may join again later.
-    pub group_timeout_seconds: f64,
-    /// Library for sums over the learners in a group: `auto`, `gloo` or `nccl`. `auto` selects NCCL if every learner
-    /// has a separate CUDA device and NCCL can be loaded, otherwise Gloo; the reason is logged. An explicitly named
-    /// library that cannot be used is an error.
-    pub collective: CollectiveKind,
-    /// Device for training: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. `auto` times training steps with the run's
-    /// network and batch size on the CPU and the first accelerator, and selects the faster device. An explicitly named
-    /// device that cannot be used is an error.
-    pub device: DevicePreference,
-    /// Precision of the forward and backward pass: `auto`, `f32`, `bf16`, `f16` or `adaptive`; parameters are always
-    /// float32. `f16` uses loss scaling. `adaptive` is `bf16`, or `f16` on a GPU without bfloat16; every 500 steps, it
-    /// compares the gradient of each layer with the float32 gradient, and layers with an error above 5 % return to
-    /// float32. `auto` selects `adaptive` if the lower precision trains faster, otherwise `f32`.
-    pub precision: TrainingPrecision,
-    /// Training backend: `auto` or `libtorch`. On a CPU with AVX2 or AVX-512, `auto` trains with built-in kernels, in
-    /// float32 or, with AVX-512 BF16 or AMX, in bfloat16, as `precision` selects. Otherwise `auto` trains with
-    /// libtorch.
-    pub kernel: TrainingKernel,
-    /// Number of threads for a training step, or for each libtorch operation. 0: one thread, or in `zerofleet train` on
-    /// a CPU the learner's share of the cores.
-    pub threads: usize,
-    /// Number of positions per training step, from 1 to 4,096.
-    pub batch_size: usize,
-    /// Number of batches requested from the replay servers ahead of the training step, from 1 to 64.
-    pub prefetch_batches: usize,
-    /// Number of threads that convert samples to training batches, at most 64. 0: one thread on a CPU, or up to 4
-    /// threads with an accelerator. The number of threads does not affect the content of batches.
-    pub prepare_threads: usize,
-    /// Maximum number of positions per forward and backward pass. A larger batch is divided into micro-batches, and the
-    /// gradients are added; batch norm statistics are separate for each micro-batch. 0: a batch is divided only if the
-    /// device has too little memory.
-    pub micro_batch: usize,
-    /// Duration of a simulated training step without computation, in microseconds, to benchmark the other parts of a
-    /// run. 0: training steps are real.
-    pub simulated_step_us: u64,
-    /// Activations to recompute in the backward pass instead of keeping them, which saves memory: `none`, or `blocks`,
-    /// the activations within segments of residual blocks.
-    pub recompute: RecomputeKind,
-    /// Optimiser: `adamw`, `lion`, `muon` or `sgd`. `muon` updates the matrices of hidden layers, and updates all other
-    /// parameters as `adamw` does.
-    pub optimiser: OptimiserKind,
-    /// Number format of the optimiser's moments: `f32`, `bf16`, or `int8`, which has 8 bits per value and a scale per
-    /// 256 values.
-    pub moments: MomentsKind,
-    /// Peak learning rate, which is reached after the warm-up.
-    pub learning_rate: f64,
-    /// Number of training steps over which the learning rate grows linearly from zero to the peak.
-    pub warm_up_steps: u64,
-    /// Unit of the learning rate schedule: `minutes` of running time, accumulated across restarts, or `positions` in
-    /// training steps, which gives the same schedule on every machine.
-    pub schedule: ScheduleKind,
-    /// With `schedule = "minutes"`: length of the schedule, in minutes of running time.
-    pub schedule_minutes: f64,
-    /// With `schedule = "positions"`: length of the schedule, as the number of positions in training steps.
-    pub schedule_positions: u64,
-    /// Shape of the learning rate over the schedule: `cosine` and `linear` decay from the peak to a floor, `steps`
-    /// multiplies the learning rate at given points, and `constant` keeps the peak.
-    pub learning_rate_decay: DecayKind,
-    /// With the decays `cosine` and `linear`: learning rate at the end of the schedule, as a share of the peak, from 0
-    /// to 1.
-    pub learning_rate_ratio_min: f64,
-    /// With the decay `steps`: points at which the learning rate is multiplied, as shares of the schedule from 0 to 1.
-    pub learning_rate_steps: Vec<f64>,
-    /// With the decay `steps`: factor of the learning rate at each point, above 0 and at most 1.
-    pub learning_rate_step_factor: f64,
-    /// Decoupled weight decay of convolution and linear weights with `adamw`, `lion` and `muon`.
-    pub weight_decay: f64,
-    /// Momentum of `sgd` and `muon`; the publication of `muon` uses 0.95.
-    pub momentum: f64,
-    /// L2 penalty on convolution and linear weights with `sgd`, added to the gradient.
-    pub l2: f64,
-    /// Maximum norm of the gradient over all parameters; a larger gradient is scaled down to this norm.
-    pub gradient_clip_norm: f64,
-    /// Decay per training step of the exponential moving average of weights, which is published.
-    pub ema_decay: f64,
-    /// Share of the schedule after which the published weights are an equally weighted average of all later weights
-    /// (stochastic weight averaging). 1 keeps the exponential moving average throughout.
-    pub swa_start: f64,
-    /// Weight of the value loss relative to the policy loss.
-    pub value_loss_weight: f64,
-    /// With `muzero` and `stochastic_muzero`: weight of the consistency loss between unrolled latent states and the
-    /// latent states of the subsequent observations (Ye et al. 2021). The paper uses 2; 0 disables the loss. A run
-    /// cannot change between 0 and a positive weight, because checkpoints contain the heads of this loss.
-    pub consistency_loss_weight: f64,
-    /// Temperature T of policy targets: target probabilities are raised to the power 1 / T, so values above 1 give
-    /// softer targets.
-    pub policy_target_temperature: f32,
-    /// Share of the search's root value in the value target, from 0 to 1, in games scored by outcome. The game outcome
-    /// has the remaining share.
-    pub search_value_share: f32,
-    /// With `muzero` and `stochastic_muzero`: K, the number of steps to unroll the dynamics from each position, from 1
-    /// to 64.
-    pub unroll_steps: usize,
-    /// In games scored by rewards: n of the n-step return, the number of rewards before the bootstrapped search value;
-    /// 0 sums the rewards of the whole episode (Monte Carlo). `td_steps` and `unroll_steps` together are at most 1,024.
-    pub td_steps: usize,
-    /// Share of trajectories that are held out from training and used to validate published weights, from 0 to 0.5. A
-    /// hash of the trajectory id selects the trajectories. 0 trains on all trajectories.
-    pub validation_share: f64,
-    /// Maximum number of positions for validating published weights: the latest samples of held-out trajectories.
-    pub validation_positions: usize,
-    /// Exponent of the importance weights that correct for sampling by priority, from 0 (no correction) to 1 (full
-    /// correction). It has no effect on uniform sampling.
-    pub importance_exponent: f64,
-    /// True to write TensorBoard event files. `zerofleet train` writes to the run directory, the learner to the
-    /// subdirectories `learner` and `validation`.
-    pub event_files: bool,
-    /// Number of weights publications from one publication with histograms of weights and gradients to the next; 0
-    /// writes no histograms.
-    pub histogram_publications: u64,
-    /// Minimum time between publications of weights, in seconds; without a new training step, nothing is published.
-    pub publish_interval_seconds: f64,
-    /// Number of training steps between weights publications, which occur at exact multiples, independent of the clock.
-    /// 0: `publish_interval_seconds` decides.
-    pub publish_interval_steps: u64,
-    /// Number of latest published weights versions to keep on disk.
-    pub versions_kept: usize,
-    /// Minimum time between checkpoints, in seconds; without a new training step, no checkpoint is written.
-    pub checkpoint_interval_seconds: f64,
-    /// Number of latest checkpoints to keep on disk.
-    pub checkpoints_kept: usize,
-    /// Number of older checkpoints to keep in addition, spread over the run on a logarithmic scale, so that training
-    /// can restart from an earlier state.
-    pub checkpoints_spread: usize,
-    /// True to continue a checkpoint of a network with fewer blocks or channels in the larger network of the run file,
-    /// which initially computes the same outputs. False rejects such a checkpoint.
-    pub grow: bool,
-    /// Relative frequencies of training steps on each board, with the board of `run.game` first: `[2.0, 1.0]` trains on
-    /// the first board in two thirds of the steps. Empty: equal frequencies.
-    pub board_weights: Vec<f64>,
-    /// Boards in addition to the board of `run.game`, each with addresses of replay servers. `zerofleet train` sets
-    /// this key from `run.boards`.
-    pub boards: Vec<BoardSection>,
+service::section! {
+    /// The section `[learner]`: training, data sources, publications and checkpoints.
+    #[serde(deny_unknown_fields)]
+    pub struct LearnerSection {
+        /// Addresses of the replay servers, separated by commas, such as `http://127.0.0.1:7001`. Every address of a
+        /// host name counts as a server; host names are resolved again every few seconds.
+        replay: String = "http://127.0.0.1:7001".into(), page "protocol.md#several-replay-servers";
+        /// Addresses of all learners that train this run together, including this learner, separated by commas:
+        /// `http://10.0.0.1:7002,http://10.0.0.2:7002`. Each training step then combines one batch per learner.
+        /// Training in a group requires libtorch. Empty: this learner trains alone.
+        group: String = String::new(), page "cluster.md#several-learners";
+        /// Position of this learner's address in `group`, starting at 0.
+        index: usize = 0;
+        /// True if the network between the learners in `group` is trusted. The learners exchange gradients and states
+        /// without encryption or credentials, so the default false rejects any address in `group` that is not on
+        /// loopback.
+        group_trusted: bool = false, page "security.md#learners-that-train-together";
+        /// Maximum time to wait for the other learners of the group in a training step, in seconds. It must exceed the
+        /// duration of a step. A learner that takes longer leaves the group, and may join again later.
+        // With one second to call the roll, a new group forms within 10 s.
+        group_timeout_seconds: f64 = 8.0, in 0.1..=3600.0;
+        /// Library for sums over the learners in a group: `auto`, `gloo` or `nccl`. `auto` selects NCCL if every
+        /// learner has a separate CUDA device and NCCL can be loaded, otherwise Gloo; the reason is logged. An
+        /// explicitly named library that cannot be used is an error.
+        collective: CollectiveKind = CollectiveKind::Auto;
+        /// Device for training: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. `auto` times training steps with the run's
+        /// network and batch size on the CPU and the first accelerator, and selects the faster device. An explicitly
+        /// named device that cannot be used is an error.
+        device: DevicePreference = DevicePreference::Auto, page "devices.md";
+        /// Precision of the forward and backward pass: `auto`, `f32`, `bf16`, `f16` or `adaptive`; parameters are
+        /// always float32. `f16` uses loss scaling. `adaptive` is `bf16`, or `f16` on a GPU without bfloat16; every 500
+        /// steps, it compares the gradient of each layer with the float32 gradient, and layers with an error above 5 %
+        /// return to float32. `auto` selects `adaptive` if the lower precision trains faster, otherwise `f32`.
+        precision: TrainingPrecision = TrainingPrecision::Auto, page "devices.md#the-precision-of-training";
+        /// Training backend: `auto` or `libtorch`. On a CPU with AVX2 or AVX-512, `auto` trains with built-in kernels,
+        /// in float32 or, with AVX-512 BF16 or AMX, in bfloat16, as `precision` selects. Otherwise `auto` trains with
+        /// libtorch.
+        kernel: TrainingKernel = TrainingKernel::Auto;
+        /// Number of threads for a training step, or for each libtorch operation. 0: one thread, or in
+        /// `zerofleet train` on a CPU the learner's share of the cores.
+        threads: usize = 0, page "devices.md#cores";
+        /// Number of positions per training step; at most what `replay.error_items` allows to sample at once.
+        batch_size: usize = 256, in 1..=SAMPLES_PER_BATCH_MAX;
+        /// Number of batches requested from the replay servers ahead of the training step.
+        prefetch_batches: usize = 4, in 1..=CREDIT_BATCHES_MAX as usize;
+        /// Number of threads that convert samples to training batches. 0: one thread on a CPU, or up to 4 threads with
+        /// an accelerator. The number of threads does not affect the content of batches.
+        prepare_threads: usize = 0, in 0..=PREPARE_THREADS_MAX;
+        /// Maximum number of positions per forward and backward pass. A larger batch is divided into micro-batches, and
+        /// the gradients are added; batch norm statistics are separate for each micro-batch. 0: a batch is divided only
+        /// if the device has too little memory.
+        micro_batch: usize = 0, in 0..=SAMPLES_PER_BATCH_MAX;
+        /// Duration of a simulated training step without computation, in microseconds, to benchmark the other parts of
+        /// a run. 0: training steps are real.
+        simulated_step_us: u64 = 0, in 0..=SIMULATED_STEP_US_MAX;
+        /// Activations to recompute in the backward pass instead of keeping them, which saves memory: `none`, or
+        /// `blocks`, the activations within segments of residual blocks.
+        recompute: Recompute = Recompute::None, page "devices.md#the-memory-of-training";
+        /// Optimiser: `adamw`, `lion`, `muon` or `sgd`. `muon` updates the matrices of hidden layers, and updates all
+        /// other parameters as `adamw` does. A run keeps its optimiser.
+        optimiser: OptimiserKind = OptimiserKind::Adamw, page "networks.md#muon";
+        /// Number format of the optimiser's moments: `f32`, `bf16`, or `int8`, which has 8 bits per value and a scale
+        /// per 256 values.
+        moments: MomentFormat = MomentFormat::F32;
+        /// Peak learning rate, which is reached after the warm-up.
+        learning_rate: f64 = 2e-3, in 0.0..=10.0;
+        /// Number of training steps over which the learning rate grows linearly from zero to the peak.
+        warm_up_steps: u64 = 100;
+        /// Unit of the learning rate schedule: `minutes` of running time, accumulated across restarts, or `positions`
+        /// in training steps, which gives the same schedule on every machine.
+        schedule: ScheduleKind = ScheduleKind::Minutes;
+        /// With `schedule = "minutes"`: length of the schedule, in minutes of running time; `zerofleet train` sets
+        /// `--minutes`.
+        schedule_minutes: f64 = 15.0, in 1e-3..=1e9;
+        /// With `schedule = "positions"`: length of the schedule, as the number of positions in training steps.
+        schedule_positions: u64 = 2_000_000, in 1..;
+        /// Shape of the learning rate over the schedule: `cosine` and `linear` decay from the peak to a floor, `steps`
+        /// multiplies the learning rate at given points, and `constant` keeps the peak.
+        learning_rate_decay: DecayKind = DecayKind::Cosine;
+        /// With the decays `cosine` and `linear`: learning rate at the end of the schedule, as a share of the peak.
+        learning_rate_ratio_min: f64 = 0.05, in 0.0..=1.0;
+        /// With the decay `steps`: points at which the learning rate is multiplied, as shares of the schedule from 0 to
+        /// 1.
+        // As in the successors of AlphaGo Zero: divided by ten at 50 % and 75 % of the schedule.
+        learning_rate_steps: Vec<f64> = vec![0.5, 0.75], in 0.0..=1.0;
+        /// With the decay `steps`: factor of the learning rate at each point.
+        learning_rate_step_factor: f64 = 0.1, in 1e-9..=1.0;
+        /// Decoupled weight decay of convolution and linear weights with `adamw`, `lion` and `muon`.
+        // As in the AdamW paper, where only the learning rate multiplies the decay.
+        weight_decay: f64 = 1e-2, in 0.0..=10.0;
+        /// Momentum of `sgd` and `muon`; the publication of `muon` uses 0.95.
+        // As in AlphaZero.
+        momentum: f64 = 0.9, in 0.0..=0.9999;
+        /// L2 penalty on convolution and linear weights with `sgd`, added to the gradient.
+        l2: f64 = 1e-4, in 0.0..=10.0;
+        /// Maximum norm of the gradient over all parameters; a larger gradient is scaled down to this norm.
+        gradient_clip_norm: f64 = 5.0, in 1e-9..=1e9;
+        /// Decay per training step of the exponential moving average of weights, which is published.
+        ema_decay: f64 = 0.99, in 0.0..=0.999_999;
+        /// Share of the schedule after which the published weights are an equally weighted average of all later weights
+        /// (stochastic weight averaging). 1 keeps the exponential moving average throughout.
+        swa_start: f64 = 1.0, in 0.0..=1.0;
+        /// Weight of the value loss relative to the policy loss.
+        value_loss_weight: f64 = 1.0, in 0.0..=1e3;
+        /// With `muzero` and `stochastic_muzero`: weight of the consistency loss between unrolled latent states and the
+        /// latent states of the subsequent observations (Ye et al. 2021). The paper uses 2; 0 disables the loss. A run
+        /// cannot change between 0 and a positive weight, because checkpoints contain the heads of this loss.
+        consistency_loss_weight: f64 = 0.0, in 0.0..=1e3, page "muzero.md#consistency-loss";
+        /// Temperature T of policy targets: target probabilities are raised to the power 1 / T, so values above 1 give
+        /// softer targets.
+        policy_target_temperature: f32 = 1.0, in 0.01..=100.0;
+        /// Share of the search's root value in the value target in games scored by outcome. The game outcome has the
+        /// remaining share.
+        search_value_share: f32 = 0.25, in 0.0..=1.0;
+        /// With `muzero` and `stochastic_muzero`: K, the number of steps to unroll the dynamics from each position.
+        // As in MuZero, for Atari.
+        unroll_steps: usize = 5, in 1..=UNROLLED_MAX;
+        /// In games scored by rewards: n of the n-step return, the number of rewards before the bootstrapped search
+        /// value; 0 sums the rewards of the whole episode (Monte Carlo). `td_steps` and `unroll_steps` together are at
+        /// most 1,024.
+        td_steps: usize = 10, in 0..=UNROLL_STEPS_MAX;
+        /// Share of trajectories that are held out from training and used to validate published weights. A hash of the
+        /// trajectory id selects the trajectories. 0 trains on all trajectories.
+        // Enough games to detect overfitting, at the cost of 2 % of the samples.
+        validation_share: f64 = 0.02, in 0.0..=0.5, page "observability.md#overfitting";
+        /// Maximum number of positions for validating published weights: the latest samples of held-out trajectories.
+        // The measured shares have an error of about 1 %; evaluation with the default network takes less than a
+        // second.
+        validation_positions: usize = 2048, in 1..=VALIDATION_POSITIONS_MAX;
+        /// Exponent of the importance weights that correct for sampling by priority, from 0 (no correction) to 1 (full
+        /// correction). It has no effect on uniform sampling.
+        // As in MuZero.
+        importance_exponent: f64 = 1.0, in 0.0..=1.0;
+        /// True to write TensorBoard event files. `zerofleet train` writes to the run directory, the learner to the
+        /// subdirectories `learner` and `validation`.
+        event_files: bool = true, page "observability.md#tensorboard";
+        /// Number of weights publications from one publication with histograms of weights and gradients to the next; 0
+        /// writes no histograms.
+        // Every hundred seconds with the default publication interval.
+        histogram_publications: u64 = 10;
+        /// Minimum time between publications of weights, in seconds; without a new training step, nothing is published.
+        publish_interval_seconds: f64 = 10.0, in 0.01..=86_400.0;
+        /// Number of training steps between weights publications, which occur at exact multiples, independent of the
+        /// clock. 0: `publish_interval_seconds` decides.
+        publish_interval_steps: u64 = 0, in 0..=PUBLISH_STEPS_MAX;
+        /// Number of latest published weights versions to keep on disk.
+        versions_kept: usize = 4, in 1.., page "matches.md#versions-that-a-run-keeps";
+        /// Minimum time between checkpoints, in seconds; without a new training step, no checkpoint is written.
+        checkpoint_interval_seconds: f64 = 30.0, in 0.01..=86_400.0;
+        /// Number of latest checkpoints to keep on disk.
+        checkpoints_kept: usize = 3, in 1..;
+        /// Number of older checkpoints to keep in addition, spread over the run on a logarithmic scale, so that
+        /// training can restart from an earlier state.
+        checkpoints_spread: usize = 4;
+        /// True to continue a checkpoint of a network with fewer blocks or channels in the larger network of the run
+        /// file, which initially computes the same outputs. False rejects such a checkpoint.
+        grow: bool = false, page "networks.md#growing";
+        /// Relative frequencies of training steps on each board, with the board of `run.game` first: `[2.0, 1.0]`
+        /// trains on the first board in two thirds of the steps. Empty: equal frequencies.
+        board_weights: Vec<f64> = Vec::new(), in 1e-3..=1e3;
+        /// Boards in addition to the board of `run.game`, each with addresses of replay servers. `zerofleet train` sets
+        /// this key from `run.boards`.
+        boards: Vec<BoardSection> = Vec::new();
+    }
 }
 
 /// The setting `learner.schedule`: the unit of the learning rate schedule.
@@ -243,7 +255,7 @@ pub enum Schedule {
 }
 
 impl Schedule {
-    /// Returns the completed share of the schedule, which is above 1 after the end.
+    /// Returns the completed fraction of the schedule, which exceeds 1 after the end.
     #[must_use]
     pub fn progress(self, elapsed_seconds: f64, positions: u64) -> f64 {
         match self {
@@ -277,76 +289,6 @@ pub enum CollectiveKind {
     Gloo,
     /// NCCL, in the memory of NVIDIA GPUs.
     Nccl,
-}
-
-impl Default for LearnerSection {
-    fn default() -> Self {
-        Self {
-            replay: "http://127.0.0.1:7001".into(),
-            group: String::new(),
-            index: 0,
-            group_trusted: false,
-            // With one second to call the roll, a new group forms within 10 s.
-            group_timeout_seconds: 8.0,
-            collective: CollectiveKind::Auto,
-            device: DevicePreference::Auto,
-            precision: TrainingPrecision::Auto,
-            kernel: TrainingKernel::Auto,
-            threads: 0,
-            batch_size: 256,
-            prefetch_batches: 4,
-            prepare_threads: 0,
-            micro_batch: 0,
-            simulated_step_us: 0,
-            recompute: RecomputeKind::None,
-            optimiser: OptimiserKind::Adamw,
-            moments: MomentsKind::F32,
-            learning_rate: 2e-3,
-            warm_up_steps: 100,
-            schedule: ScheduleKind::Minutes,
-            schedule_minutes: 15.0,
-            schedule_positions: 2_000_000,
-            learning_rate_decay: DecayKind::Cosine,
-            learning_rate_ratio_min: 0.05,
-            // As in the successors of AlphaGo Zero: divided by ten at 50 % and 75 % of the schedule.
-            learning_rate_steps: vec![0.5, 0.75],
-            learning_rate_step_factor: 0.1,
-            // As in the AdamW paper, where only the learning rate multiplies the decay.
-            weight_decay: 1e-2,
-            // As in AlphaZero.
-            momentum: 0.9,
-            l2: 1e-4,
-            gradient_clip_norm: 5.0,
-            ema_decay: 0.99,
-            swa_start: 1.0,
-            value_loss_weight: 1.0,
-            consistency_loss_weight: 0.0,
-            policy_target_temperature: 1.0,
-            search_value_share: 0.25,
-            // As in MuZero, for Atari.
-            unroll_steps: 5,
-            td_steps: 10,
-            // Enough games to detect overfitting, at the cost of 2 % of the samples.
-            validation_share: 0.02,
-            // The measured shares have an error of about 1 %; evaluation with the default network takes less than a
-            // second.
-            validation_positions: 2048,
-            // As in MuZero.
-            importance_exponent: 1.0,
-            event_files: true,
-            // Every hundred seconds with the default publication interval.
-            histogram_publications: 10,
-            publish_interval_seconds: 10.0,
-            publish_interval_steps: 0,
-            versions_kept: 4,
-            checkpoint_interval_seconds: 30.0,
-            checkpoints_kept: 3,
-            checkpoints_spread: 4,
-            grow: false,
-            board_weights: Vec::new(),
-            boards: Vec::new(),
-        }
-    }
 }
 
 /// The checked configuration, in domain types.
@@ -387,59 +329,12 @@ impl Config {
     /// [`ConfigError`] names the first invalid key and the valid range.
     pub fn settings(&self) -> Result<Settings, ConfigError> {
         let Self { run, environment, network, learner, security } = self;
-        ConfigError::within("network.channels", network.channels, 1..=CHANNELS_MAX)?;
-        ConfigError::within("network.attention", network.attention, 0..=ATTENTION_MAX)?;
-        ConfigError::within("network.attention_heads", network.attention_heads, 1..=CHANNELS_MAX)?;
-        ConfigError::within("network.blocks", network.blocks, usize::from(network.attention == 0)..=BLOCKS_MAX)?;
-        ConfigError::within("network.squeeze_excitation", network.squeeze_excitation, 0..=SQUEEZE_EXCITATION_MAX)?;
-        ConfigError::within("network.support", network.support, 1..=SUPPORT_MAX)?;
-        ConfigError::within("network.chance_codes", network.chance_codes, 1..=CODES_MAX)?;
-        if network.block == BlockKind::Bottleneck && !network.size()[0].is_multiple_of(2) {
-            let reason = format!("{} is odd; bottleneck blocks need an even number", network.size()[0]);
-            return Err(ConfigError::invalid("network.channels", reason));
-        }
-        network.check_attention_and_norm()?;
-        let inner = network.block.inner_channels(network.size()[0]);
-        ConfigError::within("network.global_pooling", network.global_pooling, 0..=inner - 1)?;
-        ConfigError::within("learner.batch_size", learner.batch_size, 1..=SAMPLES_PER_BATCH_MAX)?;
-        ConfigError::within("learner.prefetch_batches", learner.prefetch_batches, 1..=CREDIT_BATCHES_MAX as usize)?;
-        ConfigError::within("learner.prepare_threads", learner.prepare_threads, 0..=PREPARE_THREADS_MAX)?;
-        ConfigError::within("learner.micro_batch", learner.micro_batch, 0..=SAMPLES_PER_BATCH_MAX)?;
-        ConfigError::within("learner.simulated_step_us", learner.simulated_step_us, 0..=SIMULATED_STEP_US_MAX)?;
-        ConfigError::within("learner.learning_rate", learner.learning_rate, 0.0..=10.0)?;
-        ConfigError::within("learner.learning_rate_ratio_min", learner.learning_rate_ratio_min, 0.0..=1.0)?;
-        ConfigError::within("learner.schedule_minutes", learner.schedule_minutes, 1e-3..=1e9)?;
-        ConfigError::within("learner.schedule_positions", learner.schedule_positions, 1..=u64::MAX)?;
-        for &place in &learner.learning_rate_steps {
-            ConfigError::within("learner.learning_rate_steps", place, 0.0..=1.0)?;
-        }
-        ConfigError::within("learner.learning_rate_step_factor", learner.learning_rate_step_factor, 1e-9..=1.0)?;
-        ConfigError::within("learner.swa_start", learner.swa_start, 0.0..=1.0)?;
-        ConfigError::within("learner.policy_target_temperature", learner.policy_target_temperature, 0.01..=100.0)?;
-        ConfigError::within("learner.weight_decay", learner.weight_decay, 0.0..=10.0)?;
-        ConfigError::within("learner.momentum", learner.momentum, 0.0..=0.9999)?;
-        ConfigError::within("learner.l2", learner.l2, 0.0..=10.0)?;
-        ConfigError::within("learner.gradient_clip_norm", learner.gradient_clip_norm, 1e-9..=1e9)?;
-        ConfigError::within("learner.ema_decay", learner.ema_decay, 0.0..=0.999_999)?;
-        ConfigError::within("learner.value_loss_weight", learner.value_loss_weight, 0.0..=1e3)?;
-        ConfigError::within("learner.consistency_loss_weight", learner.consistency_loss_weight, 0.0..=1e3)?;
-        ConfigError::within("learner.search_value_share", learner.search_value_share, 0.0..=1.0)?;
-        ConfigError::within("learner.unroll_steps", learner.unroll_steps, 1..=UNROLLED_MAX)?;
-        ConfigError::within("learner.td_steps", learner.td_steps, 0..=UNROLL_STEPS_MAX - learner.unroll_steps)?;
-        ConfigError::within("learner.validation_share", learner.validation_share, 0.0..=0.5)?;
-        ConfigError::within(
-            "learner.validation_positions",
-            learner.validation_positions,
-            1..=VALIDATION_POSITIONS_MAX,
-        )?;
-        ConfigError::within("learner.importance_exponent", learner.importance_exponent, 0.0..=1.0)?;
-        ConfigError::within("learner.publish_interval_seconds", learner.publish_interval_seconds, 0.01..=86_400.0)?;
-        ConfigError::within("learner.publish_interval_steps", learner.publish_interval_steps, 0..=PUBLISH_STEPS_MAX)?;
-        ConfigError::within(
-            "learner.checkpoint_interval_seconds",
-            learner.checkpoint_interval_seconds,
-            0.01..=86_400.0,
-        )?;
+        run.check_ranges("run")?;
+        network.check_ranges("network")?;
+        learner.check_ranges("learner")?;
+        network.check_design()?;
+        let steps_max = UNROLL_STEPS_MAX - learner.unroll_steps;
+        ConfigError::within("learner.td_steps", learner.td_steps, 0..=steps_max)?;
         let group = group::learners(learner, security)?;
         security.check_endpoint("learner.replay", &learner.replay)?;
         let game = bridge::config::game(run, environment)?;
@@ -490,9 +385,6 @@ impl Config {
     fn check_game(&self, spec: &Spec) -> Result<(), ConfigError> {
         let Self { run: RunSection { discount, .. }, network: NetworkSection { model, .. }, learner, .. } = self;
         let name = &spec.name;
-        if !(*discount > 0.0 && *discount <= 1.0) {
-            return Err(ConfigError::invalid("run.discount", format!("must be above 0 and at most 1, got {discount}")));
-        }
         if spec.scoring == Scoring::Outcome && *discount < 1.0 {
             let reason = format!("must be 1 in {name}, which is scored by outcome, got {discount}");
             return Err(ConfigError::invalid("run.discount", reason));
@@ -620,7 +512,8 @@ mod tests {
         let environment = environment(Dynamics::Stochastic, 500);
         assert_eq!([0.5, 0.997, 1.0].map(|discount| of(discount, &environment)), ["fine", "fine", "fine"]);
         for discount in [0.0, -1.0, 1.01, f32::NAN] {
-            let refused = of(discount, &environment);
+            let run = RunSection { discount, ..RunSection::default() };
+            let refused = run.check_ranges("run").unwrap_err().to_string();
             assert!(refused.contains("run.discount") && refused.contains("above 0 and at most 1"), "{refused}");
         }
         let board = Spec::board("any".to_owned(), 9, ObservationShape { planes: 2, height: 3, width: 3 }, 9);

@@ -2,8 +2,9 @@
 //!
 //! [`RunFile`] holds all sections. Each module describes one process: a `Config` with the sections as written, and
 //! `Settings` with the checked values in domain types. [`learner::trainer_settings`] and [`learner::libtorch::why`]
-//! derive further values from the settings of the learner. Sections that several processes share are in `service`,
-//! `selfplay` and `bridge`. Start with [`RunFile`].
+//! derive further values from the settings of the learner. Several processes share [`SearchSection`] and
+//! [`SelfplaySection`]; sections that lower crates need are in `service` and `bridge`. [`service::section!`] declares
+//! every key once, and [`RunFile::keys`] lists all keys. Start with [`RunFile`].
 
 pub mod actor;
 pub mod arena;
@@ -11,8 +12,12 @@ pub mod inference;
 pub mod learner;
 pub mod replay;
 mod run_file;
+mod search;
+mod selfplay;
 mod table;
 mod weights_source;
 
+pub use self::search::{AlgorithmName, SearchSection};
+pub use self::selfplay::{DecayName, ResignationName, SelfplaySection};
 pub use run_file::RunFile;
 pub use weights_source::WeightsSource;

@@ -1,4 +1,4 @@
-//! The section `[replay]` of the run file, as written and as checked settings.
+//! Defines the section `[replay]` of the run file, as written and as checked settings.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use experience::{Invalid, Limits};
 use proto::limits::{ACTIONS_MAX, STEPS_MAX};
 use replay::SeenLimits;
 use serde::{Deserialize, Serialize};
-use service::config::RunSection;
+use service::config::{RunSection, Section as _};
 use service::{ConfigError, SecuritySection};
 use url::Url;
 
@@ -16,10 +16,6 @@ pub use crate::table::{LiveTable, MAIN, NamedTable, SelectorName, TableIndex, Ta
 
 /// Maximum number of tables per server: each table needs memory for each item.
 const TABLES_MAX: usize = 16;
-
-/// Range of the heartbeat interval, in seconds. With a shorter interval, a live actor would count as lost on a busy
-/// machine; with a longer interval, the detection of lost actors would be needlessly slow.
-const HEARTBEAT_SECONDS: std::ops::RangeInclusive<f64> = 0.05..=60.0;
 
 /// The run file sections for a replay server.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -33,84 +29,63 @@ pub struct Config {
     pub security: SecuritySection,
 }
 
-/// The section `[replay]`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ReplaySection {
-    /// Keys of the table `main`.
-    #[serde(flatten)]
-    pub main: TableKeys,
-    /// Maximum number of steps in an accepted trajectory, from 1 to 65,536.
-    pub steps_max: u64,
-    /// Exclusive upper bound on actions in an accepted trajectory, from 1 to 65,536. Learners check actions by the game
-    /// rules.
-    pub actions_max: u64,
-    /// Size at which a log file is closed and the next file is created, in bytes, from 4 KiB to 1 GiB.
-    pub segment_bytes: u64,
-    /// Point at which an insert is acknowledged: `memory` (queued for the log), `flushed` (written to the log file) or
-    /// `fsync` (synced to disk).
-    pub ack: Ack,
-    /// Maximum time to collect inserts for one fsync, in milliseconds, at most 1000.
-    pub fsync_ms: u64,
-    /// Directory of the log; a relative path is below the run directory.
-    pub directory: PathBuf,
-    /// URL of an archive for copies of the log, from which the log is restored to an empty disk: `file:///DIRECTORY`
-    /// or, in a build with the feature `s3`, `s3://BUCKET/PREFIX`. Each server needs a separate URL. Credentials come
-    /// from environment variables such as `AWS_ACCESS_KEY_ID`. Empty: no archive.
-    pub archive: String,
-    /// Time between two copies to the archive, in seconds, from 1 to 86,400. If the disk is lost, at most the
-    /// trajectories of this time are lost.
-    pub archive_seconds: u64,
-    /// Memory limit for all tables and trajectories in flight, in bytes; 0: three quarters of the machine's memory or
-    /// of the container limit, whichever is smaller. At the limit, inserts are rejected with a retryable error until
-    /// every table has been full. Afterwards, the tables evict the oldest trajectories for new inserts, as long as
-    /// trajectories in flight take less than a quarter of the limit.
-    pub memory_bytes_max: u64,
-    /// Reaction to an unreadable log head at the start: `refuse` to open the log, or `accept` the loss of the ids seen,
-    /// quarantines of actors, and table settings changed at run time.
-    pub damaged_head: DamagedHead,
-    /// Maximum number of open client connections; the server closes further connections immediately.
-    pub connections_max: u64,
-    /// Maximum number of open streams from actors and learners.
-    pub streams_max: u64,
-    /// Maximum number of trajectories that one actor may insert per second; the server delays further inserts. 0:
-    /// unlimited.
-    pub actor_inserts_per_second_max: u64,
-    /// Heartbeat interval of actors, in seconds, from 0.05 to 60. An actor that misses three heartbeats counts as lost,
-    /// and the server closes the stream.
-    pub heartbeat_seconds: f64,
-    /// Additional tables. Every table has the same trajectories as the table `main`, but separate rules for sampling.
-    pub tables: Vec<TableSection>,
-}
-
-impl Default for ReplaySection {
-    fn default() -> Self {
-        Self {
-            main: TableKeys::default(),
-            // The limits of the protocol, which suit every game; the size in bytes bounds the memory of a trajectory.
-            steps_max: STEPS_MAX as u64,
-            actions_max: ACTIONS_MAX as u64,
-            segment_bytes: 64 << 20,
-            // An acknowledgement promises durability. Runs that tolerate the loss of some seconds of self-play may
-            // choose a weaker setting.
-            ack: Ack::Fsync,
-            // A sync of a hard disk takes 10 ms. The delay does not slow actors with many trajectories in flight.
-            fsync_ms: 50,
-            directory: PathBuf::from("replay"),
-            archive: String::new(),
-            archive_seconds: 60,
-            memory_bytes_max: 0,
-            damaged_head: DamagedHead::Refuse,
-            // Every stream may have a separate connection, and operators connect as well.
-            connections_max: 8_192,
-            // Enough for thousands of actors. Each stream may have some megabytes in flight.
-            streams_max: 4_096,
-            // Unlimited, because a fast actor is not faulty.
-            actor_inserts_per_second_max: 0,
-            // A lost actor is detected within 6 s; a thousand actors send 500 heartbeats per second.
-            heartbeat_seconds: 2.0,
-            tables: Vec::new(),
-        }
+service::section! {
+    /// The section `[replay]`.
+    #[serde(deny_unknown_fields)]
+    pub struct ReplaySection {
+        flatten main: TableKeys;
+        /// Maximum number of steps in an accepted trajectory. Every game fits into the default; a smaller number is a
+        /// bound against faulty actors.
+        // The limits of the protocol, which suit every game; the size in bytes bounds the memory of a trajectory.
+        steps_max: usize = STEPS_MAX, in 1..=STEPS_MAX;
+        /// Exclusive upper bound on actions in an accepted trajectory. Learners check actions by the game rules.
+        actions_max: usize = ACTIONS_MAX, in 1..=ACTIONS_MAX;
+        /// Size at which a log file is closed and the next file is created, in bytes.
+        // Recovery at a start reads whole segments into memory.
+        segment_bytes: u64 = 64 << 20, in 4 << 10..=1 << 30;
+        /// Point at which an insert is acknowledged: `memory` (queued for the log), `flushed` (written to the log file)
+        /// or `fsync` (synced to disk).
+        // An acknowledgement promises durability. Runs that tolerate the loss of some seconds of self-play may
+        // choose a weaker setting.
+        ack: Ack = Ack::Fsync;
+        /// Maximum time to collect inserts for one fsync, in milliseconds.
+        // A sync of a hard disk takes 10 ms. The delay does not slow actors with many trajectories in flight.
+        fsync_ms: u64 = 50, in 0..=1000;
+        /// Directory of the log; a relative path is below the run directory.
+        directory: PathBuf = PathBuf::from("replay");
+        /// URL of an archive for copies of the log, from which the log is restored to an empty disk:
+        /// `file:///DIRECTORY` or, in a build with the feature `s3`, `s3://BUCKET/PREFIX`. Each server needs a separate
+        /// URL. Credentials come from environment variables such as `AWS_ACCESS_KEY_ID`. Empty: no archive.
+        archive: String = String::new(), page "recovery.md#lost-and-damaged-disks";
+        /// Time between two copies to the archive, in seconds. If the disk is lost, at most the trajectories of this
+        /// time are lost.
+        archive_seconds: u64 = 60, in 1..=24 * 60 * 60;
+        /// Memory limit for all tables and trajectories in flight, in bytes; 0: three quarters of the machine's memory
+        /// or of the container limit, whichever is smaller. At the limit, inserts are rejected with a retryable error
+        /// until every table has been full. Afterwards, the tables evict the oldest trajectories for new inserts, as
+        /// long as trajectories in flight take less than a quarter of the limit.
+        memory_bytes_max: u64 = 0;
+        /// Reaction to an unreadable log head at the start: `refuse` to open the log, or `accept` the loss of the ids
+        /// seen, quarantines of actors, and table settings changed at run time.
+        damaged_head: DamagedHead = DamagedHead::Refuse, page "recovery.md#lost-and-damaged-disks";
+        /// Maximum number of open client connections; the server closes further connections immediately.
+        // Every stream may have a separate connection, and operators connect as well.
+        connections_max: usize = 8_192, in 1..=1 << 20;
+        /// Maximum number of open streams from actors and learners.
+        // Enough for thousands of actors. Each stream may have some megabytes in flight.
+        streams_max: usize = 4_096, in 1..=1 << 20;
+        /// Maximum number of trajectories that one actor may insert per second; the server delays further inserts. 0:
+        /// unlimited.
+        // Unlimited, because a fast actor is not faulty.
+        actor_inserts_per_second_max: u32 = 0;
+        /// Heartbeat interval of actors, in seconds. An actor that misses three heartbeats counts as lost, and the
+        /// server closes the stream.
+        // A lost actor is detected within 6 s; a thousand actors send 500 heartbeats per second. With an interval below
+        // the range, a live actor would count as lost on a busy machine.
+        heartbeat_seconds: f64 = 2.0, in 0.05..=60.0, page "protocol.md#leases";
+        /// Additional tables. Every table has the same trajectories as the table `main`, but separate rules for
+        /// sampling.
+        tables: Vec<TableSection> = Vec::new();
     }
 }
 
@@ -157,11 +132,12 @@ pub enum Ack {
 pub struct CommitSettings {
     /// The point at which an insert is acknowledged.
     pub ack: Ack,
-    /// Maximum time to collect entries for a commit. Unless `ack` is `fsync`: maximum time between syncs.
+    /// Maximum time to collect entries for a commit or, unless `ack` is `fsync`, maximum time between syncs.
     pub wait: Duration,
 }
 
-/// The reaction to an unreadable log head, which holds the ids seen, quarantines of actors and changed table settings.
+/// The reaction to an unreadable log head. The head holds the ids of inserted trajectories, the quarantined actors and
+/// changed table settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DamagedHead {
@@ -203,7 +179,7 @@ pub struct Settings {
     pub memory_bytes_max: Option<u64>,
     /// Reaction to an unreadable log head.
     pub damaged_head: DamagedHead,
-    /// Bounds on the number of ids seen.
+    /// Memory bounds for the ids of inserted trajectories.
     pub seen: SeenLimits,
     /// Maximum number of open client connections.
     pub connections_max: usize,
@@ -242,47 +218,29 @@ impl Config {
     /// [`ConfigError`] names the first key that is out of range.
     pub fn settings(&self) -> Result<Settings, ConfigError> {
         let replay = &self.replay;
-        let range = |key: &str, value: u64, low: u64, high: u64| {
-            ConfigError::within(format!("replay.{key}"), value, low..=high)
-        };
-        let count = |key, value, high: usize| range(key, value, 1, high as u64).map(|value| value as usize);
+        self.run.check_ranges("run")?;
+        replay.check_ranges("replay")?;
+        if !replay.archive.is_empty() {
+            archive_url(&replay.archive).map_err(|reason| ConfigError::invalid("replay.archive", reason))?;
+        }
         Ok(Settings {
             game: self.run.game.clone(),
             directory: self.run.directory.join(&replay.directory),
             tables: replay.tables()?,
-            limits: Limits {
-                steps_max: count("steps_max", replay.steps_max, STEPS_MAX)?,
-                actions: count("actions_max", replay.actions_max, ACTIONS_MAX)?,
-            },
-            // Recovery at a start reads whole segments into memory.
-            segment_bytes: range("segment_bytes", replay.segment_bytes, 4 << 10, 1 << 30)?,
-            commit: CommitSettings {
-                ack: replay.ack,
-                wait: Duration::from_millis(range("fsync_ms", replay.fsync_ms, 0, 1000)?),
-            },
-            archive: (!replay.archive.is_empty())
-                .then(|| {
-                    let invalid = |reason| ConfigError::invalid("replay.archive", reason);
-                    archive_url(&replay.archive).map_err(invalid)?;
-                    let seconds = range("archive_seconds", replay.archive_seconds, 1, 24 * 60 * 60)?;
-                    let (url, interval) = (replay.archive.clone(), Duration::from_secs(seconds));
-                    Ok::<_, ConfigError>(ArchiveSettings { url, interval })
-                })
-                .transpose()?,
+            limits: Limits { steps_max: replay.steps_max, actions: replay.actions_max },
+            segment_bytes: replay.segment_bytes,
+            commit: CommitSettings { ack: replay.ack, wait: Duration::from_millis(replay.fsync_ms) },
+            archive: (!replay.archive.is_empty()).then(|| ArchiveSettings {
+                url: replay.archive.clone(),
+                interval: Duration::from_secs(replay.archive_seconds),
+            }),
             memory_bytes_max: crate::table::above_zero(replay.memory_bytes_max),
             damaged_head: replay.damaged_head,
             seen: SeenLimits::default(),
-            connections_max: count("connections_max", replay.connections_max, 1 << 20)?,
-            streams_max: count("streams_max", replay.streams_max, 1 << 20)?,
-            actor_inserts_per_second_max: range(
-                "actor_inserts_per_second_max",
-                replay.actor_inserts_per_second_max,
-                0,
-                u32::MAX.into(),
-            )
-            .map(|inserts| u32::try_from(inserts).ok().and_then(NonZeroU32::new))?,
-            heartbeat: ConfigError::within("replay.heartbeat_seconds", replay.heartbeat_seconds, HEARTBEAT_SECONDS)
-                .map(Duration::from_secs_f64)?,
+            connections_max: replay.connections_max,
+            streams_max: replay.streams_max,
+            actor_inserts_per_second_max: NonZeroU32::new(replay.actor_inserts_per_second_max),
+            heartbeat: Duration::from_secs_f64(replay.heartbeat_seconds),
             seed: self.run.seed,
         })
     }
@@ -375,7 +333,6 @@ mod tests {
             ),
             ("replay.age_max_hours", refused(|replay| replay.main.age_max_hours = -1.0)),
             ("replay.streams_max", refused(|replay| replay.streams_max = 0)),
-            ("replay.actor_inserts_per_second_max", refused(|replay| replay.actor_inserts_per_second_max = u64::MAX)),
             (
                 "replay.tables.recent.min_items",
                 refused(|replay| replay.tables = vec![recent(|table| table.keys.min_items = 0)]),

@@ -3,9 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use bridge::EnvironmentSection;
-use selfplay::config::{SearchSection, SelfplaySection};
 use serde::{Deserialize, Serialize};
-use service::config::RunSection;
+use service::config::{Key, RunSection, Section};
 use service::security::is_set;
 use service::{ConfigError, SecuritySection, TelemetrySection};
 use transport::security::{Credentials, Security};
@@ -15,6 +14,9 @@ use crate::arena::{self, ArenaSection};
 use crate::inference::{self, InferenceSection};
 use crate::learner::{self, BoardSection, LearnerSection, NetworkSection};
 use crate::replay::{self, ReplaySection};
+use crate::search::SearchSection;
+use crate::selfplay::SelfplaySection;
+use crate::table::TableSection;
 
 /// Placeholder address on loopback for the security check: the servers of a fleet listen on loopback.
 const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -52,6 +54,29 @@ pub struct RunFile {
 }
 
 impl RunFile {
+    /// Returns the keys of all sections, by the name of the section. `replay.tables` and `learner.boards` are the keys
+    /// of the entries of these lists.
+    #[must_use]
+    pub fn keys() -> [(&'static str, Vec<Key>); 15] {
+        [
+            ("run", RunSection::keys()),
+            ("environment", EnvironmentSection::keys()),
+            ("network", NetworkSection::keys()),
+            ("search", SearchSection::keys()),
+            ("selfplay", SelfplaySection::keys()),
+            ("replay", ReplaySection::keys()),
+            ("replay.tables", TableSection::keys()),
+            ("learner", LearnerSection::keys()),
+            ("learner.boards", BoardSection::keys()),
+            ("actor", ActorSection::keys()),
+            ("reanalysis", ReanalysisSection::keys()),
+            ("arena", ArenaSection::keys()),
+            ("inference", InferenceSection::keys()),
+            ("security", SecuritySection::keys()),
+            ("telemetry", TelemetrySection::keys()),
+        ]
+    }
+
     /// Checks the settings of all processes, the consistency between processes, and the files of `[security]`. An error
     /// then appears on the screen before any process starts, not in the log of a process.
     pub fn check(&self) -> anyhow::Result<()> {

@@ -9,7 +9,7 @@ use replay::{RateLimiterSettings, Retention, Selector, TableSettings, Window};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use service::ConfigError;
-use service::config::Sources;
+use service::config::{Section as _, Sources, above_to};
 
 /// Name of the table that is configured by the keys of `[replay]` itself.
 pub const MAIN: &str = "main";
@@ -47,103 +47,76 @@ pub enum SelectorName {
     StalenessAware,
 }
 
-/// An entry of `[[replay.tables]]`: an additional table.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TableSection {
-    /// Name of the table in sample requests: 1 to 64 letters, digits, `_` and `-`, different from every other table
-    /// name.
-    pub name: String,
-    /// The keys that every table has.
-    #[serde(flatten)]
-    pub keys: TableKeys,
-    /// True if inserts wait for the rate limiter of this table. False is for monitoring tables, which must not block
-    /// self-play.
-    pub blocks_inserts: bool,
-}
-
-impl Default for TableSection {
-    fn default() -> Self {
-        Self { name: String::new(), keys: TableKeys::default(), blocks_inserts: true }
+service::section! {
+    /// An entry of `[[replay.tables]]`: an additional table.
+    #[serde(deny_unknown_fields)]
+    pub struct TableSection {
+        flatten keys: TableKeys;
+        /// Name of the table in sample requests: 1 to 64 letters, digits, `_` and `-`, different from every other table
+        /// name.
+        name: String = String::new();
+        /// True if inserts wait for the rate limiter of this table. False is for monitoring tables, which must not
+        /// block self-play.
+        blocks_inserts: bool = true;
     }
 }
 
-/// Keys of every table. In `[replay]`, they configure the table `main`; in an entry of `[[replay.tables]]`, they
-/// configure an additional table.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct TableKeys {
-    /// Rule that selects the next item to sample: `uniform`, `prioritised`, `fifo` (the oldest), `lifo` (the latest),
-    /// `min_heap` (the lowest priority), `max_heap` (the highest priority) or `staleness_aware`.
-    pub selector: SelectorName,
-    /// With the selector `prioritised`: exponent of the priorities, at least 0; 0 samples uniformly.
-    pub exponent: f64,
-    /// With the selector `staleness_aware`: age difference in weights versions at which the probability of an item
-    /// halves.
-    pub half_life_versions: f64,
-    /// Maximum number of times that an item is sampled; 0: unlimited.
-    pub max_times_sampled: u32,
-    /// With the selector `uniform`: true to reduce the weight of repeated positions. The n items of the same position
-    /// have the total weight log2(n) + 1.
-    pub merge_positions: bool,
-    /// With the selector `uniform`: share of an item's weight that is proportional to the surprise of the search, from
-    /// 0 to 1. Surprise is the divergence of the search policy from the prior.
-    pub surprise_share: f64,
-    /// Minimum number of items in the table before sampling starts, at least 1.
-    pub min_items: u64,
-    /// Average number of times that an item is sampled before it leaves the table.
-    pub samples_per_insert: f64,
-    /// Tolerated deviation from `samples_per_insert` in either direction, in samples, before actors or learners have to
-    /// wait.
-    pub error_items: f64,
-    /// c of the growing window, in items: up to this number of inserted items, the window contains all items.
-    pub window_items_min: u64,
-    /// α of the growing window: exponent of the growth above `window_items_min`, above 0 and at most 1; 1 grows
-    /// linearly.
-    pub window_exponent: f64,
-    /// β of the growing window: growth in items per inserted item at `window_items_min`, above 0 and at most 1.
-    pub window_slope: f64,
-    /// Maximum number of items in the table, above which the oldest trajectories are removed.
-    pub capacity_items: u64,
-    /// Maximum age of a trajectory, in hours; older trajectories are removed. 0: unlimited.
-    pub age_max_hours: f64,
-    /// Maximum total size of trajectories in the table, in bytes, above which the oldest are removed. 0: no limit
-    /// except `capacity_items`.
-    pub bytes_max: u64,
-    /// Maximum policy lag of a trajectory, in weights versions before the latest. 0: unlimited.
-    pub lag_versions_max: u64,
-}
-
-impl Default for TableKeys {
-    fn default() -> Self {
-        Self {
-            selector: SelectorName::Uniform,
-            // The best α for proportional prioritisation in Schaul et al. 2016, table 3.
-            exponent: 0.6,
-            // Usual windows span some tens of versions. The oldest items are then sampled about a tenth as often as the
-            // latest.
-            half_life_versions: 10.0,
-            max_times_sampled: 0,
-            // The targets of equal positions are then averaged, as in AlphaZero.jl; the gain is not measured yet.
-            merge_positions: false,
-            // KataGo uses 0.5.
-            surprise_share: 0.0,
-            // A few hundred games of Connect Four, which are varied enough for the first batches.
-            min_items: 5_000,
-            // AlphaZero-like runs sample each position 4 to 8 times, KataGo about 4 times.
-            samples_per_insert: 4.0,
-            // Twice a large batch: actors and learner run independently for some seconds, but not for minutes.
-            error_items: 8_192.0,
-            // α and β are from KataGo. KataGo's c = 250,000 is for runs of weeks, this c for minutes to hours.
-            window_items_min: 50_000,
-            window_exponent: 0.75,
-            window_slope: 0.4,
-            // About 1 GB of memory with the policies of Connect Four.
-            capacity_items: 4_000_000,
-            age_max_hours: 0.0,
-            bytes_max: 0,
-            lag_versions_max: 0,
-        }
+service::section! {
+    /// Keys of every table. In `[replay]`, they configure the table `main`; in an entry of `[[replay.tables]]`, they
+    /// configure an additional table.
+    pub struct TableKeys {
+        /// Rule that selects the next item to sample: `uniform`, `prioritised`, `fifo` (the oldest), `lifo` (the
+        /// latest), `min_heap` (the lowest priority), `max_heap` (the highest priority) or `staleness_aware`.
+        selector: SelectorName = SelectorName::Uniform;
+        /// With the selector `prioritised`: exponent of the priorities; 0 samples uniformly.
+        // The best α for proportional prioritisation in Schaul et al. 2016, table 3.
+        exponent: f64 = 0.6, in 0.0..=100.0;
+        /// With the selector `staleness_aware`: age difference in weights versions at which the probability of an item
+        /// halves.
+        // Usual windows span some tens of versions. The oldest items are then sampled about a tenth as often as the
+        // latest.
+        half_life_versions: f64 = 10.0, in above_to(0.0, 1e9);
+        /// Maximum number of times that an item is sampled; 0: unlimited.
+        max_times_sampled: u32 = 0;
+        /// With the selector `uniform`: true to reduce the weight of repeated positions. The n items of the same
+        /// position, up to symmetry, have the total weight log2(n) + 1, so that their targets are averaged. Items of
+        /// trajectories without stored positions count as different.
+        // The targets of equal positions are then averaged, as in AlphaZero.jl; the gain is not measured yet.
+        merge_positions: bool = false, page "protocol.md#calls";
+        /// With the selector `uniform`: share s of surprise in the weight of an item, (1 − s) + s · KL / mean, at most
+        /// 8. KL is the divergence of the search policy from the prior, and the mean is over the trajectory. With
+        /// `merge_positions`, the weights are multiplied. Items of trajectories without stored surprises have the
+        /// weight 1.
+        // KataGo uses 0.5.
+        surprise_share: f64 = 0.0, in 0.0..=1.0, page "protocol.md#calls";
+        /// Minimum number of items in the table before sampling starts.
+        // A few hundred games of Connect Four, which are varied enough for the first batches.
+        min_items: u64 = 5_000, in 1..;
+        /// Average number of times that an item is sampled before it leaves the table.
+        // AlphaZero-like runs sample each position 4 to 8 times, KataGo about 4 times.
+        samples_per_insert: f64 = 4.0, in above_to(0.0, 1e6);
+        /// Tolerated deviation from `samples_per_insert` in either direction, in samples, before actors or learners
+        /// have to wait; at least `samples_per_insert`.
+        // Twice a large batch: actors and learner run independently for some seconds, but not for minutes.
+        error_items: f64 = 8_192.0, in 1.0..=1e15;
+        /// c of the growing window, in items: up to this number of inserted items, the window contains all items.
+        // α and β are from KataGo. KataGo's c = 250,000 is for runs of weeks, this c for minutes to hours.
+        window_items_min: u64 = 50_000, in 1..;
+        /// α of the growing window: exponent of the growth above `window_items_min`; 1 grows linearly.
+        window_exponent: f64 = 0.75, in above_to(0.0, 1.0);
+        /// β of the growing window: growth in items per inserted item at `window_items_min`.
+        window_slope: f64 = 0.4, in above_to(0.0, 1.0);
+        /// Maximum number of items in the table, above which the oldest trajectories are removed; at least
+        /// `window_items_min` and `min_items`.
+        // About 1 GB of memory with the policies of Connect Four.
+        capacity_items: u64 = 4_000_000;
+        /// Maximum age of a trajectory, in hours; older trajectories are removed. 0: unlimited.
+        age_max_hours: f64 = 0.0, in 0.0..=1e6;
+        /// Maximum total size of trajectories in the table, in bytes, above which the oldest are removed. 0: no limit
+        /// except `capacity_items`.
+        bytes_max: u64 = 0;
+        /// Maximum policy lag of a trajectory, in weights versions before the latest. 0: unlimited.
+        lag_versions_max: u64 = 0, page "protocol.md#policy-lag";
     }
 }
 
@@ -170,14 +143,15 @@ fn invalid(key: &str, reason: impl ToString) -> Invalid {
 fn refused(error: ConfigError) -> Invalid {
     let reason = match &error {
         ConfigError::UnknownKey { hint, .. } => format!("is not a table key; {hint}"),
-        ConfigError::Refused { reason, .. } => reason.clone(),
+        ConfigError::Refused { reason, .. } | ConfigError::Invalid { reason, .. } => reason.clone(),
         ConfigError::Negative { value, .. } => format!("is {value}, must be at least 0"),
         error => error.to_string(),
     };
     let key = match &error {
-        ConfigError::UnknownKey { key, .. } | ConfigError::Refused { key, .. } | ConfigError::Negative { key, .. } => {
-            key.strip_prefix("table.").unwrap_or(key)
-        }
+        ConfigError::UnknownKey { key, .. }
+        | ConfigError::Refused { key, .. }
+        | ConfigError::Negative { key, .. }
+        | ConfigError::Invalid { key, .. } => key.strip_prefix("table.").unwrap_or(key),
         _ => "settings",
     };
     invalid(key, reason)
@@ -195,6 +169,7 @@ impl TableSection {
             let reason = format!("{name:?} is not 1 to {NAME_BYTES_MAX} letters, digits, '_' and '-'");
             return Err(invalid("name", reason));
         }
+        self.check_ranges("table").map_err(refused)?;
         let table = TableSettings {
             selector: keys.selector(),
             window: Window {
@@ -203,7 +178,7 @@ impl TableSection {
                 slope: keys.window_slope,
                 capacity_items: keys.capacity_items,
             },
-            retention: keys.retention()?,
+            retention: keys.retention(),
             max_times_sampled: NonZeroU32::new(keys.max_times_sampled),
             merge_positions: keys.merge_positions,
             surprise_share: keys.surprise_share,
@@ -235,15 +210,12 @@ impl TableKeys {
         }
     }
 
-    fn retention(&self) -> Result<Retention, Invalid> {
-        let hours = self.age_max_hours;
-        let age_max = Duration::try_from_secs_f64(hours * 3600.0).ok().filter(|age| hours == 0.0 || !age.is_zero());
-        let age_max = age_max.ok_or_else(|| invalid("age_max_hours", format!("must be at least 0, got {hours}")))?;
-        Ok(Retention {
-            age_max: Some(age_max).filter(|age| !age.is_zero()),
+    fn retention(&self) -> Retention {
+        Retention {
+            age_max: (self.age_max_hours > 0.0).then(|| Duration::from_secs_f64(self.age_max_hours * 3600.0)),
             trajectory_bytes_max: above_zero(self.bytes_max),
             lag_versions_max: above_zero(self.lag_versions_max),
-        })
+        }
     }
 }
 

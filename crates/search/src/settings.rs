@@ -1,5 +1,7 @@
 //! Search settings and the published defaults.
 
+use serde::{Deserialize, Serialize};
+
 /// Settings of a tree search. The ranges are not checked here: the code that parses a configuration checks them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
@@ -61,7 +63,8 @@ pub enum SearchAlgorithm {
 }
 
 /// The span of values that Gumbel rescales to `[0, 1]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ValueSpan {
     /// The completed values of each node, as in mctx. The best and the worst action of a node always differ by 1, so
     /// the search policy amplifies value errors where actions hardly differ.

@@ -4,11 +4,11 @@ use experience::{Invalid, Observations, Step, StepKind, Trajectory, TrajectoryId
 use game::{Action, Game, Outcome, stored_seed};
 use search::Tree;
 
-use crate::config::{Settings, SubtreeReuse};
 use crate::images::Images;
 use crate::leaf_batcher::{BatchContext, LeafBatcher, Limits};
 use crate::record::{Choice, EpisodeRecord};
 use crate::round::Round;
+use crate::settings::{Settings, SubtreeReuse};
 use crate::tree_search::TreeSearch;
 
 /// Maximum number of simulations and moves completed by one game in one round without a leaf for the batch. The limit

@@ -3,10 +3,10 @@ use std::time::Instant;
 use game::Game;
 use inference::{Error, Evaluator, WeightsCache};
 
-use crate::config::Settings;
 use crate::episode::{Episode, EpisodeProgress, FinishedEpisode, Pace, Workspace};
 use crate::leaf_batcher::{BatchContext, Buffers, LeafBatcher, NetworkLeaves};
 use crate::round::Round;
+use crate::settings::Settings;
 use crate::tree_search::{TreeSearch, TreeSet, settings_by_rules};
 
 /// Plays an endless stream of concurrent self-play episodes on one thread, with search by the rules.

@@ -11,7 +11,7 @@ use rand::distr::Distribution as _;
 use rand::distr::weighted::WeightedIndex;
 use rand::{Rng, RngExt};
 
-use crate::config::ForkPositions;
+use crate::settings::ForkPositions;
 
 /// Maximum number of fork positions stored for each slot. Beyond it, a new position replaces the oldest.
 const KEPT_MAX: usize = 64;

@@ -9,8 +9,8 @@ use game::{Action, Chance, Game, Scoring};
 use inference::{Attributes, Batch, Error, Evaluator, PositionHasher, Predictions, WeightsCache};
 use search::{Expansion, Request, Selection, Tree};
 
-use crate::config::SymmetryReuse;
 use crate::images::Images;
+use crate::settings::SymmetryReuse;
 use crate::tree_search::{Next, State, Step, TreeSearch, TreeSet};
 
 /// The game, the cache and the evaluator attributes, shared by all descents of a batch.

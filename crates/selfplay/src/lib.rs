@@ -13,7 +13,6 @@
 
 pub mod analysis;
 mod analyst;
-pub mod config;
 mod episode;
 mod episodes;
 mod forks;
@@ -29,14 +28,11 @@ mod resignation;
 mod round;
 mod searchable;
 mod seeds;
+mod settings;
 mod tree_search;
 
 pub use analysis::{Analysis, AnalysisSettings, analyse};
 pub use analyst::Analyst;
-pub use config::{
-    ForkPositions, GumbelMoves, Openings, Resignation, Resigned, Settings, SubtreeReuse, SymmetryReuse, Temperature,
-    TemperatureDecay,
-};
 pub use episode::{Ending, EpisodeProgress, FinishedEpisode};
 pub use episodes::Episodes;
 pub use game_search::{Findings, GameSearch, Limits};
@@ -46,8 +42,12 @@ pub use reanalysis::{Reanalysed, Reanalysis, Unusable};
 pub use round::{Calibration, Round};
 pub use search::{
     Dirichlet, EarlyStop, Exploration, Proven, SearchAlgorithm, Settings as SearchSettings, Solver, ValueRange,
-    VariationStep,
+    ValueSpan, VariationStep,
 };
 pub use searchable::{NotSearchable, check_searchable};
 pub use seeds::evaluation_seed;
+pub use settings::{
+    ForkPositions, GumbelMoves, Openings, Resignation, Resigned, Settings, SubtreeReuse, SymmetryReuse, Temperature,
+    TemperatureDecay,
+};
 pub use tree_search::{Next, Step};

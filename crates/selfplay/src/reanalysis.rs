@@ -14,12 +14,12 @@ use inference::{Error, Evaluator, LatentModel, Slot, WeightsCache};
 use rand_chacha::ChaCha8Rng;
 use search::{Exploration, Settings as SearchSettings, Tree};
 
-use crate::config::Settings;
 use crate::latent::batcher::{LatentBatcher, StoredObservation};
 use crate::latent::search_settings;
 use crate::leaf_batcher::{BatchContext, Buffers, Gathered, LeafBatcher, Limits, NetworkLeaves};
 use crate::record::sparse;
 use crate::round::Round;
+use crate::settings::Settings;
 use crate::tree_search::{TreeSearch, TreeSet, settings_by_rules};
 pub use course::Unusable;
 use course::{Answer, Course, Position, Purpose, Root};

@@ -10,12 +10,12 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use search::{Exploration, Proven, SearchAlgorithm, Tree};
 
-use crate::config::{GumbelMoves, Openings, Settings};
 use crate::episode::{Ending, FinishedEpisode};
 use crate::forks::{Forks, surprise};
 use crate::resignation::Watch;
 use crate::round::Round;
 use crate::seeds::training_seed;
+use crate::settings::{GumbelMoves, Openings, Settings};
 
 /// The smallest recorded probability of a search policy. Smaller entries are softmax noise and would waste space.
 const PROBABILITY_MIN: f32 = 1e-5;

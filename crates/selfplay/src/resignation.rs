@@ -3,7 +3,7 @@
 use game::{Outcome, Player, Players};
 use rand::{Rng, RngExt};
 
-use crate::config::{Resignation, Resigned};
+use crate::settings::{Resignation, Resigned};
 
 /// Tracks the search values of one episode and decides on resignation.
 #[derive(Debug, Clone)]

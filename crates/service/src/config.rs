@@ -9,15 +9,18 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::ops::RangeInclusive;
+use std::ops::RangeBounds;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
+mod section;
 #[cfg(test)]
 mod tests;
+
+pub use section::{Key, Section, above_to, check_range, describe};
 
 /// Every section that a run file may have.
 pub const SECTIONS: &[&str] = &[
@@ -42,47 +45,22 @@ pub const ENVIRONMENT_PREFIX: &str = "ZEROFLEET__";
 /// Minimum similarity (Jaro-Winkler) for suggesting a name in place of a misspelt one.
 const SIMILARITY_MIN: f64 = 0.7;
 
-/// The section `[run]`, with the same values in all processes of a run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct RunSection {
-    /// Name of the game: `tic_tac_toe`, `connect_four`, `hex-11`, or `gym:LunarLander-v3` with a description in
-    /// `[environment]`.
-    pub game: String,
-    /// Further boards of the game that the network learns in the same run of `zerofleet train`, such as `["go-7"]`.
-    /// They require `network.heads = "pooled"`.
-    pub boards: Vec<String>,
-    /// Directory of the run, with checkpoints, replay, metrics and logs.
-    pub directory: PathBuf,
-    /// Seed of every random draw in the run.
-    pub seed: u64,
-    /// γ, the discount of a reward or value per step into the future, above 0 and at most 1; 1 in games scored by the
-    /// outcome.
-    pub discount: f32,
-}
-
-impl Default for RunSection {
-    fn default() -> Self {
-        Self {
-            game: "connect_four".to_owned(),
-            boards: Vec::new(),
-            directory: PathBuf::from("runs/default"),
-            seed: 1,
-            discount: 1.0,
-        }
-    }
-}
-
-impl RunSection {
-    /// Checks the keys with a range that all processes share.
-    ///
-    /// # Errors
-    /// A key is out of range; [`ConfigError`] names the first.
-    pub fn check(&self) -> Result<(), ConfigError> {
-        if self.discount > 0.0 && self.discount <= 1.0 {
-            return Ok(());
-        }
-        Err(ConfigError::invalid("run.discount", format!("must be above 0 and at most 1, got {}", self.discount)))
+crate::section! {
+    /// The section `[run]`, with the same values in all processes of a run.
+    #[serde(deny_unknown_fields)]
+    pub struct RunSection {
+        /// Name of the game or environment: `tic_tac_toe`, `hex-11`, or `gym:LunarLander-v3` with a description in
+        /// `[environment]`. `zerofleet train --help` lists the names.
+        game: String = "connect_four".to_owned(), page "games.md";
+        /// Further boards of the game that the network learns in the same run of `zerofleet train`, such as `["go-7"]`.
+        /// They require `network.heads = "pooled"`.
+        boards: Vec<String> = Vec::new(), page "networks.md#several-boards";
+        /// Directory of the run, with checkpoints, replay, metrics and logs; `zerofleet train` sets `runs/NAME`.
+        directory: PathBuf = PathBuf::from("runs/default");
+        /// Seed from which every random draw of the run derives.
+        seed: u64 = 1, page "deterministic.md#seeds-of-a-usual-run";
+        /// γ, the discount of a reward or value per step into the future; 1 in games scored by the outcome.
+        discount: f32 = 1.0, in above_to(0.0, 1.0);
     }
 }
 
@@ -367,12 +345,12 @@ impl ConfigError {
     pub fn within<T: PartialOrd + fmt::Display>(
         key: impl Into<String>,
         value: T,
-        range: RangeInclusive<T>,
+        range: impl RangeBounds<T>,
     ) -> Result<T, Self> {
         if range.contains(&value) {
             return Ok(value);
         }
-        Err(Self::invalid(key, format!("is {value}, must be from {} to {}", range.start(), range.end())))
+        Err(Self::invalid(key, format!("is {value}, must be {}", describe(&range))))
     }
 }
 

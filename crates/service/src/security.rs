@@ -8,63 +8,44 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use hyper::Uri;
-use serde::{Deserialize, Serialize};
 
 use crate::ConfigError;
 
-/// The section `[security]`: certificates and tokens, each as the path of a file, reloaded after a change.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct SecuritySection {
-    /// Certificate chain of the server (PEM). If empty, TLS is off.
-    pub certificate: PathBuf,
-    /// Private key of `certificate` (PEM).
-    pub key: PathBuf,
-    /// Authorities that sign client certificates (PEM). If set, clients must present a certificate.
-    pub client_ca: PathBuf,
-    /// Revocation lists of the authorities in `client_ca` (PEM). A listed client certificate is not accepted.
-    pub crl: PathBuf,
-    /// Scopes of client certificates if no tokens are set: on each line a DNS name and scopes. A certificate with
-    /// another name has the scopes that the service of that name needs.
-    pub client_scopes: PathBuf,
-    /// Accepted tokens: on each line a name, scopes and the SHA-256 of a token. If empty, clients need no token.
-    pub tokens: PathBuf,
-    /// Time in seconds for which files that identify clients may be unreadable or invalid. After it the server
-    /// refuses all calls except health checks; 0 means no limit.
-    pub unusable_seconds_max: u32,
-    /// Calls that one client may start per second, counted by token or else by address; 0 means no limit.
-    pub requests_per_second_max: u32,
-    /// True to let a server without client certificates and tokens listen on addresses other than loopback.
-    pub insecure_bind: bool,
-    /// Authorities that sign server certificates (PEM). Required for `https` endpoints.
-    pub ca: PathBuf,
-    /// Client certificate chain of this process (PEM).
-    pub client_certificate: PathBuf,
-    /// Private key of `client_certificate` (PEM).
-    pub client_key: PathBuf,
-    /// File that contains only the token that this process sends to servers.
-    pub token_file: PathBuf,
-}
-
-impl Default for SecuritySection {
-    fn default() -> Self {
-        let not_set = PathBuf::new;
-        Self {
-            certificate: not_set(),
-            key: not_set(),
-            client_ca: not_set(),
-            crl: not_set(),
-            client_scopes: not_set(),
-            tokens: not_set(),
-            // A person who gets the alert can act, and a withdrawn credential is not accepted for long.
-            unusable_seconds_max: 3600,
-            requests_per_second_max: 0,
-            insecure_bind: false,
-            ca: not_set(),
-            client_certificate: not_set(),
-            client_key: not_set(),
-            token_file: not_set(),
-        }
+crate::section! {
+    /// The section `[security]`: certificates and tokens, each as the path of a file, reloaded after a change.
+    #[derive(Eq)]
+    #[serde(deny_unknown_fields)]
+    pub struct SecuritySection {
+        /// Certificate chain of the server (PEM). If empty, TLS is off.
+        certificate: PathBuf = PathBuf::new();
+        /// Private key of `certificate` (PEM).
+        key: PathBuf = PathBuf::new();
+        /// Authorities that sign client certificates (PEM). If set, clients must present a certificate.
+        client_ca: PathBuf = PathBuf::new();
+        /// Revocation lists of the authorities in `client_ca` (PEM). A listed client certificate is not accepted.
+        crl: PathBuf = PathBuf::new(), page "security.md#revocation";
+        /// Scopes of client certificates if no tokens are set: on each line a DNS name and scopes. A certificate with
+        /// another name has the scopes that the service of that name needs.
+        client_scopes: PathBuf = PathBuf::new(), page "security.md#scopes-of-certificates";
+        /// Accepted tokens: on each line a name, scopes and the SHA-256 of a token. If empty, clients need no token.
+        tokens: PathBuf = PathBuf::new(), page "security.md#tokens";
+        /// Time in seconds for which files that identify clients may be unreadable or invalid. After it the server
+        /// refuses all calls except health checks; 0 means no limit.
+        // A person who gets the alert can act, and a withdrawn credential is not accepted for long.
+        unusable_seconds_max: u32 = 3600, page "security.md#revocation";
+        /// Calls that one client may start per second, counted by token or certificate name, or else by address; 0
+        /// means no limit.
+        requests_per_second_max: u32 = 0;
+        /// True to let a server without client certificates and tokens listen on addresses other than loopback.
+        insecure_bind: bool = false;
+        /// Authorities that sign server certificates (PEM). Required for `https` endpoints.
+        ca: PathBuf = PathBuf::new();
+        /// Client certificate chain of this process (PEM).
+        client_certificate: PathBuf = PathBuf::new();
+        /// Private key of `client_certificate` (PEM).
+        client_key: PathBuf = PathBuf::new();
+        /// File that contains only the token that this process sends to servers.
+        token_file: PathBuf = PathBuf::new();
     }
 }
 

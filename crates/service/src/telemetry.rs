@@ -3,7 +3,6 @@
 use std::fmt;
 
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
-use serde::{Deserialize, Serialize};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
@@ -11,6 +10,7 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use crate::config::Section as _;
 use crate::identity::Identity;
 use crate::trace::Collector;
 use crate::{ConfigError, LogFormat};
@@ -48,22 +48,16 @@ pub enum TelemetryError {
     Metrics(#[source] BuildError),
 }
 
-/// The section `[telemetry]`: the trace collector and the name of the run. Every process reads it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TelemetrySection {
-    /// Endpoint of the collector, OTLP over HTTP: `http://host:4318`. If empty, tracing is off.
-    pub otlp: String,
-    /// Traced share of games and of training steps, from 0 to 1.
-    pub trace_share: f64,
-    /// Name of the run in log lines, metrics and traces; if empty, the name of the run directory.
-    pub run: String,
-}
-
-impl Default for TelemetrySection {
-    fn default() -> Self {
-        // A game has about fifty spans; this traces one game in a hundred.
-        Self { otlp: String::new(), trace_share: 0.01, run: String::new() }
+crate::section! {
+    /// The section `[telemetry]`: the trace collector and the name of the run. Every process reads it.
+    #[serde(deny_unknown_fields)]
+    pub struct TelemetrySection {
+        /// Endpoint of the collector, OTLP over HTTP: `http://host:4318`. If empty, tracing is off.
+        otlp: String = String::new();
+        /// Traced share of games and of training steps.
+        trace_share: f64 = 0.01, in 0.0..=1.0;
+        /// Name of the run in log lines, metrics and traces; if empty, the name of the run directory.
+        run: String = String::new();
     }
 }
 
@@ -81,9 +75,7 @@ impl TelemetrySection {
     /// # Errors
     /// A key is invalid; [`ConfigError`] names it.
     pub(crate) fn collector(&self) -> Result<Option<Collector>, ConfigError> {
-        if !(0.0..=1.0).contains(&self.trace_share) {
-            return Err(ConfigError::invalid("telemetry.trace_share", "must be from 0 to 1"));
-        }
+        self.check_ranges("telemetry")?;
         let collector = (!self.otlp.is_empty()).then(|| Collector::parse(&self.otlp)).transpose();
         collector.map_err(|reason| ConfigError::invalid("telemetry.otlp", reason))
     }
@@ -265,7 +257,8 @@ mod tests {
             assert!(error.starts_with(reason) && !error.contains("hunter2"), "{error}");
         }
         for share in [-0.1, 1.1, f64::NAN] {
-            assert_eq!(collector("", share).unwrap_err(), "telemetry.trace_share: must be from 0 to 1");
+            let error = format!("telemetry.trace_share: is {share}, must be from 0 to 1");
+            assert_eq!(collector("", share).unwrap_err(), error);
         }
     }
 }

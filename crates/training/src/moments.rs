@@ -8,11 +8,14 @@
 
 use std::sync::LazyLock;
 
+use serde::{Deserialize, Serialize};
+
 /// Numbers per block of [`MomentFormat::Int8`]; each block has one scale.
 pub const BLOCK: usize = 256;
 
 /// Storage format of moments.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum MomentFormat {
     /// float32: 4 bytes per number.
     #[default]

@@ -1,5 +1,8 @@
+use serde::{Deserialize, Serialize};
+
 /// Activations that the backward pass recomputes instead of keeping them in memory (Chen et al. 2016).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Recompute {
     /// No recomputation: all activations are kept from the forward pass to the backward pass.
     #[default]

@@ -10,7 +10,7 @@ use run_file::{RunFile, actor, arena, inference, learner, replay};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use service::SecuritySection;
-use service::config::{SECTIONS, Sources};
+use service::config::{Key, SECTIONS, Sources};
 use toml::{Table, Value};
 
 use super::{Args, Plan};
@@ -216,28 +216,6 @@ fn a_fleet_whose_processes_cannot_connect_to_each_other_is_rejected_by_the_missi
     assert!(tokens.starts_with("security.token_file: is missing, but needed with security.tokens"), "{tokens}");
 }
 
-/// A key as listed on the page.
-#[derive(Debug, PartialEq)]
-struct ListedKey {
-    /// The default; `None` for a key without a default.
-    default: Option<Value>,
-    /// The text after the default, which marks keys that the preset of some game sets.
-    remark: &'static str,
-}
-
-const BY_GAME: &str = ", by the game";
-const NO_DEFAULT: &str = "–";
-
-/// Returns the default of every key of `sections`; `None` for an optional key without a value, which JSON has but
-/// TOML omits.
-fn defaults_of<C: Serialize>(sections: &C) -> BTreeMap<String, Option<Value>> {
-    let printed = keys_of(&service::config::print(sections).unwrap());
-    let named: BTreeMap<String, BTreeMap<String, serde_json::Value>> =
-        serde_json::from_str(&serde_json::to_string(sections).unwrap()).unwrap();
-    let names = named.iter().flat_map(|(section, keys)| keys.keys().map(move |key| format!("{section}.{key}")));
-    names.map(|name| (name.clone(), printed.get(&name).cloned())).collect()
-}
-
 /// Returns the keys that the preset of some game sets.
 fn keys_of_presets() -> BTreeSet<String> {
     let boards = games::GAMES.iter().flat_map(|entry| entry.examples());
@@ -245,83 +223,74 @@ fn keys_of_presets() -> BTreeSet<String> {
     names.flat_map(|name| keys_of(games::preset(&name).unwrap()).into_keys()).collect()
 }
 
-/// Returns every key of a run file, as the page should list the key.
-fn keys_of_run_files() -> BTreeMap<String, ListedKey> {
-    let mut defaults = defaults_of(&RunFile::default());
-    let of_main = |name: &str| name.replacen("replay.tables.", "replay.", 1);
-    let mut of_table = defaults_of(&BTreeMap::from([("replay.tables", TableSection::default())]));
-    // The page lists a key once if the table `main` also has it.
-    of_table.retain(|name, default| defaults.get(&of_main(name)) != Some(&*default));
-    defaults.extend(of_table);
-    // Both keys of an entry are required.
-    let board = BoardSection { game: String::new(), replay: String::new() };
-    let of_board = defaults_of(&BTreeMap::from([("learner.boards", board)]));
-    defaults.extend(of_board.into_keys().map(|name| (name, None)));
-    let of_presets = keys_of_presets();
-    let listed = |(name, default): (String, Option<Value>)| {
-        let remark = match default {
-            None => NO_DEFAULT,
-            Some(_) if of_presets.contains(&name) => BY_GAME,
-            Some(_) => "",
-        };
-        (name, ListedKey { default, remark })
-    };
-    defaults.into_iter().map(listed).collect()
+/// Returns the default of every key, by name `section.key`.
+fn defaults() -> BTreeMap<String, Value> {
+    let file = service::config::print(&RunFile::default()).unwrap();
+    let table = service::config::print(&TableSection::default()).unwrap();
+    let board = service::config::print(&BoardSection::default()).unwrap();
+    let lists = [format!("[\"replay.tables\"]\n{table}"), format!("[\"learner.boards\"]\n{board}")];
+    lists.into_iter().chain([file]).flat_map(|text| keys_of(&text)).collect()
 }
 
-/// Parses the tables of the page: rows of a key and a default in code, below the section heading.
-fn listed_in(page: &'static str) -> BTreeMap<String, ListedKey> {
-    let (mut keys, mut section) = (BTreeMap::new(), "");
+/// Returns the rows of a table of keys, as the page has it below the heading of the section.
+fn rows(section: &str) -> Vec<String> {
+    let (defaults, of_presets, sections) = (defaults(), keys_of_presets(), RunFile::keys());
+    let keys = |section: &str| &sections.iter().find(|(name, _)| *name == section).unwrap().1;
+    // An entry of `[[replay.tables]]` has the keys of the table `main` as well, which the page lists once.
+    let is_listed = |key: &&Key| section != "replay.tables" || !keys("replay").contains(key);
+    let row = |Key { name, doc, range, page }: &Key| {
+        let full = format!("{section}.{name}");
+        let by_game = if of_presets.contains(&full) { ", by the game" } else { "" };
+        let range = range.as_deref().unwrap_or_default();
+        let range = range.strip_prefix("from ").unwrap_or(range);
+        let page = page.map(|page| format!(" ([more]({page}))")).unwrap_or_default();
+        format!("| `{name}` | `{}`{by_game} | {range} | {doc}{page} |", defaults[&full])
+    };
+    let header = ["| key | default | range | meaning |".to_owned(), "|---|---|---|---|".to_owned()];
+    header.into_iter().chain(keys(section).iter().filter(is_listed).map(row)).collect()
+}
+
+/// Returns the page with the tables of all keys as declared.
+fn generated(page: &str) -> String {
+    let (mut lines, mut section) = (Vec::new(), "");
     for line in page.lines() {
         if let Some(heading) = line.strip_prefix("## ") {
             section = heading.trim_matches(['`', '[', ']']);
         }
-        let Some((key, rest)) = line.strip_prefix("| `").and_then(|row| row.split_once("` | ")) else { continue };
-        let Some((cell, _meaning)) = rest.split_once(" | ") else { panic!("a row without three cells: {line}") };
-        let (default, remark) = match cell.strip_prefix('`').and_then(|cell| cell.split_once('`')) {
-            Some((default, remark)) => (Some(format!("value = {default}").parse::<Table>().unwrap()), remark),
-            None => (None, cell),
-        };
-        let listed = ListedKey { default: default.map(|mut table| table.remove("value").unwrap()), remark };
-        assert_eq!(keys.insert(format!("{section}.{key}"), listed), None, "a second row: {line}");
+        match line {
+            _ if line.starts_with("| key |") => lines.extend(rows(section)),
+            _ if line.starts_with('|') => {}
+            _ => lines.push(line.to_owned()),
+        }
     }
-    keys
-}
-
-/// Describes every key that the page lacks, that does not exist, or that has another default in the code.
-fn differences(page: &'static str) -> Vec<String> {
-    let (in_code, in_page) = (keys_of_run_files(), listed_in(page));
-    let names: BTreeSet<&String> = in_code.keys().chain(in_page.keys()).collect();
-    let pairs = names.into_iter().map(|name| (name, in_code.get(name), in_page.get(name)));
-    let different = pairs.filter(|(_, code, page)| code != page);
-    different.map(|(name, code, page)| format!("{name}: the code has {code:?}, the page {page:?}")).collect()
+    lines.join("\n") + "\n"
 }
 
 #[test]
-fn the_page_of_the_configuration_lists_every_key_with_its_default_and_no_other() {
-    // An unknown key is missing in the printed defaults: no other list of keys exists.
-    let keys = defaults_of(&RunFile::default());
-    assert_eq!(keys.iter().find(|(_, default)| default.is_none()), None, "a key that no run file could set");
-    let sections: BTreeSet<&str> = keys.keys().filter_map(|name| name.split('.').next()).collect();
-    assert_eq!(sections, SECTIONS.iter().copied().collect::<BTreeSet<_>>());
-    assert_eq!(differences(PAGE), [""; 0]);
-}
-
-#[test]
-fn a_missing_row_a_row_without_a_key_and_another_default_are_found() {
-    let changed = |from: &str, to: &str| {
-        assert_eq!(PAGE.matches(from).count(), 1, "{from}");
-        differences(PAGE.replace(from, to).leak())
+fn every_key_of_a_run_file_is_declared() {
+    let declared = RunFile::keys();
+    let names = |(section, keys): &(&str, Vec<Key>)| {
+        let section = (*section).to_owned();
+        keys.iter().map(|key| format!("{section}.{}", key.name)).collect::<Vec<_>>()
     };
-    for (from, to, name) in [
-        ("| `seed` | `1` |", "| seed | `1` |", "run.seed"),
-        ("| `seed` | `1` |", "| `seed` | `1.0` |", "run.seed"),
-        ("| `trace_share` | `0.01` |", "| `trace_share` | `0.1` |", "telemetry.trace_share"),
-        ("| `channels` | `64`, by the game |", "| `channels` | `64` |", "network.channels"),
-        ("| `blocks_inserts` | `true` |", "| `blocks_inserts` | `false` |", "replay.tables.blocks_inserts"),
-        ("| `otlp` |", "| `sampler` | `1` | |\n| `otlp` |", "telemetry.sampler"),
-    ] {
-        let found = changed(from, to);
-        assert!(matches!(&found[..], [only] if only.starts_with(&format!("{name}: "))), "{from}: {found:?}");
+    let declared: BTreeSet<String> = declared.iter().flat_map(names).collect();
+    assert_eq!(declared, defaults().into_keys().collect());
+    let sections: BTreeSet<&str> = declared.iter().filter_map(|name| name.split('.').next()).collect();
+    assert_eq!(sections, SECTIONS.iter().copied().collect());
+}
+
+#[test]
+fn the_page_of_the_configuration_has_every_key_as_declared() {
+    let expected = generated(PAGE);
+    if std::env::var_os("ZEROFLEET_WRITE_DOCS").is_some() {
+        std::fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md"), &expected).unwrap();
+        return;
     }
+    let different = PAGE.lines().zip(expected.lines()).find(|(page, expected)| page != expected);
+    assert_eq!(different, None, "the test writes the page if ZEROFLEET_WRITE_DOCS is set");
+    assert_eq!(PAGE.lines().count(), expected.lines().count());
+    let missing = RunFile::keys().map(|(section, _)| section).into_iter().find(|section| {
+        ![format!("## `[{section}]`"), format!("## `[[{section}]]`")].iter().any(|heading| PAGE.contains(heading))
+    });
+    assert_eq!(missing, None, "a section without a heading on the page");
 }

@@ -1,5 +1,5 @@
+use run_file::AlgorithmName;
 use run_file::learner::ModelKind;
-use selfplay::config::AlgorithmName;
 
 use super::*;
 use crate::placement::Accelerators;

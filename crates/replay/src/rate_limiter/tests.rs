@@ -108,11 +108,8 @@ fn a_refused_insert_or_sample_states_its_reason() {
 
 #[test]
 fn settings_that_could_block_both_sides_are_refused() {
-    let verdict = |settings: RateLimiterSettings| settings.check().unwrap_err().reason;
-    assert_eq!(verdict(ratio(0.0, 1, 1.0)), "must be finite and above 0, got 0");
-    assert_eq!(verdict(ratio(f64::NAN, 1, 1.0)), "must be finite and above 0, got NaN");
-    assert_eq!(verdict(ratio(1.0, 0, 1.0)), "must be at least 1, got 0");
-    assert_eq!(verdict(ratio(8.0, 1, 7.0)), "must be at least 8, got 7, which could block both sides forever");
+    let reason = ratio(8.0, 1, 7.0).check().unwrap_err().reason;
+    assert_eq!(reason, "must be at least 8, got 7, which could block both sides forever");
 }
 
 #[test]

@@ -7,13 +7,12 @@ use transport::servers::Endpoints;
 
 use super::{LearnerSection, parsed};
 
-/// Returns the addresses of all learners in the group, in order of index; empty if the learner trains alone.
+/// Returns the addresses of all learners in the group, sorted by index; empty if the learner trains alone.
 ///
 /// # Errors
 /// [`ConfigError`] names the invalid key.
 pub(super) fn learners(section: &LearnerSection, security: &SecuritySection) -> Result<Vec<String>, ConfigError> {
-    let LearnerSection { group, index, group_trusted, group_timeout_seconds, simulated_step_us, .. } = section;
-    ConfigError::within("learner.group_timeout_seconds", *group_timeout_seconds, 0.1..=3600.0)?;
+    let LearnerSection { group, index, group_trusted, simulated_step_us, .. } = section;
     if group.is_empty() {
         return ConfigError::within("learner.index", *index, 0..=0).map(|_| Vec::new());
     }
@@ -70,7 +69,6 @@ mod tests {
             (of("127.0.0.1:7002", |_| {}), "learner.group", "http://host:port"),
             (of("http://a:1,http://a:1", |_| {}), "learner.group", "twice"),
             (of(&many.join(","), |_| {}), "learner.group", "the limit is 64"),
-            (of(two, |section| section.group_timeout_seconds = 0.0), "learner.group_timeout_seconds", "0.1"),
             (of(two, |section| section.simulated_step_us = 5), "learner.simulated_step_us", "learner.group"),
             (of("http://127.0.0.1:1,http://10.0.0.1:1", |_| {}), "learner.group_trusted", "10.0.0.1"),
             (of("http://localhost:1,http://learner-1:1", |_| {}), "learner.group_trusted", "learner-1"),

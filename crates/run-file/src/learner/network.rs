@@ -1,54 +1,94 @@
-use ::network::GROUP_CHANNELS;
+use ::network::{
+    ATTENTION_MAX, BLOCKS_MAX, CHANNELS_MAX, CODES_MAX, GROUP_CHANNELS, SQUEEZE_EXCITATION_MAX, SUPPORT_MAX,
+};
 use game::{Game, ObservationShape, Scoring, Spec};
 use serde::{Deserialize, Serialize};
 use service::ConfigError;
 use weights::{Activation, Architecture, BlockKind, Design, HeadKind, Model, NormKind};
 
-use super::NetworkPreset;
+service::section! {
+    /// The section `[network]`: design and size of the network.
+    #[serde(deny_unknown_fields)]
+    pub struct NetworkSection {
+        /// Size of the network: `b6c96`, `b10c128`, `b18c192`, `b34c256` or `b50c320` sets `blocks` and `channels` to
+        /// the two numbers of the name, and `b50c320` also sets `block = "bottleneck"`. `none` uses the keys of this
+        /// section.
+        preset: NetworkPreset = NetworkPreset::None, page "devices.md#the-memory-of-training";
+        /// Number of channels in the residual tower, or of hidden units in the dense networks of vector observations.
+        channels: usize = 64, in 1..=CHANNELS_MAX;
+        /// Number of residual blocks in the tower; at least 1 without attention blocks.
+        blocks: usize = 4, in 0..=BLOCKS_MAX;
+        /// Number of hidden units for squeeze-and-excitation in every block; 0 disables it.
+        // The convolutions cover a small board without pooling, so the optional layers are off.
+        squeeze_excitation: usize = 0, in 0..=SQUEEZE_EXCITATION_MAX;
+        /// Number of channels with global pooling over the board, in every third block. It must be below the number of
+        /// channels in the 3×3 convolutions; 0 disables global pooling.
+        global_pooling: usize = 0;
+        /// Activation after each norm: `relu`, `mish`, `silu` or `gelu`. Any value except `relu` requires the model
+        /// `alphazero` and a game scored by outcome.
+        activation: Activation = Activation::Relu;
+        /// Convolutions of a block: `residual`, with two 3×3 convolutions, or `bottleneck`, with half of the channels
+        /// in the 3×3 convolutions. `bottleneck` requires the model `alphazero` and a game scored by outcome.
+        block: BlockKind = BlockKind::Residual;
+        /// Norm after convolutions: `batch`, `layer` or `group`. `layer` and `group` normalise each position
+        /// separately, without running statistics, and require the model `alphazero` and a game scored by outcome.
+        norm: NormKind = NormKind::Batch, page "networks.md#norms";
+        /// Number of attention blocks after the residual blocks; 0 disables attention. Attention blocks require the
+        /// model `alphazero` and a game scored by outcome. With attention blocks, `blocks` may be 0.
+        attention: usize = 0, in 0..=ATTENTION_MAX, page "networks.md#attention";
+        /// Number of heads in each attention block; it must divide the number of channels.
+        // With the default of 64 channels, 16 channels per head.
+        attention_heads: usize = 4, in 1..=CHANNELS_MAX;
+        /// Policy and value heads: `flattened`, for a single board size, or `pooled`, for one network on all boards of
+        /// a game. `pooled` requires the model `alphazero` and a game scored by outcome, with an action for each cell.
+        heads: HeadKind = HeadKind::Flattened, page "networks.md#several-boards";
+        /// Kind of model: `alphazero`, for search with the game rules; `muzero`, for search with learned dynamics; or
+        /// `stochastic_muzero`, for search with learned dynamics and chance events.
+        model: ModelKind = ModelKind::Alphazero, page "muzero.md";
+        /// With `muzero`, `stochastic_muzero`, and `alphazero` in games scored by rewards: the largest integer S of the
+        /// support. Values and rewards are categorical over the integers from -S to S, after an invertible transform
+        /// that maps 10 to 2.3, 100 to 9.1, and 500 to 21.9.
+        support: usize = 25, in 1..=SUPPORT_MAX, page "muzero.md#keys";
+        /// With `stochastic_muzero`: M, the number of chance codes. It limits the number of chance outcomes per action
+        /// that the model can distinguish; the paper uses 32.
+        chance_codes: usize = 32, in 1..=CODES_MAX;
+    }
+}
 
-/// The section `[network]`: design and size of the network.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct NetworkSection {
-    /// Size of the network: `b6c96`, `b10c128`, `b18c192`, `b34c256` or `b50c320` sets `blocks` and `channels` to the
-    /// two numbers of the name, and `b50c320` also sets `block = "bottleneck"`. `none` uses the keys of this section.
-    pub preset: NetworkPreset,
-    /// Number of channels in the residual tower, from 1 to 2,048.
-    pub channels: usize,
-    /// Number of residual blocks in the tower, up to 256.
-    pub blocks: usize,
-    /// Number of hidden units for squeeze-and-excitation in every block; 0 disables it.
-    pub squeeze_excitation: usize,
-    /// Number of channels with global pooling over the board, in every third block. It must be below the number of
-    /// channels in the 3×3 convolutions; 0 disables global pooling.
-    pub global_pooling: usize,
-    /// Activation after each norm: `relu`, `mish`, `silu` or `gelu`. Any value except `relu` requires the model
-    /// `alphazero` and a game scored by outcome.
-    pub activation: Activation,
-    /// Convolutions of a block: `residual`, with two 3×3 convolutions, or `bottleneck`, with half of the channels in
-    /// the 3×3 convolutions. `bottleneck` requires the model `alphazero` and a game scored by outcome.
-    pub block: BlockKind,
-    /// Norm after convolutions: `batch`, `layer` or `group`. `layer` and `group` normalise each position separately,
-    /// without running statistics, and require the model `alphazero` and a game scored by outcome.
-    pub norm: NormKind,
-    /// Number of attention blocks after the residual blocks, up to 256; 0 disables attention. Attention blocks require
-    /// the model `alphazero` and a game scored by outcome. With attention blocks, `blocks` may be 0.
-    pub attention: usize,
-    /// Number of heads in each attention block; it must divide the number of channels.
-    pub attention_heads: usize,
-    /// Policy and value heads: `flattened`, for a single board size, or `pooled`, for one network on all boards of a
-    /// game. `pooled` requires the model `alphazero` and a game scored by outcome, with an action for each cell.
-    pub heads: HeadKind,
-    /// Kind of model: `alphazero`, for search with the game rules; `muzero`, for search with learned dynamics; or
-    /// `stochastic_muzero`, for search with learned dynamics and chance events.
-    pub model: ModelKind,
-    /// With `muzero`, `stochastic_muzero`, and `alphazero` in games scored by rewards: the largest integer S of the
-    /// support. Values and rewards are categorical over the integers from -S to S, after an invertible transform that
-    /// maps 10 to 2.3, 100 to 9.1, and 500 to 21.9.
-    pub support: usize,
-    /// With `stochastic_muzero`: M, the number of chance codes. It limits the number of chance outcomes per action that
-    /// the model can distinguish; the paper uses 32.
-    pub chance_codes: usize,
+/// The setting `network.preset`: a number of blocks with a matching number of channels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NetworkPreset {
+    /// No preset: `network.channels` and `network.blocks` apply.
+    None,
+    /// 6 blocks of 96 channels.
+    B6c96,
+    /// 10 blocks of 128 channels.
+    B10c128,
+    /// 18 blocks of 192 channels.
+    B18c192,
+    /// 34 blocks of 256 channels.
+    B34c256,
+    /// 50 bottleneck blocks of 320 channels.
+    B50c320,
+}
+
+impl NetworkPreset {
+    /// All presets except [`NetworkPreset::None`].
+    pub const SIZES: [Self; 5] = [Self::B6c96, Self::B10c128, Self::B18c192, Self::B34c256, Self::B50c320];
+
+    /// Returns `[channels, blocks]` of the preset, which replace the configured values; `None` without a preset.
+    #[must_use]
+    pub fn size(self) -> Option<[usize; 2]> {
+        match self {
+            Self::None => None,
+            Self::B6c96 => Some([96, 6]),
+            Self::B10c128 => Some([128, 10]),
+            Self::B18c192 => Some([192, 18]),
+            Self::B34c256 => Some([256, 34]),
+            Self::B50c320 => Some([320, 50]),
+        }
+    }
 }
 
 /// The setting `network.model`: the kind of model, which determines the kind of search.
@@ -61,29 +101,6 @@ pub enum ModelKind {
     Muzero,
     /// Stochastic MuZero: MuZero with afterstates and chance codes.
     StochasticMuzero,
-}
-
-impl Default for NetworkSection {
-    fn default() -> Self {
-        // The convolutions cover a small board without pooling, so the optional layers are off.
-        Self {
-            preset: NetworkPreset::None,
-            channels: 64,
-            blocks: 4,
-            squeeze_excitation: 0,
-            global_pooling: 0,
-            activation: Activation::Relu,
-            block: BlockKind::Residual,
-            norm: NormKind::Batch,
-            attention: 0,
-            // With the default of 64 channels, 16 channels per head.
-            attention_heads: 4,
-            heads: HeadKind::Flattened,
-            model: ModelKind::Alphazero,
-            support: 25,
-            chance_codes: 32,
-        }
-    }
 }
 
 impl NetworkSection {
@@ -114,17 +131,23 @@ impl NetworkSection {
         self.preset.size().unwrap_or([self.channels, self.blocks])
     }
 
-    /// Checks that attention heads and norm groups divide the channels.
+    /// Checks that blocks, attention heads, norm groups and pooled channels suit the number of channels.
     ///
     /// # Errors
     /// [`ConfigError`] names the invalid key.
-    pub(super) fn check_attention_and_norm(&self) -> Result<(), ConfigError> {
-        let ([channels, _], heads) = (self.size(), self.attention_heads);
+    pub(super) fn check_design(&self) -> Result<(), ConfigError> {
+        let ([channels, blocks], heads, block) = (self.size(), self.attention_heads, self.design().block);
+        ConfigError::within("network.blocks", blocks, usize::from(self.attention == 0)..=BLOCKS_MAX)?;
+        if block == BlockKind::Bottleneck && !channels.is_multiple_of(2) {
+            let reason = format!("{channels} is odd; bottleneck blocks need an even number");
+            return Err(ConfigError::invalid("network.channels", reason));
+        }
+        ConfigError::within("network.global_pooling", self.global_pooling, 0..=block.inner_channels(channels) - 1)?;
         if self.attention > 0 && !channels.is_multiple_of(heads) {
             let reason = format!("{heads} heads do not divide {channels} channels");
             return Err(ConfigError::invalid("network.attention_heads", reason));
         }
-        let multiple = if self.design().block == BlockKind::Bottleneck { 2 * GROUP_CHANNELS } else { GROUP_CHANNELS };
+        let multiple = if block == BlockKind::Bottleneck { 2 * GROUP_CHANNELS } else { GROUP_CHANNELS };
         if self.norm == NormKind::Group && !channels.is_multiple_of(multiple) {
             let reason = format!("`group` needs a multiple of {multiple} channels, got {channels}");
             return Err(ConfigError::invalid("network.norm", reason));
@@ -302,6 +325,21 @@ mod tests {
         let error = refused(NetworkSection { chance_codes: 0, ..NetworkSection::default() });
         assert!(error.contains("network.chance_codes"), "{error}");
         let error = refused(NetworkSection { blocks: 257, ..NetworkSection::default() });
-        assert!(error.contains("network.blocks") && error.contains("must be from 1 to 256"), "{error}");
+        assert!(error.contains("network.blocks") && error.contains("must be from 0 to 256"), "{error}");
+    }
+
+    #[test]
+    fn a_preset_replaces_channels_and_blocks_by_those_of_its_name() {
+        let size = |preset| {
+            let section = NetworkSection { preset, channels: 17, blocks: 3, ..NetworkSection::default() };
+            let architecture = section.architecture_of(&games::TicTacToe::new());
+            (architecture.blocks, architecture.channels)
+        };
+        assert_eq!(size(NetworkPreset::None), (3, 17));
+        for preset in NetworkPreset::SIZES {
+            let name = serde_json::to_string(&preset).unwrap();
+            let (blocks, channels) = size(preset);
+            assert_eq!(name, format!("\"b{blocks}c{channels}\""));
+        }
     }
 }

@@ -13,7 +13,7 @@ pub fn trainer_settings(section: &LearnerSection) -> TrainerSettings {
     };
     TrainerSettings {
         optimiser,
-        moments: section.moments.format(),
+        moments: section.moments,
         learning_rate: section.learning_rate,
         warm_up_steps: section.warm_up_steps,
         decay: match section.learning_rate_decay {
@@ -33,7 +33,7 @@ pub fn trainer_settings(section: &LearnerSection) -> TrainerSettings {
         consistency_loss_weight: section.consistency_loss_weight,
         tower: section.kernel,
         micro_batch: section.micro_batch,
-        recompute: section.recompute.of_trainer(),
+        recompute: section.recompute,
         ..TrainerSettings::default()
     }
 }
@@ -44,7 +44,6 @@ mod tests {
     use training::{MomentFormat, Recompute};
 
     use super::*;
-    use crate::learner::{MomentsKind, RecomputeKind};
 
     #[test]
     fn each_optimiser_has_its_own_weight_decay() {
@@ -65,7 +64,7 @@ mod tests {
             optimiser: OptimiserKind::Sgd,
             momentum: 0.75,
             l2: 0.125,
-            moments: MomentsKind::Int8,
+            moments: MomentFormat::Int8,
             learning_rate: 0.5,
             warm_up_steps: 7,
             learning_rate_decay: DecayKind::Steps,
@@ -78,7 +77,7 @@ mod tests {
             consistency_loss_weight: 2.5,
             kernel: TrainingKernel::Libtorch,
             micro_batch: 48,
-            recompute: RecomputeKind::Blocks,
+            recompute: Recompute::Blocks,
             ..LearnerSection::default()
         };
         let defaults = TrainerSettings::default();
@@ -132,16 +131,5 @@ mod tests {
         assert_eq!(rates(DecayKind::Constant), [1.0, 1.0, 1.0]);
         assert_eq!(trainer(&|_| {}).swa_start, None);
         assert_eq!(trainer(&|section| section.swa_start = 0.75).swa_start, Some(0.75));
-    }
-
-    #[test]
-    fn the_settings_of_memory_reach_the_trainer() {
-        let of = |moments, recompute| {
-            let trainer = trainer_settings(&LearnerSection { moments, recompute, ..LearnerSection::default() });
-            (trainer.moments, trainer.recompute)
-        };
-        assert_eq!(of(MomentsKind::F32, RecomputeKind::None), (MomentFormat::F32, Recompute::None));
-        assert_eq!(of(MomentsKind::Bf16, RecomputeKind::Blocks), (MomentFormat::Bf16, Recompute::Blocks));
-        assert_eq!(of(MomentsKind::Int8, RecomputeKind::None).0, MomentFormat::Int8);
     }
 }

@@ -12,12 +12,12 @@ use inference::{Cache, Hashing, Wdl};
 use search::{SearchAlgorithm, Settings as SearchSettings};
 
 use super::*;
-use crate::config::{
+use crate::episode::Ending;
+use crate::images::Images;
+use crate::settings::{
     ForkPositions, GumbelMoves, Openings, Resignation, Resigned, SubtreeReuse, SymmetryReuse, Temperature,
     TemperatureDecay,
 };
-use crate::episode::Ending;
-use crate::images::Images;
 
 fn settings() -> Settings {
     Settings {

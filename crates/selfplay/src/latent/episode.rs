@@ -3,11 +3,11 @@ use game::{Action, Environments, Outcome, Player, Start, Taken};
 use inference::Slot;
 use search::Tree;
 
-use crate::config::Settings;
 use crate::episode::{Ending, EpisodeProgress, FinishedEpisode, Pace, Workspace};
 use crate::latent::batcher::LatentBatcher;
 use crate::record::{Choice, EpisodeRecord};
 use crate::round::Round;
+use crate::settings::Settings;
 use crate::tree_search::TreeSearch;
 
 /// One of many concurrent episodes: the search tree and the record. The slot is also the environment number.

@@ -5,12 +5,12 @@ use game::{Environments, Frame, Game, Play, RulesEnvironments, Start, Started, T
 use inference::{LatentModel, Slot};
 
 use crate::Error;
-use crate::config::Settings;
 use crate::episode::{EpisodeProgress, FinishedEpisode, Pace, Workspace};
 use crate::latent::batcher::LatentBatcher;
 use crate::latent::episode::{Advance, LatentEpisode};
 use crate::latent::search_settings;
 use crate::round::Round;
+use crate::settings::Settings;
 use crate::tree_search::{TreeSearch, TreeSet};
 
 /// Plays an endless stream of concurrent self-play episodes on one thread, with search in a learned model.

@@ -14,7 +14,7 @@ use rand_chacha::rand_core::SeedableRng;
 use search::SearchAlgorithm;
 
 use super::*;
-use crate::config::{Openings, Settings, Temperature, TemperatureDecay};
+use crate::settings::{Openings, Settings, Temperature, TemperatureDecay};
 use crate::{AnalysisSettings, FinishedEpisode, Round};
 use chain::{Chain, GO, Position, STAY};
 

@@ -1,3 +1,4 @@
+use serde::Deserialize;
 use std::os::unix::ffi::OsStringExt as _;
 
 use super::*;
@@ -270,4 +271,50 @@ fn a_file_that_is_no_run_file_is_read_by_its_type_and_errors_have_their_place() 
     assert!(error.starts_with("other.toml:2:1: unknown field `decoy`, expected `decay`"), "{error}");
     let error = parse("decay = 'much'").unwrap_err();
     assert!(error.starts_with("other.toml:1:9: invalid type: string"), "{error}");
+}
+
+crate::section! {
+    /// The section `[heat]`.
+    #[expect(unreachable_pub, reason = "declared sections are public")]
+    pub struct HeatSection {
+        /// Temperature in degrees Celsius.
+        celsius: u32 = 180, in 50..=250, page "ovens.md#heat";
+    }
+}
+
+crate::section! {
+    /// The section `[oven]`.
+    #[serde(deny_unknown_fields)]
+    #[expect(unreachable_pub, reason = "declared sections are public")]
+    pub struct OvenSection {
+        flatten heat: HeatSection;
+        /// Share of the steam, more than
+        /// none.
+        steam: f64 = 0.5, in above_to(0.0, 1.0);
+        /// Weight of each dish, in grams.
+        dishes: Vec<u32> = vec![500], in 1..;
+        /// Name of the cook.
+        cook: String = String::new();
+    }
+}
+
+#[test]
+fn a_declaration_gives_a_section_its_defaults_its_keys_and_its_ranges() {
+    let oven = OvenSection::default();
+    assert_eq!((oven.heat.celsius, oven.steam, oven.dishes.as_slice()), (180, 0.5, &[500][..]));
+    let key = |name: &str| OvenSection::keys().into_iter().find(|key| key.name == name).unwrap();
+    assert_eq!(OvenSection::keys().len(), 4);
+    assert_eq!((key("celsius").range.as_deref(), key("celsius").page), (Some("from 50 to 250"), Some("ovens.md#heat")));
+    assert_eq!(key("steam").doc, "Share of the steam, more than none.");
+    assert_eq!((key("dishes").range.as_deref(), key("cook").range), (Some("at least 1"), None));
+
+    let refused = |set: fn(&mut OvenSection)| {
+        let mut oven = OvenSection::default();
+        set(&mut oven);
+        oven.check_ranges("oven").unwrap_err().to_string()
+    };
+    assert_eq!(oven.check_ranges("oven").map_err(|error| error.to_string()), Ok(()));
+    assert_eq!(refused(|oven| oven.heat.celsius = 300), "oven.celsius: is 300, must be from 50 to 250");
+    assert_eq!(refused(|oven| oven.steam = f64::NAN), "oven.steam: is NaN, must be above 0 and at most 1");
+    assert_eq!(refused(|oven| oven.dishes = vec![1, 0]), "oven.dishes: is 0, must be at least 1");
 }
