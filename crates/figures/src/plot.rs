@@ -30,7 +30,7 @@ pub const INK: RGBColor = RGBColor(60, 60, 60);
 const GRID: RGBColor = RGBColor(232, 232, 232);
 const AXIS: RGBColor = RGBColor(150, 150, 150);
 
-/// Size of the text of labels. The backend divides sizes of text by 1.24 for the size in pixels.
+/// Text size of labels. The backend divides text sizes by 1.24 for the size in pixels.
 const LABEL: i32 = 17;
 /// Distance in pixels between text and the object that the text belongs to.
 const GAP: i32 = 8;
@@ -204,7 +204,7 @@ fn width_max(charts: &[Chart]) -> i32 {
     charts.iter().map(|chart| chart.width).max().unwrap_or(0)
 }
 
-/// Returns the estimated width of the widest label in pixels, at least that of a short label of a tick.
+/// Returns the estimated width of the widest label in pixels, which is at least the width of a short tick label.
 fn label_width_max<'a>(labels: impl Iterator<Item = &'a String>) -> i32 {
     let font = ("sans-serif", LABEL).into_font();
     let width = |label: &String| font.layout_box(label).map_or(0, |(_, (width, _))| width);
