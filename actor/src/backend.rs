@@ -1,4 +1,4 @@
-//! Chooses where self-play evaluates positions: on an inference server, on this machine, or in a simulation.
+//! The evaluators of self-play: an inference server, this machine, or a simulation.
 
 mod remote;
 pub(crate) mod simulated;

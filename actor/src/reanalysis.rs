@@ -1,8 +1,8 @@
-//! Reanalysis in an actor: separate threads search stored trajectories again with the latest weights.
+//! Reanalysis: threads of an actor that search stored trajectories again with the latest weights.
 //!
 //! A [`Reanalyst`] searches on a separate thread, because the latent states of a learned model belong to one thread,
 //! and an unresponsive replay server must not delay self-play. `exchange` fetches trajectories and sends new searches;
-//! `share` limits the searches to a fraction of the actor's simulations. No state survives a restart: the next actor
+//! `share` limits the searches to a share of all simulations of the actor. No state survives a restart: the next actor
 //! that draws a trajectory with unsent results searches that trajectory again.
 
 mod exchange;
@@ -31,7 +31,7 @@ pub(crate) struct Reanalyst<G: Game> {
     game: G,
     searches: Reanalysis<G>,
     network: Option<Network>,
-    /// The server and the revision from which each trajectory in progress was fetched.
+    /// Source server and fetched revision of each trajectory in progress.
     under_way: HashMap<TrajectoryId, (Reviser, u64)>,
     desk: Desk,
     share: Arc<Share>,
@@ -40,13 +40,8 @@ pub(crate) struct Reanalyst<G: Game> {
 }
 
 impl<G: Game> Reanalyst<G> {
-    pub(crate) fn new(
-        game: G,
-        searches: Reanalysis<G>,
-        desk: Desk,
-        share: Arc<Share>,
-        mut around: ThreadContext,
-    ) -> Self {
+    pub(crate) fn new(game: G, searches: Reanalysis<G>, desk: Desk, share: Arc<Share>, around: ThreadContext) -> Self {
+        let mut around = around;
         // Weights published before this thread started count as new.
         around.weights.mark_changed();
         Self { game, searches, network: None, under_way: HashMap::new(), desk, share, failures: 0, around }
@@ -69,7 +64,7 @@ impl<G: Game> Reanalyst<G> {
                 continue;
             }
             if !self.share.is_due() {
-                self.around.idle(self.share.due());
+                self.wait_for_share();
                 continue;
             }
             self.advance()?;
@@ -190,6 +185,11 @@ impl<G: Game> Reanalyst<G> {
             }
             None => {}
         }
+    }
+
+    fn wait_for_share(&self) {
+        let share = Arc::clone(&self.share);
+        self.around.idle(async move { share.due().await });
     }
 }
 

@@ -1,5 +1,5 @@
-//! Routes trajectories to one of the replay servers. Each server that the actor has written to since it started has a
-//! separate link, which is a writer with an epoch, so that no server receives an id that another server may have
+//! Routes trajectories to one of the replay servers. Each server written to since the start of the actor has a
+//! separate link, that is, a writer and an epoch, so that no server receives an id that another server may have
 //! stored.
 //!
 //! New trajectories go to the current link. The current link depends on the ranking of servers for this actor by
@@ -33,11 +33,11 @@ pub(crate) struct ReplayRouter {
     route: Route,
     /// Links by server id.
     links: BTreeMap<Arc<str>, ReplayLink>,
-    /// True as long as there has been only one server.
+    /// True until there is more than one server.
     alone: bool,
-    /// Counters summed over closed links.
+    /// Sum over closed links.
     closed: WriterStats,
-    /// Number of trajectories that have been given an id.
+    /// Number of trajectories with an id.
     numbered: u64,
     /// Number of trajectories that have no server, because no server was known.
     without_server: u64,
@@ -50,13 +50,13 @@ struct ReplayLink {
     next: TrajectoryId,
 }
 
-/// Counters over all links.
+/// Counts over all links.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct RouterStats {
     /// Number of known servers.
     pub(crate) servers: usize,
     pub(crate) unacknowledged: usize,
-    /// Counters summed over all links.
+    /// Sum over all links.
     pub(crate) written: WriterStats,
     /// Number of changes to another server.
     pub(crate) failovers: u64,
@@ -131,8 +131,8 @@ impl ReplayRouter {
         }
     }
 
-    /// Returns the link with a new epoch if the epoch is taken. If no new epoch can be stored, returns the link
-    /// unchanged for a later attempt.
+    /// Returns the link with a new epoch if the epoch is taken. Without a new epoch, returns the link unchanged for a
+    /// later retry.
     async fn renewed(&self, link: ReplayLink) -> ReplayLink {
         let Some(highest) = link.writer.epoch_taken() else { return link };
         let Some(epoch) = self.next_epoch(&link.server, highest) else { return link };

@@ -1,5 +1,4 @@
-//! Reads and writes the spool: the file of finished, unacknowledged trajectories that an actor keeps for its next
-//! start.
+//! The spool: finished, unacknowledged trajectories, kept for the next start of the actor.
 //!
 //! The file starts with `zfspool1`. Each record has two copies of `length u32 | crc32c of the length u32`, then
 //! `length` bytes: `crc32c of the rest u32 | actor u64 | epoch u64 | sequence u64 | owner | columns`. The owner is a
@@ -28,7 +27,7 @@ pub struct Destination {
     endpoint: String,
     /// True if the destination was the only server. If there is still only one server, that server is the destination,
     /// at any address.
-    pub(crate) alone: bool,
+    alone: bool,
 }
 
 impl Destination {
@@ -37,6 +36,10 @@ impl Destination {
         // A name that may later resolve to other servers does not identify this server.
         let id = if server.has_own_name { &server.id } else { &server.endpoint };
         Self { id: id.to_string(), endpoint: server.endpoint.to_string(), alone }
+    }
+
+    pub(crate) fn is_alone(&self) -> bool {
+        self.alone
     }
 
     /// Finds the destination among `servers`; returns `None` if it is not there.

@@ -28,7 +28,7 @@ use crate::traces::Finished;
 #[cfg(test)]
 mod tests;
 
-/// Interval at which writer counters are exported as metrics, and at which the server is chosen again.
+/// Time between two exports of the writer counters as metrics, and between two choices of the server.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Uploads the trajectories of this process to the replay servers.
@@ -38,7 +38,7 @@ pub(crate) struct Uploader {
     /// Settings of all writers, except for the endpoint.
     writer: WriterSettings,
     drain_timeout: Duration,
-    /// The task that uploads the spool of earlier epochs and returns the trajectories that are still unacknowledged.
+    /// Uploads the spool of earlier epochs, and returns the unacknowledged trajectories.
     spooled: JoinHandle<Vec<PendingUpload>>,
 }
 
@@ -114,7 +114,7 @@ async fn receive(finished: &mut mpsc::Receiver<Finished>, deadline: Instant, epi
     }
 }
 
-/// Gives ids under a separate epoch to episodes that were never sent to a server.
+/// Gives ids of a separate epoch to episodes that were sent to no server.
 fn identify_all(
     episodes: &[FinishedEpisode],
     writer: &WriterSettings,
@@ -208,7 +208,7 @@ impl Spool {
             while !trajectories.is_empty() && !self.drain.started() {
                 let Some(server) = self.find(destination.as_ref()).await else { break };
                 let alone =
-                    self.servers.current().len() == 1 && destination.is_none_or(|destination| destination.alone);
+                    self.servers.current().len() == 1 && destination.is_none_or(|destination| destination.is_alone());
                 destination = Some(Destination::new(&server, alone));
                 trajectories = self.upload_epoch(&server, epoch, trajectories).await;
             }
@@ -235,7 +235,10 @@ impl Spool {
             if !std::mem::replace(&mut warned, true) {
                 tracing::warn!(?destination, "waiting until the replay server for spooled trajectories is known");
             }
-            self.drain.unless_started(self.servers.changed()).await?;
+            tokio::select! {
+                () = self.drain.wait() => return None,
+                () = self.servers.changed() => {}
+            }
         }
     }
 

@@ -1,5 +1,5 @@
-//! Runs the self-play threads. They communicate with tokio only in this file: weights arrive through a watch, finished
-//! episodes leave through a bounded channel, and a full channel blocks the thread.
+//! The self-play threads. Only here do they communicate with tokio: weights arrive through a watch, finished episodes
+//! leave through a bounded channel, and a full channel blocks the thread.
 
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, anyhow};
 use evaluators::{Backend, Chosen, Network};
 use game::{Environments, Game, Losses, mix};
-use games::GameKind;
+use games::{GameKind, Recorded};
 use inference::{Cache, WeightsCache};
 use proto::weights::Published;
 use run_file::actor::{ActorSection, Settings};
 use selfplay::Reanalysis;
 use service::cpus::{self, Cpu};
-use service::{Drain, Health, Readiness};
+use service::{Drain, DrainPipe, Health, Readiness};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
@@ -50,7 +50,7 @@ pub(crate) struct Workers {
     pub(crate) threads: Threads,
 }
 
-/// Threads that stop when the drain fires, and the tasks of reanalysis.
+/// Threads that stop when the drain fires, with the tasks of reanalysis.
 pub(crate) struct Threads {
     threads: Vec<JoinHandle<anyhow::Result<()>>>,
     exchanges: Vec<Exchange>,
@@ -155,28 +155,33 @@ impl Threads {
     }
 }
 
-/// Starts a thread's environments outside this process.
-type StartEnvironments = Box<dyn FnOnce() -> Result<Box<dyn Environments>, bridge::Error> + Send>;
+/// The settings to start a thread's environments outside this process.
+struct Outside {
+    settings: bridge::Settings,
+    described: Recorded,
+    drain: DrainPipe,
+}
 
-/// Returns the start of environments outside this process; `None` if the game runs in this process.
-fn outside(settings: &Settings, drain: &Drain) -> anyhow::Result<Option<StartEnvironments>> {
+/// Returns the settings of environments outside this process; `None` if the game runs in this process.
+fn outside(settings: &Settings, drain: &Drain) -> anyhow::Result<Option<Outside>> {
     let (GameKind::Recorded(described), Some(environment)) = (&settings.game, &settings.environment) else {
         return Ok(None);
     };
-    let (environment, described) = (environment.clone(), described.clone());
     let drain = drain.pipe().context("open a pipe for the drain")?;
-    let start: StartEnvironments =
-        Box::new(move || Ok(Box::new(bridge::config::start(environment, &described, Some(drain))?)));
-    Ok(Some(start))
+    Ok(Some(Outside { settings: environment.clone(), described: described.clone(), drain }))
 }
 
 /// Starts the environments, if any, and runs the worker that plays in them.
 fn start_outside<G: Game>(
-    outside: Option<StartEnvironments>,
+    outside: Option<Outside>,
     drain: &Drain,
     worker: impl FnOnce(Option<Box<dyn Environments>>) -> Worker<G>,
 ) -> anyhow::Result<()> {
-    let started = outside.map(|start| start()).transpose().context("start the environments");
+    let start = |Outside { settings, described, drain }| {
+        let bridge = bridge::config::start(settings, &described, Some(drain))?;
+        Ok::<Box<dyn Environments>, bridge::Error>(Box::new(bridge))
+    };
+    let started = outside.map(start).transpose().context("start the environments");
     if started.is_err() && drain.started() {
         // The drain abandoned the start of the environments.
         return Ok(());
@@ -247,7 +252,13 @@ impl ThreadContext {
     /// Waits for `event`; returns `None` if the process drains first. The wait does not count as self-play time. A
     /// timer must be created inside `event`, because timers need the runtime.
     pub(crate) fn idle<T>(&self, event: impl Future<Output = T>) -> Option<T> {
-        service::waiting(|| self.runtime.block_on(self.drain.unless_started(event)))
+        let event = async {
+            tokio::select! {
+                () = self.drain.wait() => None,
+                result = event => Some(result),
+            }
+        };
+        service::waiting(|| self.runtime.block_on(event))
     }
 
     /// Waits like [`idle`](Self::idle), and counts the time as self-play waiting for `part`.
@@ -480,7 +491,7 @@ impl<G: Game> Worker<G> {
 /// Decides whether the weights may be too old to play with, because the learner has been unreachable for too long.
 #[derive(Debug, Clone)]
 pub(crate) struct Freshness {
-    /// Time since which newer weights may exist; `None` while the latest weights are present.
+    /// Time from which newer weights may exist; `None` while the latest weights are present.
     pub(crate) away: watch::Receiver<Option<tokio::time::Instant>>,
     /// Maximum time for which the learner may be unreachable; `None` for no limit.
     pub(crate) most: Option<Duration>,

@@ -1,5 +1,5 @@
-//! Limits the measuring thread to a fraction of one core by pausing. During pauses, evaluates the raw policy of the
-//! latest weights, whichever version is being measured.
+//! Limits the measuring thread to a share of one core by pauses. During pauses it evaluates the raw policy of the
+//! latest weights, independently of the version under measurement.
 //!
 //! Without search, a position costs only one evaluation. Later weights therefore need not wait for the end of a
 //! measurement, and a short run ends with the accuracy of the last version. [`Environment`] provides weights, time and
@@ -14,7 +14,6 @@ use game::Game;
 use proto::weights::Published;
 use weights::WeightsVersion;
 
-use crate::metrics;
 use crate::setup::Setup;
 
 /// Minimum time between two evaluations of later weights.
@@ -24,7 +23,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum wait for weights before the next check.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// The interface of the measuring thread to the process, which tests replace by a script.
+/// The interface of the measuring thread to the process; tests script it.
 pub(crate) trait Environment {
     /// Returns the latest weights, if any have arrived.
     fn newest(&mut self) -> Option<Arc<Published>>;
@@ -42,22 +41,22 @@ pub(crate) trait Environment {
     fn wait_for_weights(&mut self, at_most: Duration) -> ControlFlow<()>;
 }
 
-/// Makes the measuring thread pause. No other code sleeps in the environment.
+/// The pauses of the measuring thread. Only this type uses the environment.
 pub(crate) struct Pacer<G, O> {
-    pub(crate) environment: O,
+    environment: O,
     pacing: Pacing,
     setup: Arc<Setup<G>>,
     evaluated: Option<Evaluated>,
 }
 
-/// The last weights whose raw policy was evaluated.
+/// The last weights for which the raw policy was evaluated.
 struct Evaluated {
     version: WeightsVersion,
     at: Instant,
 }
 
 impl<G: Game, O: Environment> Pacer<G, O> {
-    /// Starts a period of work now, limited to the configured fraction of one core.
+    /// Starts a period of work now, limited to the configured share of one core.
     pub(crate) fn new(mut environment: O, setup: Arc<Setup<G>>) -> Self {
         let pacing = Pacing::new(setup.settings.arena.cpu_share, environment.now());
         Self { environment, pacing, setup, evaluated: None }
@@ -67,7 +66,7 @@ impl<G: Game, O: Environment> Pacer<G, O> {
     pub(crate) fn take(&mut self) -> ControlFlow<()> {
         loop {
             self.evaluate_newest();
-            let owed = self.pause();
+            let owed = self.pacing.pause(self.environment.now());
             let flow = self.environment.sleep(owed.min(LOOK_INTERVAL));
             self.pacing.resume(self.environment.now());
             if flow.is_break() || owed <= LOOK_INTERVAL {
@@ -86,7 +85,7 @@ impl<G: Game, O: Environment> Pacer<G, O> {
     /// the caller must check again.
     pub(crate) fn idle(&mut self, remaining: Duration) -> ControlFlow<()> {
         self.evaluate_newest();
-        self.pause();
+        self.pacing.pause(self.environment.now());
         let flow = if remaining.is_zero() {
             self.environment.wait_for_weights(WAIT_MAX)
         } else {
@@ -96,11 +95,24 @@ impl<G: Game, O: Environment> Pacer<G, O> {
         flow
     }
 
-    /// Finishes a period of work and publishes the total working time; returns the required sleep.
-    fn pause(&mut self) -> Duration {
-        let owed = self.pacing.pause(self.environment.now());
-        metrics::busy(self.pacing.busy);
-        owed
+    /// Returns the latest weights, if any have arrived.
+    pub(crate) fn newest(&mut self) -> Option<Arc<Published>> {
+        self.environment.newest()
+    }
+
+    /// Serves weights that have passed the gate to actors.
+    pub(crate) fn accept(&mut self, published: &Published) {
+        self.environment.accept(published);
+    }
+
+    /// Returns the current time.
+    pub(crate) fn now(&mut self) -> Instant {
+        self.environment.now()
+    }
+
+    /// Returns the total working time.
+    pub(crate) fn busy(&self) -> Duration {
+        self.pacing.busy()
     }
 
     /// Measures the accuracy of the raw policy, unless the last measurement was of this version; stops early when the
@@ -150,20 +162,19 @@ impl<G: Game, O: Environment> Pacer<G, O> {
     }
 }
 
-/// Keeps the fraction of time spent working, averaged since creation, at or below a bound.
+/// Keeps the average share of working time since creation at or below a bound.
 #[derive(Debug, Clone)]
 struct Pacing {
     share: f64,
     /// Start of the current period of work or sleep.
     resumed: Instant,
-    /// Total working time.
     busy: Duration,
     /// Remaining required sleep.
     owed: Duration,
 }
 
 impl Pacing {
-    /// Limits the working time to the fraction `share` of the total time, above 0 and at most 1.
+    /// Creates a limiter of working time to `share` of the total time, above 0 and at most 1.
     ///
     /// # Panics
     /// `share` is out of range; the configuration has checked it.
@@ -181,11 +192,15 @@ impl Pacing {
         self.owed
     }
 
-    /// Starts a period of work. The time slept is deducted from the required sleep; sleeping longer than required earns
-    /// no credit.
+    /// Starts a period of work. The time slept is deducted from the required sleep; longer idle time is not credited.
     fn resume(&mut self, now: Instant) {
         self.owed = self.owed.saturating_sub(now.saturating_duration_since(self.resumed));
         self.resumed = now;
+    }
+
+    /// Returns the total working time.
+    fn busy(&self) -> Duration {
+        self.busy
     }
 }
 

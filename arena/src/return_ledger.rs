@@ -65,12 +65,12 @@ impl ReturnLedger {
         Ok(replace(path, &text)?)
     }
 
-    /// Stores the returns of a player, in place of earlier returns.
+    /// Records the returns of a player.
     pub(crate) fn enter(&mut self, player: Player, returns: Returns) {
         self.returns.insert(player, returns);
     }
 
-    /// Returns the measured returns of a player; `None` if the player was not measured.
+    /// Returns the returns of a player, if it was measured.
     pub(crate) fn of(&self, player: Player) -> Option<Returns> {
         self.returns.get(&player).copied()
     }

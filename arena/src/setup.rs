@@ -1,4 +1,4 @@
-//! Holds what stays constant between measurements: rules, settings, evaluators, solved positions. Start with [`Setup`].
+//! The constant parts of measurements: rules, settings, evaluators, solved positions. Start with [`Setup`].
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
@@ -9,17 +9,16 @@ use game::Game;
 use games::GameKind;
 use run_file::arena::Settings;
 use strength::accuracy;
-use strength::contestant::{SEQUENTIAL, Searcher, analysis, draws};
+use strength::contestant::{Contestant, SEQUENTIAL, analysis, draws, searcher};
 use strength::solved::{self, SolvedPosition};
 use weights::{Manifest, WeightsVersion};
 
 use crate::metrics;
 
-/// Maximum number of positions to draw, which is also the usual number. An oracle solves this many positions in
-/// seconds.
+/// Maximum number of drawn positions, and the usual number: an oracle solves this many positions in seconds.
 const DRAWN_MAX: usize = 300;
 
-/// Everything that the worker and the pacer share.
+/// The parts that the worker and the pacer share.
 pub(crate) struct Setup<G> {
     /// Rules of the game.
     pub(crate) game: G,
@@ -78,17 +77,17 @@ impl<G: Game> Setup<G> {
         Ok(self.backend.build_network(&manifest, bytes)?)
     }
 
-    /// Returns a player with the weights of a version. Its choice depends only on the position; with 0 simulations, it
-    /// plays the raw policy.
+    /// Returns the player of a version. The choice depends only on the position; with 0 simulations, the player uses
+    /// the raw policy.
     pub(crate) fn searcher<'a>(
         &self,
         version: WeightsVersion,
         simulations: u32,
         network: &'a mut Network,
-    ) -> Searcher<'a> {
+    ) -> Box<dyn Contestant<G> + 'a> {
         let run = &self.settings.run;
         let settings = analysis(simulations, &self.settings.search, run.discount, SEQUENTIAL);
-        Searcher::new(network, settings, draws(run.seed, version, 0))
+        searcher(network, settings, draws(run.seed, version, 0))
     }
 
     /// Measures and publishes the accuracy on solved positions, if there are any; stops early when `pause` breaks.
@@ -106,7 +105,7 @@ impl<G: Game> Setup<G> {
             return Ok(ControlFlow::Continue(()));
         }
         let mut searcher = self.searcher(version, simulations, network);
-        let Some(measured) = accuracy::measure(&self.game, self.positions(), &mut searcher, pause)? else {
+        let Some(measured) = accuracy::measure(&self.game, self.positions(), &mut *searcher, pause)? else {
             return Ok(ControlFlow::Break(()));
         };
         metrics::accuracy(simulations, &measured);

@@ -1,4 +1,4 @@
-//! Runs the measuring thread, which measures a weights version, plays the rated games and waits for the next version.
+//! The measuring thread: measures a weights version, plays the rated games and waits for the next version.
 //!
 //! It has no sockets and no runtime: [`Environment`] provides weights, time and the drain. Start with [`Worker::run`].
 
@@ -16,7 +16,7 @@ use proto::weights::Published;
 use rand_chacha::ChaCha8Rng;
 use run_file::arena::Settings;
 use service::directory::if_exists;
-use strength::contestant::{BATCHED, Contestant, RandomMover, Searcher, analysis, draws, fixed_contestant};
+use strength::contestant::{BATCHED, Contestant, RandomMover, analysis, draws, fixed_contestant, searcher};
 use strength::ledger::{Ledger, Player, Rated, Results};
 use strength::matches::{Counted, Failure, Opening, Played};
 use strength::outside::Outside;
@@ -34,17 +34,16 @@ use crate::regression::{Regression, regression};
 use crate::return_ledger::ReturnLedger;
 use crate::setup::Setup;
 
-/// Number of measurement intervals after which a later version replaces the current version, even if rated games are
-/// left to play.
+/// Number of measurement intervals after which a later version replaces a version with unplayed games.
 const PATIENCE: u32 = 4;
 
 /// Number of openings after which the opening sequence of a version repeats, which bounds the random draws per match.
 const OPENINGS_MAX: u64 = 1 << 14;
 
-/// Number of the random stream from which a version's openings are drawn. The streams of matches count up from zero.
+/// Number of the random stream for a version's openings; the streams of matches count up from zero.
 const OPENINGS_STREAM: u64 = u64::MAX;
 
-/// Minimum information that a game is assumed to give, because a rating may be wrong.
+/// Minimum information assigned to a game, because a rating may be wrong.
 const INFORMATION_MIN: f64 = 0.01;
 
 /// Name of the file with all games, in the run directory.
@@ -183,7 +182,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
 
     /// Returns the version to measure next, if it is due.
     fn due(&mut self) -> Option<Arc<Published>> {
-        let newest = self.pacer.environment.newest()?;
+        let newest = self.pacer.newest()?;
         let version = newest.manifest.version;
         if self.refused == Some(version) {
             return None;
@@ -193,7 +192,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
             return None;
         }
         let (adopted, interval) = (current.adopted, self.setup.settings.version_interval);
-        let measured = self.pacer.environment.now().saturating_duration_since(adopted);
+        let measured = self.pacer.now().saturating_duration_since(adopted);
         if self.is_pending() {
             return None;
         }
@@ -252,7 +251,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         log_failure(kept.and_then(|()| gate.accept(version)).context("store the accepted version"));
         tracing::info!(%version, "version accepted by the gate");
         metrics::accepted(version);
-        self.pacer.environment.accept(published);
+        self.pacer.accept(published);
     }
 
     /// Serves the accepted version of an earlier process again. If the weights are missing, the next version passes.
@@ -268,12 +267,12 @@ impl<G: Game, O: Environment> Worker<G, O> {
             }
         };
         self.past.protect(version);
-        self.pacer.environment.accept(&Published { manifest, bytes: bytes.into() });
+        self.pacer.accept(&Published { manifest, bytes: bytes.into() });
     }
 
     /// Waits until later weights arrive or the interval of the current version is over.
     fn idle(&mut self) -> ControlFlow<()> {
-        let now = self.pacer.environment.now();
+        let now = self.pacer.now();
         let measured = self.current.as_ref().map(|current| now.saturating_duration_since(current.adopted));
         let remaining = measured.map(|measured| self.setup.settings.version_interval.saturating_sub(measured));
         self.pacer.idle(remaining.unwrap_or_default())
@@ -298,7 +297,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
                 return Ok(ControlFlow::Continue(()));
             }
         };
-        let adopted = self.pacer.environment.now();
+        let adopted = self.pacer.now();
         metrics::version(version);
         metrics::evaluator(&network.attributes().name, version);
         let mut current = Current { published, network, adopted, counted: BTreeMap::new() };
@@ -311,9 +310,9 @@ impl<G: Game, O: Environment> Worker<G, O> {
         Ok(measured.map_or_else(|stop| self.settle(stop), ControlFlow::Continue))
     }
 
-    /// Evaluates a version without search on solved positions and, under a gate, on the start of the game, because few
-    /// games have solved positions. The first verdict waits only for these short evaluations, since actors without
-    /// weights wait for the verdict. Weights that fail here are never served.
+    /// Evaluates a version without search: solved positions, and under a gate the start of the game, because few
+    /// games have solved positions. Only these short evaluations precede the first verdict: actors without weights
+    /// wait for it, and weights that fail here are never served.
     fn evaluate(&mut self, current: &mut Current) -> Result<(), Stop> {
         let Self { setup, pacer, gate, .. } = self;
         let version = current.published.manifest.version;
@@ -337,7 +336,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         }
         if game.entry().exhaustive == Exhaustive::Check {
             for simulations in [0, arena.simulations] {
-                let report = exhaustive::check(&setup.game, &mut setup.searcher(version, simulations, network))?;
+                let report = exhaustive::check(&setup.game, &mut *setup.searcher(version, simulations, network))?;
                 metrics::exhaustive(simulations, &report);
                 let (lost, drawn, won) = (report.lost, report.drawn, report.won);
                 tracing::info!(%version, simulations, lost, drawn, won, "every line played: exhaustive check finished");
@@ -346,6 +345,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
                 }
             }
         }
+        metrics::busy(pacer.busy());
         if self.is_scored_by_rewards() { self.measure_returns(current) } else { Ok(()) }
     }
 
@@ -357,7 +357,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         }
         let version = current.published.manifest.version;
         let mut contestant = setup.searcher(version, setup.settings.arena.simulations, &mut current.network);
-        let measured = self.play_episodes(&mut contestant)?;
+        let measured = self.play_episodes(&mut *contestant)?;
         self.enter_returns(player, measured);
         Ok(())
     }
@@ -385,6 +385,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
             Some(outside) => outside.play(&setup.game, contestant, seeds, pause),
             None => returns::play(&setup.game, contestant, seeds, pause),
         };
+        metrics::busy(pacer.busy());
         Ok(Returns::of(&played?.ok_or(Stop::Drain)?))
     }
 
@@ -406,8 +407,8 @@ impl<G: Game, O: Environment> Worker<G, O> {
         returns.is_some()
     }
 
-    /// Returns two neighbouring fixed opponents that have not met, if the strength of the stronger is unknown, because
-    /// its rating would otherwise follow from the prior alone.
+    /// Returns neighbouring fixed opponents that have not met, if the strength of the stronger is unknown: only the
+    /// prior would determine that rating.
     fn unanchored(&self) -> Option<(Player, Player)> {
         let fixed: Vec<Player> = self.fixed_opponents().collect();
         let is_known = |player: Player| scale::elo(&self.setup.game.spec().name, &player.to_string()).is_some();
@@ -453,7 +454,9 @@ impl<G: Game, O: Environment> Worker<G, O> {
         played: &mut Played,
     ) -> Result<ControlFlow<()>, matches::Error> {
         let pause = &mut |_| self.pacer.take();
-        matches::play(&self.setup.game, [&mut a, &mut b], openings, played, pause)
+        let flow = matches::play(&self.setup.game, [&mut a, &mut b], openings, played, pause);
+        metrics::busy(self.pacer.busy());
+        flow
     }
 
     /// Adds a match to the ledger and writes the file; after a failed write, the next write includes both matches.
@@ -557,9 +560,9 @@ impl<G: Game, O: Environment> Worker<G, O> {
         self.setup.network(&manifest, &bytes.into()).map(Some)
     }
 
-    /// Plays a match of the current version. Two versions search without randomness, so a pair with a repeated game
-    /// does not count. All other opponents play at random, so a repeated game does count: if it did not, short games,
-    /// which repeat most often, would be underrepresented.
+    /// Plays a match of the current version. Two versions search without randomness, so that a pair with a repeated
+    /// game is no evidence. All other opponents play at random, so that a repeated game is new evidence: without
+    /// repeated games, short games, which repeat most, would have too small a share.
     fn play_against(&mut self, current: &mut Current, opponent: Player) -> Result<Results, Stop> {
         let mut network = self.network_of_opponent(opponent).map_err(Stop::Opponent)?;
         let version = current.published.manifest.version;
@@ -571,9 +574,9 @@ impl<G: Game, O: Environment> Worker<G, O> {
         let openings = matches::openings(&self.setup.game, self.setup.settings.matches(), skipped, &mut rng);
         let draws = self.draws_of_match(version);
         let settings = || analysis(arena.simulations, search, run.discount, BATCHED);
-        let player = Box::new(Searcher::new(&mut current.network, settings(), draws(1)));
+        let player = searcher(&mut current.network, settings(), draws(1));
         let other: Box<dyn Contestant<G> + '_> = match &mut network {
-            Some(network) => Box::new(Searcher::new(network, settings(), draws(2))),
+            Some(network) => searcher(network, settings(), draws(2)),
             None => fixed_contestant(opponent, draws(2)).expect("opponents without a network need no weights"),
         };
         let mut played = Played::after(current.counted.remove(&opponent).unwrap_or_default());
@@ -642,8 +645,8 @@ impl Current {
     }
 }
 
-/// Returns how much information this number of games gives about a player with this rating, as an inverse variance in
-/// natural units. The variance adds the noise of the games and the uncertainty of the opponent's rating.
+/// Returns the information about a player with this rating from this number of games: the inverse of a variance in
+/// natural units. The variance is the sum of game noise and the uncertainty of the opponent's rating.
 fn information(games: f64, elo: f64, opponent: &Rated) -> f64 {
     let expected = expected_score(elo, opponent.elo);
     let deviation = (opponent.high - opponent.low) / (2.0 * NORMAL_95 * ELO_PER_UNIT);

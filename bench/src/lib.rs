@@ -8,7 +8,6 @@
 
 mod accelerator;
 pub mod attack;
-mod dimensions;
 pub mod fleet;
 pub mod hardware;
 pub mod hostile;
@@ -20,9 +19,7 @@ pub mod muzero;
 mod network;
 pub mod output;
 mod own_process;
-mod page;
 pub mod phases;
-mod plot;
 mod python;
 pub mod replay;
 pub mod report;
@@ -34,7 +31,6 @@ mod server_process;
 mod threads;
 mod training_run;
 mod turns;
-mod units;
 mod usage;
 
 use std::io::Write;
@@ -70,7 +66,7 @@ enum Part {
     Kernel(kernel::Args),
     /// Search tree without a network: evaluations are constant.
     Search(self::search::Args),
-    /// MuZero: inference and training loops.
+    /// MuZero: inference, training loops and searches in a learned model.
     Muzero(Box<muzero::Args>),
     /// One training loop; started by `muzero` in a separate process.
     #[command(hide = true)]

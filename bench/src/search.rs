@@ -9,11 +9,10 @@
 mod player;
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ::search::SearchAlgorithm;
 use anyhow::ensure;
-use evaluators::Calibration;
 use game::Game;
 use games::{GameKind, with_game};
 use inference::{DevicePreference, PrecisionPreference};
@@ -58,7 +57,7 @@ pub struct Args {
     pub threads: Vec<usize>,
     /// Residual blocks of the network for one tree; 0 skips this part.
     ///
-    /// In this part, many threads search one tree in the first game of `--games`, with the largest of `--simulations`.
+    /// In this part, many threads search one tree, in the first game of `--games`.
     #[arg(long, default_value_t = 6)]
     pub blocks: usize,
     /// Channels of the network for one tree.
@@ -67,6 +66,9 @@ pub struct Args {
     /// Numbers of leaves per evaluation request of a thread.
     #[arg(long, value_delimiter = ',', default_value = "1,8")]
     pub leaves: Vec<usize>,
+    /// Simulations per search of one tree.
+    #[arg(long, default_value_t = 800)]
+    pub together_simulations: u32,
     /// Duration, repeats and seed of every measurement.
     #[command(flatten)]
     pub turns: Turns,
@@ -83,18 +85,26 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
     let simulations = !args.simulations.is_empty() && !args.simulations.contains(&0);
     ensure!(simulations, "every number in --simulations must be at least 1");
     ensure!(!args.leaves.contains(&0), "every number in --leaves must be at least 1");
+    ensure!(args.together_simulations > 0, "--together-simulations must be at least 1");
     let time = args.turns.time()?;
-    let cases = trees(args).into_iter().chain(teams(args)?);
-    let measured = args.turns.each(cases, |case, _| (case.search)(time), |(speed, _)| *speed)?;
+    let mut all = trees(args);
+    all.extend(teams(args)?);
+    for _ in 0..args.turns.repeats {
+        for case in &mut all {
+            let (speed, bytes_per_node) = (case.search)(time)?;
+            case.speeds.push(speed);
+            case.bytes_per_node = bytes_per_node;
+        }
+    }
     let mut report = Report::new("search", "Simulations/s of the tree alone");
     report.note(
         "uniform priors, every position worth zero; games from start to end, every move from a fresh root with noise",
     );
     report.note_turns(args.turns);
-    for (Case { section, dimensions, .. }, (speed, bytes_per_node)) in &measured {
+    for Case { section, dimensions, speeds, bytes_per_node, .. } in &all {
         let dimensions: Vec<(&str, &dyn ToString)> =
             dimensions.iter().map(|(name, value)| (*name, value as &dyn ToString)).collect();
-        let cell = report.at(section, &dimensions).value(SPEED, Unit::PerSecond, *speed);
+        let cell = report.at(section, &dimensions).value(SPEED, Unit::PerSecond, args.turns.turn.speed(speeds));
         if let Some(bytes) = bytes_per_node {
             cell.value("bytes per node", Unit::Count, *bytes);
         }
@@ -115,6 +125,8 @@ struct Case {
     section: &'static str,
     dimensions: Vec<(&'static str, String)>,
     search: Search,
+    speeds: Vec<f64>,
+    bytes_per_node: Option<f64>,
 }
 
 /// Runs one turn. Returns the simulations/s over all threads, and the bytes per node of a tree at the end of a search,
@@ -145,7 +157,8 @@ fn trees(args: &Args) -> Vec<Case> {
                             (SIMULATIONS, simulations.to_string()),
                             ("threads", threads.to_string()),
                         ];
-                        cases.push(Case { section: ALONE, dimensions, search });
+                        let speeds = Vec::new();
+                        cases.push(Case { section: ALONE, dimensions, search, speeds, bytes_per_node: None });
                     };
                     let search = with_game!(*game, |game| alone(game, algorithm, simulations, seeds.clone()));
                     add(game.to_string(), search);
@@ -163,9 +176,9 @@ fn trees(args: &Args) -> Vec<Case> {
 fn alone<G: Game>(game: G, algorithm: SearchAlgorithm, simulations: u32, seeds: impl Iterator<Item = u64>) -> Search {
     let mut players: Vec<_> = seeds.map(|seed| Player::new(game.clone(), algorithm, simulations, seed)).collect();
     Box::new(move |time| {
-        let speed = threads::rate(&mut players, time, |player| Ok(player.play_move()))?;
+        let speed = threads::rate(&[], &mut players, time, |player| Ok(player.play_move()))?;
         let sum = |of: fn(&Player<G>) -> u64| players.iter().map(of).sum::<u64>() as f64;
-        Ok((speed, Some(sum(|player| player.bytes) / sum(|player| player.nodes))))
+        Ok((speed, Some(sum(Player::bytes) / sum(Player::nodes))))
     })
 }
 
@@ -189,10 +202,10 @@ fn teams(args: &Args) -> anyhow::Result<Vec<Case>> {
 fn team<G: Game>(args: &Args, game: &G, threads: usize, leaves: usize) -> anyhow::Result<Case> {
     let weights = random_weights(game.spec(), args.blocks, args.channels, args.turns.seed)?;
     let auto = (DevicePreference::Auto, PrecisionPreference::Auto, KernelPreference::Auto);
-    let backend = choose_evaluators(auto, Calibration::Off, &weights.manifest.architecture, threads, leaves)?;
+    let backend = choose_evaluators(auto, &weights.manifest.architecture, threads, leaves)?;
     let evaluator = |_| backend.build(&weights.manifest, &weights.bytes);
     let mut evaluators: Vec<_> = (0..threads).map(evaluator).collect::<Result<_, _>>()?;
-    let simulations = args.simulations.iter().copied().max().unwrap_or(1);
+    let simulations = args.together_simulations;
     let dimensions = vec![
         ("game", args.games[0].to_string()),
         ("network", format!("{}x{}", args.blocks, args.channels)),
@@ -206,15 +219,19 @@ fn team<G: Game>(args: &Args, game: &G, threads: usize, leaves: usize) -> anyhow
     let (game, mut rng) = (game.clone(), ChaCha8Rng::seed_from_u64(args.turns.seed));
     let search = move |time| {
         let start = game.start();
-        let mut search = || -> anyhow::Result<usize> {
-            let analysis = analyse_together(&game, &start, &settings, &mut evaluators, &mut rng)?;
-            Ok(analysis.visit_counts.iter().map(|&visits| visits as usize).sum())
-        };
+        let mut search = || analyse_together(&game, &start, &settings, &mut evaluators, &mut rng);
         // The first evaluations choose kernels and grow buffers.
         search()?;
-        Ok((threads::rounds(time, search)?, None))
+        let (begun, mut simulations) = (Instant::now(), 0_u64);
+        loop {
+            simulations += search()?.visit_counts.iter().copied().map(u64::from).sum::<u64>();
+            if begun.elapsed() >= time {
+                return Ok((simulations as f64 / begun.elapsed().as_secs_f64(), None));
+            }
+        }
     };
-    Ok(Case { section: TOGETHER, dimensions, search: Box::new(search) })
+    let (search, speeds) = (Box::new(search), Vec::new());
+    Ok(Case { section: TOGETHER, dimensions, search, speeds, bytes_per_node: None })
 }
 
 #[cfg(test)]
@@ -223,7 +240,7 @@ mod tests {
     use crate::tests::{args, parsed};
 
     const TINY: &str = "--games tic_tac_toe,hex-3 --simulations 4,16 --threads 1,2 --blocks 1 --channels 16 \
-    --seconds 0.001 --repeats 2";
+    --together-simulations 20 --seconds 0.001 --repeats 2";
 
     #[test]
     fn a_tiny_run_measures_everything() {
@@ -251,7 +268,7 @@ mod tests {
         assert!(table.contains("\n| hex-3 | gumbel | 16 | 2 |"), "{table}");
         assert_eq!(std::fs::read_to_string(out.join("search.md")).unwrap(), table);
         let svg = std::fs::read_to_string(out.join("search.svg")).unwrap();
-        assert!(svg.contains("hex-3: simulations/s") && svg.contains("gumbel, 2\n"), "{svg}");
+        assert!(svg.contains("hex-3: simulations/s") && svg.contains("gumbel, 2<"), "{svg}");
 
         let earlier = out.join("search.json");
         crate::tests::run("search", &format!("{TINY} --json --compare {}", earlier.display()), &mut json).unwrap();

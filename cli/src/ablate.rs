@@ -21,7 +21,7 @@ use anyhow::{Context as _, ensure};
 use fleet::RunDirectory;
 
 use crate::printed_command::quoted;
-use crate::tune::{self, TrialRuns, TrialSettings, WATCH_INTERVAL};
+use crate::tune::{TrialRuns, TrialSettings, WATCH_INTERVAL};
 use laboratory::Processes;
 use rows::Rows;
 use schedule::Schedule;
@@ -36,17 +36,17 @@ pub(crate) struct Args {
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// Directory that contains all runs; the study is in DIR/STUDY-NAME.
+    /// Directory of all runs; the study is in DIR/STUDY-NAME.
     #[arg(long, value_name = "DIR", default_value = "runs")]
     runs: PathBuf,
 
-    /// Results file (CSV) [default: as the study file states, or rows.csv].
+    /// Results file (CSV) [default: from the study file, or rows.csv].
     ///
     /// Without an entry in the study file, results go to rows.csv in the study directory.
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
 
-    /// Run only the pairs in this inclusive range of rows: `3..5`, or `3`.
+    /// Run only the pairs in these rows, inclusive: `3..5`, or `3`.
     #[arg(long, value_name = "N..M", value_parser = rows_between)]
     rows: Option<[usize; 2]>,
 
@@ -54,7 +54,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "K")]
     pieces: Option<usize>,
 
-    /// Start no new runs after this many minutes; runs in progress continue.
+    /// Start no further run after N minutes; runs in progress continue.
     #[arg(long, value_name = "N")]
     minutes: Option<f64>,
 
@@ -94,7 +94,11 @@ impl Args {
     }
 
     fn run_pairs(&self, study: &Study, folder: &RunDirectory, csv: &Path, out: &mut impl Write) -> anyhow::Result<()> {
-        let (runs, _lock) = tune::reserve(folder)?;
+        let is_run = folder.config().exists();
+        ensure!(!is_run, "{} is the directory of a run; choose another study.name", folder.path().display());
+        let runs = folder.path().join("trials");
+        service::directory::writable(&runs)?;
+        let _lock = service::directory::lock(folder.path())?;
         let rows = Rows::open(csv, study.switches.iter().map(|switch| switch.name.clone()))?;
         let (base, budget, parallel) = (study.base.clone(), study.budget, study.kind.parallel());
         let runs = TrialRuns::new(TrialSettings { base, budget, parallel, objective: None }, runs)?;

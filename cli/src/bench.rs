@@ -8,13 +8,13 @@ use std::io::{self, Write};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context as _, bail};
-use fleet::child::lacks_libtorch;
+use fleet::child::{LIBTORCH_REMEDY, lacks_libtorch};
 
 /// Runs a benchmark (with the program zerofleet-bench).
 #[derive(Debug, Clone, clap::Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Args {
-    /// Name and options of a benchmark; `zerofleet bench --help` lists them.
+    /// Name and options of a benchmark; see `--help`.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
     arguments: Vec<OsString>,
 }
@@ -38,8 +38,8 @@ impl Args {
         let child = child.with_context(|| format!("start {}", program.display()))?;
         let output = child.wait_with_output().with_context(|| format!("wait for {}", program.display()))?;
         let errors = String::from_utf8_lossy(&output.stderr);
-        if let Some(error) = lacks_libtorch(&errors).filter(|_| !output.status.success()) {
-            bail!(error);
+        if !output.status.success() && lacks_libtorch(&errors) {
+            bail!("{LIBTORCH_REMEDY}: {}", errors.trim());
         }
         // A closed standard error must not turn a success into a failure.
         let _ = io::stderr().write_all(&output.stderr);

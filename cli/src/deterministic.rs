@@ -14,17 +14,17 @@ mod window;
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::num::NonZeroUsize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context as _, bail, ensure};
 use bytes::Bytes;
 use evaluators::{BatchMax, Calibration, Host, Store, Threads};
 use experience::Trajectory;
-use fleet::SessionStart;
 use fleet::feasibility::{self, Programs};
 use fleet::plan::Plan;
 use fleet::run_directory::RunDirectory;
+use fleet::{Role, SessionStart};
 use game::{Game as _, mix};
 use games::GameKind;
 use inference::{DevicePreference, PrecisionPreference, TrainingPrecision};
@@ -32,9 +32,9 @@ use network_cpu::{KernelPreference, KernelVariant};
 use proto::weights::Published;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
-use replay::Table;
 use run_file::RunFile;
 use run_file::arena::GateKind;
+use run_file::learner::libtorch::Cpu;
 use run_file::learner::{ScheduleKind, Settings};
 use run_file::replay::NamedTable;
 use self_play::{SLOTS, SelfPlay};
@@ -44,7 +44,7 @@ use training::{Losses, Trainer as _};
 use version_store::checkpoint::{Checkpoint, Checkpoints, Progress};
 use version_store::{Retention, VersionStore};
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
-use window::Totals;
+use window::{Totals, Window};
 
 use crate::printed_command;
 
@@ -66,8 +66,8 @@ struct State {
     /// Number of attempted training steps, including skipped steps; also the random stream of the next batch.
     draws: u64,
     episodes_per_version: u64,
-    /// CPU kernel (instruction set) for evaluation. A run keeps the kernels of evaluation and training, since other
-    /// instructions round differently.
+    /// CPU kernels (instruction sets) for evaluation and training. A run keeps both, since other instructions round
+    /// differently.
     evaluator: String,
     trainer: String,
 }
@@ -103,18 +103,20 @@ struct Run {
 /// stop.
 pub(crate) fn train(plan: &Plan, versions: u64, episodes_per_version: Option<u64>) -> anyhow::Result<()> {
     let before = plan.run.path().join(VERSIONS);
+    let is_new = !before.exists();
     ensure!(
-        before.exists() || plan.progress.elapsed_seconds == 0.0,
+        !is_new || plan.progress.elapsed_seconds == 0.0,
         "run {} was started without --deterministic; choose another --run",
         plan.run.name()
     );
     // This check comes first, so that a refused run leaves no directory.
     check(&plan.config)?;
     // A deterministic run only uses the CPU in this process, so that no configured device is an obstacle.
-    feasibility::check(&plan.config, plan.progress.inference, &Programs::of_every_kind())?;
+    let programs = Programs { with_libtorch: Role::ALL.to_vec(), cpu: Cpu::this() };
+    feasibility::check(&plan.config, plan.progress.inference, &programs)?;
     let mut start = SessionStart::new(plan)?;
     let (_runtime, drain) = crate::drain_on_signals()?;
-    let mut run = Run::open(&plan.config, &plan.run, episodes_per_version)?;
+    let mut run = Run::open(&plan.config, plan.run.path().to_owned(), plan.run.checkpoints(), episodes_per_version)?;
     start.succeeded();
     println!(
         "run {} in {}: {}, seed {}, deterministic from version {}; evaluates with {}, trains with {}",
@@ -151,8 +153,12 @@ fn line(Summary { version, training_step, episodes, items, losses, digest }: &Su
 /// line.
 fn append(path: &Path, summary: &Summary) -> anyhow::Result<()> {
     let Summary { version, training_step, episodes, items, losses, digest } = summary;
-    let heading = "version,training_step,episodes,positions_held,loss,policy_loss,value_loss,digest\n";
-    let mut text = if path.exists() { String::new() } else { heading.to_owned() };
+    let is_new = !path.exists();
+    let mut text = if is_new {
+        "version,training_step,episodes,positions_held,loss,policy_loss,value_loss,digest\n".to_owned()
+    } else {
+        String::new()
+    };
     let [total, policy, value] = losses.map_or([const { String::new() }; 3], |losses| {
         [losses.total, losses.policy, losses.value].map(|loss| loss.to_string())
     });
@@ -220,7 +226,12 @@ fn evaluating_kernel() -> KernelVariant {
 
 impl Run {
     /// Starts a run, or resumes from the latest checkpoint.
-    fn open(config: &RunFile, run: &RunDirectory, episodes_per_version: Option<u64>) -> anyhow::Result<Self> {
+    fn open(
+        config: &RunFile,
+        directory: PathBuf,
+        checkpoints: PathBuf,
+        episodes_per_version: Option<u64>,
+    ) -> anyhow::Result<Self> {
         check(config)?;
         let settings = config.learner_settings()?;
         let actor = config.actor_settings()?;
@@ -255,12 +266,11 @@ impl Run {
             trainer: trainer.path().to_string(),
         };
         let (mut trajectories, mut positions) = (Vec::new(), 0);
-        let checkpoints = Checkpoints::new(run.checkpoints(), settings.learner.checkpoints_kept)
+        let checkpoints = Checkpoints::new(checkpoints, settings.learner.checkpoints_kept)
             .with_spread(settings.learner.checkpoints_spread);
         if let Some(found) = checkpoints.newest()? {
             let Checkpoint { progress, files } = found.checkpoint;
-            let kept = serde_json::from_slice(file(&files, STATE)?);
-            let kept: State = kept.with_context(|| format!("read {STATE} in the checkpoint"))?;
+            let kept = read_state(&files)?;
             let given = episodes_per_version.unwrap_or(kept.episodes_per_version);
             same("--episodes-per-version", &kept.episodes_per_version, &given)?;
             same("the evaluation kernel", &kept.evaluator, &state.evaluator)?;
@@ -286,7 +296,7 @@ impl Run {
             backend,
             threads,
         };
-        let versions = VersionStore::of_learner(run.path());
+        let versions = VersionStore::of_learner(&directory);
         let published = published(&trainer, state.version, &architecture)?;
         let retention = Retention::Latest(settings.learner.versions_kept);
         versions.write(&published.manifest, &published.bytes, retention)?;
@@ -305,8 +315,8 @@ impl Run {
         })
     }
 
-    /// Plays with the current version, trains, and publishes the next version. Returns `None`, with the latest
-    /// checkpoint unchanged, if `stop` returns true first.
+    /// Plays with the current version, trains, and publishes the next version. Returns `None` if `stop` returns true
+    /// before; the latest checkpoint is then unchanged.
     ///
     /// # Errors
     /// The network cannot be evaluated, training fails other than by a non-finite step, or a directory cannot be
@@ -321,9 +331,8 @@ impl Run {
             .zip(&episodes)
             .map(|(sequence, episode)| episode.trajectory(window::id(version, sequence), &game))
             .collect::<Result<_, _>>()?;
-        let mut window = window::table(self.table.table, &self.trajectories, self.state.totals);
-        window.hold_to_newest(version);
-        window::insert(&mut window, trajectories);
+        let mut window = Window::new(self.table.table, &self.trajectories, self.state.totals);
+        window.insert(version, trajectories);
 
         let mut losses = None;
         let steps = self.steps_due(window.totals().items);
@@ -334,8 +343,8 @@ impl Run {
             losses = self.step(&mut window)?.or(losses);
         }
         self.state.version = WeightsVersion(version.0 + 1);
-        self.state.totals = window.totals().into();
-        self.trajectories = window::trajectories(&window);
+        self.state.totals = window.totals();
+        self.trajectories = window.trajectories();
         self.published = published(&self.trainer, self.state.version, &self.architecture)?;
         // The checkpoint is written before the weights: a run resumes from the checkpoint and writes missing weights
         // again.
@@ -352,7 +361,7 @@ impl Run {
         }))
     }
 
-    /// Returns the number of training steps that `samples_per_insert` still allows; 0 until `min_items` items are
+    /// Returns the number of training steps that are due by `samples_per_insert`; 0 until `min_items` items are
     /// inserted.
     fn steps_due(&self, inserted_items: u64) -> u64 {
         let limiter = self.table.rate_limiter;
@@ -365,16 +374,13 @@ impl Run {
 
     /// Computes a training step on a batch from the window. Returns `None` for a non-finite step, which changes no
     /// weights.
-    fn step(&mut self, window: &mut Table) -> anyhow::Result<Option<Losses>> {
+    fn step(&mut self, window: &mut Window) -> anyhow::Result<Option<Losses>> {
         let mut rng = ChaCha8Rng::seed_from_u64(mix(self.settings.run.seed ^ SAMPLES_SEED));
         rng.set_stream(self.state.draws);
         self.state.draws += 1;
         let (settings, game) = (&self.settings, &self.self_play.game);
         let targets = settings.targets_of(self.architecture.model);
-        let mut drawn = Vec::with_capacity(settings.learner.batch_size);
-        window.draw(settings.learner.batch_size, &mut rng, &mut drawn);
-        let unroll_steps = targets.segment_steps(game.spec());
-        let samples: Vec<_> = drawn.iter().map(|drawn| drawn.sample(unroll_steps)).collect();
+        let samples = window.draw(settings.learner.batch_size, targets.segment_steps(game.spec()), &mut rng);
         let built = targets.examples(game, &samples, &[], &mut rng);
         if let Some(rejected) = built.rejected.first() {
             bail!("trajectory {} breaks the rules: {}", rejected.trajectory, rejected.reason);
@@ -433,7 +439,11 @@ fn file<'a>(files: &'a [(String, Vec<u8>)], name: &str) -> anyhow::Result<&'a [u
     Ok(&found.with_context(missing)?.1)
 }
 
-/// Checks that `what` has the same value in a resumed run as at the start of the run.
+fn read_state(files: &[(String, Vec<u8>)]) -> anyhow::Result<State> {
+    serde_json::from_slice(file(files, STATE)?).with_context(|| format!("read {STATE} in the checkpoint"))
+}
+
+/// Checks that a resumed run has the same value of `what` as at the start of the run.
 fn same<T: PartialEq + std::fmt::Display>(what: &str, before: &T, now: &T) -> anyhow::Result<()> {
     ensure!(before == now, "the run was started with {what} {before}, but it is now {now}; results would differ");
     Ok(())
@@ -467,14 +477,9 @@ mod tests {
         Sources { file: None, env: std::iter::empty(), sets }.read(games::preset).unwrap().load().unwrap()
     }
 
-    fn directory(folder: &TempDir) -> RunDirectory {
-        let run = RunDirectory::new(folder.path(), "first").unwrap();
-        run.create().unwrap();
-        run
-    }
-
     fn open(config: &RunFile, folder: &TempDir) -> Run {
-        Run::open(config, &directory(folder), Some(SLOTS)).unwrap()
+        let (run, checkpoints) = (folder.path().to_owned(), folder.path().join("checkpoints"));
+        Run::open(config, run, checkpoints, Some(SLOTS)).unwrap()
     }
 
     /// Trains until the run has `versions` versions, and returns the summary of each.
@@ -541,7 +546,8 @@ mod tests {
             ("reanalysis.share=0.5", "reanalysis.share"),
         ] {
             let folder = tempfile::tempdir().unwrap();
-            let error = Run::open(&config(&[set]), &directory(&folder), None).err().unwrap();
+            let (run, checkpoints) = (folder.path().to_owned(), folder.path().join("checkpoints"));
+            let error = Run::open(&config(&[set]), run, checkpoints, None).err().unwrap();
             assert!(format!("{error:#}").contains(key), "{set}: {error:#}");
         }
         let boards = ["run.game=hex-5", "network.heads=pooled", "run.boards=[\"hex-4\"]"];
@@ -554,7 +560,10 @@ mod tests {
     #[test]
     fn other_settings_than_those_of_the_checkpoint_are_refused() {
         let (config, folder) = (config(&[]), tempfile::tempdir().unwrap());
-        let opened = |episodes| Run::open(&config, &directory(&folder), episodes).map_err(|error| format!("{error:#}"));
+        let opened = |episodes| {
+            Run::open(&config, folder.path().to_owned(), folder.path().join("checkpoints"), episodes)
+                .map_err(|error| format!("{error:#}"))
+        };
         assert!(opened(Some(SLOTS + 1)).err().unwrap().contains("--episodes-per-version"));
         train(&mut opened(Some(SLOTS)).unwrap(), 2);
         assert!(opened(Some(2 * SLOTS)).err().unwrap().contains("--episodes-per-version"));

@@ -1,4 +1,4 @@
-//! `zerofleet doctor`: checks whether a run would work on this machine.
+//! `zerofleet doctor`: checks this machine as the host of a run.
 //!
 //! `machine` reads facts about the system, and tests the devices with the program `learner`. `findings` rates the
 //! results: a fault would stop a run, a note would not. `page` formats the findings. The command starts no process of a
@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use fleet::plan::{self, Plan};
 use serde_json::json;
 
-use findings::{faults, findings};
+use findings::{Verdict, findings};
 use machine::Facts;
 
 /// Checks whether a run with these options would work on this machine.
@@ -33,7 +33,7 @@ pub(crate) struct Args {
 
     /// Also check this listen address; may be repeated.
     ///
-    /// This is useful for processes and containers with fixed ports; `zerofleet train` picks free ports.
+    /// Useful for processes and containers with fixed ports. `zerofleet train` picks free ports.
     #[arg(long = "port", value_name = "ADDRESS:PORT")]
     ports: Vec<SocketAddr>,
 
@@ -41,7 +41,7 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
 
-    /// Check only the settings for a new run, not this machine.
+    /// Check only the settings of a new run, not this machine.
     ///
     /// Programs are not checked either. Exits with 2 if the run could never train.
     #[arg(long, conflicts_with_all = ["run", "ports", "json"])]
@@ -64,13 +64,10 @@ impl Args {
         let facts = Facts::read(&self.run, plan, &self.ports);
         let found = findings(&facts);
         if self.json {
+            let faults = found.iter().filter(|finding| finding.verdict == Verdict::Fault).count();
             let gpus = facts.gpus.as_ref().ok();
             let devices = facts.trial.as_ref().ok();
-            writeln!(
-                out,
-                "{}",
-                json!({ "faults": faults(&found), "findings": found, "gpus": gpus, "devices": devices })
-            )?;
+            writeln!(out, "{}", json!({ "faults": faults, "findings": found, "gpus": gpus, "devices": devices }))?;
         } else {
             write!(out, "{}", page::page(&found))?;
         }
@@ -80,7 +77,8 @@ impl Args {
 
 /// Returns the exit status: failure if a finding would stop a run, otherwise success.
 fn exit_code(found: &[findings::Finding]) -> ExitCode {
-    if faults(found) > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    let is_fault = |finding: &findings::Finding| finding.verdict == Verdict::Fault;
+    if found.iter().any(is_fault) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::Context;
-use figures::table::Table;
 use proto::inference::v1::{Analysis, BatchesOfSize, MoveAnalysis, StatsResponse};
 use proto::inference::{AnalysisClient, Moves, SearchQuery};
 
@@ -33,7 +32,7 @@ enum Request {
         /// Moves from the start of the game.
         #[arg(value_name = "MOVE")]
         moves: Vec<String>,
-        /// Number of simulations [default: as time allows, or the server's default].
+        /// Number of simulations [default: by time, or the server's default].
         ///
         /// With --milliseconds, the default is the number of simulations that fit into the search time.
         #[arg(long, value_name = "N")]
@@ -82,15 +81,14 @@ fn write_stats(stats: &StatsResponse, out: &mut impl Write) -> anyhow::Result<()
     let StatsResponse { streams, waiting_positions, .. } = stats;
     writeln!(out, "{streams} clients of the fast path, {waiting_positions} positions waiting")?;
     writeln!(out, "{explanation}")?;
-    if batches.is_empty() {
-        return Ok(());
+    if !batches.is_empty() {
+        writeln!(out, "\n{:>8} {:>10} {:>10} {:>10} {:>12}", "batch", "full", "delay", "idle", "µs each")?;
     }
-    let mut table = Table::default().numbers(["batch", "full", "delay", "idle", "µs each"]);
     for BatchesOfSize { size, full, delay, idle, compute_us } in batches {
         let each = compute_us / (full + delay + idle).max(1);
-        table.row([format!("≤ {size}"), full.to_string(), delay.to_string(), idle.to_string(), each.to_string()]);
+        writeln!(out, "{:>8} {full:>10} {delay:>10} {idle:>10} {each:>12}", format!("≤ {size}"))?;
     }
-    Ok(write!(out, "\n{table}")?)
+    Ok(())
 }
 
 fn write_move(best: &MoveAnalysis, report: &Analysis, out: &mut impl Write) -> anyhow::Result<()> {
@@ -98,11 +96,11 @@ fn write_move(best: &MoveAnalysis, report: &Analysis, out: &mut impl Write) -> a
     writeln!(out, "{}", best.r#move)?;
     let line = principal_variation.join(" ");
     writeln!(out, "value {value:+.2} after {simulations} simulations, weights version {version}; best play {line}\n")?;
-    let mut table = Table::default().words(["move"]).numbers(["visits", "prior", "value"]);
+    writeln!(out, "{:>8} {:>8} {:>8} {:>8}", "move", "visits", "prior", "value")?;
     for MoveAnalysis { r#move: notation, visit_count, prior, value, .. } in moves {
-        table.row([notation.clone(), visit_count.to_string(), format!("{prior:.3}"), format!("{value:+.2}")]);
+        writeln!(out, "{notation:>8} {visit_count:>8} {prior:>8.3} {value:>+8.2}")?;
     }
-    Ok(write!(out, "{table}")?)
+    Ok(())
 }
 
 #[cfg(test)]

@@ -27,7 +27,6 @@ use games::{AnyGame, AnyPosition, GameKind};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use service::Drain;
-use strength::contestant::Contestant as _;
 use strength::ledger::Tally;
 use strength::matches::{self, Opening, Played};
 use strength::rating::{Pairing, Rating};
@@ -35,7 +34,7 @@ use strength::sprt::{self, Sprt, State};
 
 use self::contender::{Contender, Entry, EntryPlayer, Player};
 use self::ends::Ends;
-use self::game_files::Date;
+use self::game_files::{Date, GameFiles};
 use self::record::Games;
 use self::report::{EngineReport, MatchPlayer, PairingReport, Report, SprtReport};
 use crate::eval;
@@ -46,8 +45,8 @@ use crate::trained::{self, Trained};
 const GAMES_MAX: usize = 16_384;
 /// Default of `--games` without `--sprt`: games per pairing.
 const GAMES_DEFAULT: usize = 200;
-/// Number of openings to play before a sequential test is evaluated again. The test waits until all of their games have
-/// ended, since otherwise short games would bias the decision.
+/// Openings between two evaluations of a sequential test. The test waits for all games of a batch, since otherwise
+/// short games would bias the decision.
 const BATCH_OPENINGS: usize = 16;
 /// Maximum simulations per move.
 const SIMULATIONS_MAX: u32 = 100_000;
@@ -89,13 +88,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 64)]
     simulations: u32,
 
-    /// Simulations per move for all players but the first [default: as --simulations].
+    /// Simulations per move of the other players [default: as --simulations].
     ///
     /// The first player keeps --simulations.
     #[arg(long, value_name = "N", conflicts_with = "equal_time")]
     opponent_simulations: Option<u32>,
 
-    /// Set the other players' simulations so that all use the first player's time per move.
+    /// Adapt other players' simulations to the first player's time per move.
     #[arg(long)]
     equal_time: bool,
 
@@ -105,11 +104,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ELO0,ELO1", allow_hyphen_values = true)]
     sprt: Option<Hypotheses>,
 
-    /// Type I error rate of the SPRT: the probability of accepting ELO1 if ELO0 holds.
+    /// Type I error rate: probability of accepting ELO1 if ELO0 holds.
     #[arg(long, value_name = "P", default_value_t = 0.05, requires = "sprt")]
     alpha: f64,
 
-    /// Type II error rate of the SPRT: the probability of accepting ELO0 if ELO1 holds.
+    /// Type II error rate: probability of accepting ELO0 if ELO1 holds.
     #[arg(long, value_name = "P", default_value_t = 0.05, requires = "sprt")]
     beta: f64,
 
@@ -166,7 +165,7 @@ struct Settings {
     sprt: Option<Sprt>,
 }
 
-/// The rule that sets the number of simulations of all players except the first.
+/// The rule that sets the simulations of all players except the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pace {
     /// Simulations as given on the command line.
@@ -194,7 +193,7 @@ impl Args {
         let (_runtime, drain) = crate::drain_or_exit_on_signals()?;
         let (game, contenders) = self.contenders(&drain)?;
         let rules = game.rules();
-        self.sgf.iter().try_for_each(|folder| game_files::prepare(folder, &rules))?;
+        let game_files = self.sgf.as_ref().map(|folder| GameFiles::create(folder, &rules)).transpose()?;
         let line = progress_line();
         let pause = &mut |progress: &Progress<'_>| {
             if !line.is_hidden() {
@@ -212,6 +211,9 @@ impl Args {
         }
         output.flush().context("write the report")?;
         self.write_files(&rules, &report, &played)?;
+        if let Some(game_files) = game_files {
+            game_files.write(&rules, self.sgf_date.as_ref(), &report, &played)?;
+        }
         failure.map_or(Ok(()), Err)
     }
 
@@ -264,14 +266,19 @@ impl Args {
                     let usual = if index == 0 { None } else { self.opponent_simulations };
                     let simulations = simulations.or(usual).unwrap_or(self.simulations);
                     let args = trained::Args { run: run.clone(), version: *version, options: self.options.clone() };
-                    let (game, player) = eval::Player::of(Trained::open(&args, 1)?, simulations);
+                    let Trained { game, search, discount, networks, .. } = Trained::open(&args, 1)?;
                     if let Some((other, of)) = &found
                         && *other != game
                     {
                         bail!("{of} is for {other}, but run {run} is for {game}; all players must play the same game");
                     }
                     found = Some((game, format!("run {run}")));
-                    Some(Player::Network(player))
+                    Some(Player::Network(eval::Player {
+                        network: networks.into_first(),
+                        simulations,
+                        search,
+                        discount,
+                    }))
                 }
             };
             contenders.push(player.map(|player| Contender::new(name, player)));
@@ -295,9 +302,6 @@ impl Args {
         }
         if let Some(path) = &self.picture {
             picture::draw(path, report)?;
-        }
-        if let Some(folder) = &self.sgf {
-            game_files::write(folder, game, self.sgf_date.as_ref(), report, played)?;
         }
         Ok(())
     }
@@ -480,7 +484,7 @@ fn adapt(game: &AnyGame, contenders: &mut [Contender], openings: &[Opening<AnyPo
     Ok(())
 }
 
-/// Returns the number of simulations for which `time_of` is about `target`; `simulations` is the first guess.
+/// Returns the number of simulations that take about the time `target` by `time_of`; `simulations` is the first guess.
 fn simulations_in(
     target: Duration,
     mut time_of: impl FnMut(u32) -> anyhow::Result<Duration>,

@@ -2,7 +2,7 @@
 //!
 //! `zerofleet` does not link libtorch, and therefore starts on machines without libtorch. For a command on an
 //! accelerator, [`start`] runs the program `inference-server` from the same directory with the command's weights.
-//! Evaluation then works as with the inference server of a fleet ([`remote`]). The server stops when the command stops.
+//! Evaluation then works as with the inference server of a fleet ([`remote`]). The server stops with the command.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use fleet::child::{self, Child};
 use fleet::wiring::arguments;
 use fleet::{Role, beside_this_binary, exposition};
 use game::Game;
-use inference::Evaluator;
+use inference::{Attributes, Batch, Error, Evaluator, Predictions};
 use service::net::{ReservedPort, reserve_ports};
 use tempfile::TempDir;
 use version_store::{Retention, VersionStore};
@@ -54,18 +54,23 @@ pub(crate) fn start<G: Game>(served: Served<'_>, game: &G, threads: usize) -> an
          --release --package cli --features torch)"
     );
     let program = beside_this_binary(Role::Inference.program(), "inference-server --features torch")?;
-    let server = Server::start(program, &served).context("start an inference server")?.ready()?;
+    let server = Server::start(program, &served).context("start an inference server")?;
     let endpoint = format!("{}://{}", served.scheme, server.ports[0].address());
-    remote::evaluators(&endpoint, game, threads, Some(Arc::new(server)))
+    let server = server.ready()?;
+    let evaluators = remote::evaluators(&endpoint, game, threads)?;
+    let server = Arc::new(server);
+    let owned =
+        evaluators.into_iter().map(|evaluator| Box::new(Owned { evaluator, _server: Arc::clone(&server) }) as _);
+    Ok(owned.collect())
 }
 
 /// A running inference server. Dropping the value kills the process and removes the files.
 struct Server {
     child: Child,
-    /// The ports for requests and for administration, in this order.
+    /// Request port and admin port.
     ports: [ReservedPort; 2],
-    /// Temporary directory for the weights and the log. It is removed as soon as the server is ready, because a signal
-    /// after that would leave the files behind.
+    /// Temporary directory of the weights and the log, removed once the server is ready: a later signal would leave the
+    /// files.
     folder: Option<TempDir>,
 }
 
@@ -107,6 +112,22 @@ impl Server {
         }
         drop(self.folder.take());
         Ok(self)
+    }
+}
+
+/// An evaluator that keeps the inference server running.
+struct Owned {
+    evaluator: Box<dyn Evaluator>,
+    _server: Arc<Server>,
+}
+
+impl Evaluator for Owned {
+    fn attributes(&self) -> Attributes {
+        self.evaluator.attributes()
+    }
+
+    fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), Error> {
+        self.evaluator.evaluate(batch, predictions)
     }
 }
 

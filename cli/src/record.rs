@@ -7,7 +7,8 @@ use anyhow::Context;
 use event_file::{AppendLog, EventFile, Summary};
 use fleet::run_directory::RunDirectory;
 use run_file::RunFile;
-use run_metrics::RunMetrics;
+
+use crate::run_metrics::RunMetrics;
 
 /// The open metrics files of a run.
 #[derive(Debug)]
@@ -30,8 +31,7 @@ struct Events {
 const SECTIONS_LEFT_OUT: [&str; 2] = ["security", "telemetry"];
 
 impl Record {
-    /// Opens the run's `metrics.jsonl` for appending. The first call of [`append`](Self::append) creates the event
-    /// file.
+    /// Opens the run's `metrics.jsonl` for appending; the first reading creates the event file.
     pub(crate) fn open(run: &RunDirectory, config: &RunFile) -> anyhow::Result<Self> {
         let path = run.metrics();
         let mut lines = AppendLog::open(&path).with_context(|| format!("open {}", path.display()))?;
@@ -45,7 +45,7 @@ impl Record {
         Ok(Self { lines, events: config.learner.event_files.then_some(events) })
     }
 
-    /// Appends the metrics of the run as read at one time.
+    /// Appends one reading of the metrics.
     pub(crate) fn append(&mut self, readings: &RunMetrics) -> anyhow::Result<()> {
         let mut line = serde_json::to_string(readings)?;
         line.push('\n');

@@ -17,7 +17,6 @@ use std::path::PathBuf;
 
 use anyhow::{Context, anyhow, ensure};
 use experience::TrajectoryId;
-use figures::table::{MISSING, Table};
 use game::{ObservationRange, ObservationShape};
 use games::GameKind;
 use games::recorded::Described;
@@ -100,7 +99,7 @@ enum Request {
         source: Source,
         #[command(flatten)]
         suspect: SuspectArgs,
-        /// Reason for the quarantine, which the server records.
+        /// Reason to record for the quarantine.
         #[arg(long, default_value = "requested by an operator")]
         reason: String,
     },
@@ -120,7 +119,7 @@ enum Request {
         /// Name of the table.
         #[arg(long, default_value = MAIN_TABLE)]
         table: String,
-        /// Settings to change. The keys are those of `[[replay.tables]]`.
+        /// Settings to change, with keys as in `[[replay.tables]]`.
         ///
         /// For example: `samples_per_insert=4 window_items_min=100000`.
         #[arg(value_name = "KEY=VALUE", value_parser = key_and_value)]
@@ -128,19 +127,18 @@ enum Request {
     },
 }
 
-/// Options that select and sort the listed trajectories.
+/// Selection and order of the listed trajectories.
 #[derive(Debug, Clone, clap::Args)]
 struct Listing {
     /// Name of the table.
     #[arg(long, default_value = MAIN_TABLE)]
     table: String,
-    /// Sort order [default: newest; for export: id].
+    /// Sort order [default: newest; export: id].
     ///
-    /// `id` sorts by id, `newest` by age with the latest first, and `surprising` puts the least expected outcomes
-    /// first.
+    /// `id`: by id; `newest`: latest first; `surprising`: least expected outcomes first.
     #[arg(long, value_enum)]
     order: Option<Order>,
-    /// Maximum number of trajectories; 0 for all [default: 20; for export: 0].
+    /// Maximum number of trajectories; 0 for all [default: 20; export: 0].
     #[arg(long)]
     limit: Option<u64>,
 }
@@ -168,7 +166,7 @@ impl Listing {
     /// Returns the query; `order` and `limit` replace options that are not given.
     fn query(self, order: Order, limit: u64) -> ListQuery {
         let order = match self.order.unwrap_or(order) {
-            Order::Id => ListOrder::ASCENDING,
+            Order::Id => ListOrder::Ascending,
             Order::Newest => ListOrder::Newest,
             Order::Surprising => ListOrder::Surprising,
         };
@@ -187,8 +185,8 @@ impl Args {
     /// Runs the command and prints the result.
     ///
     /// # Errors
-    /// The server does not respond or rejects the request, the run does not exist or is in use, the log is damaged, or
-    /// a file cannot be written.
+    /// A server that does not respond or rejects the request, a run that does not exist or is in use, a damaged log,
+    /// or a file that cannot be written.
     pub(crate) fn run(self, out: &mut impl Write) -> anyhow::Result<()> {
         let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
         runtime.block_on(self.request.send(out))
@@ -242,8 +240,8 @@ impl Request {
     }
 }
 
-/// Connects to the server of `source`, sends the request, and drains the server if this process started the server. If
-/// both the request and the server fail, returns the error of the request.
+/// Connects to the server of `source`, sends the request, and drains the server if this process started the server. An
+/// error of the request takes precedence over an error of the server.
 async fn with_server(
     source: &Source,
     request: impl AsyncFnOnce(&Inspector) -> anyhow::Result<()>,
@@ -308,7 +306,7 @@ async fn each(
 /// # Errors
 /// The log is in use, cannot be read or is damaged.
 fn verify(run: &RunArgs, out: &mut impl Write) -> anyhow::Result<()> {
-    let (settings, _) = run.settings()?;
+    let settings = run.settings()?;
     // Without the lock, a record that a live server is writing would look like damage.
     let _lock = service::directory::lock(&settings.directory).context("lock the log")?;
     report_verified(&settings, out)
@@ -350,12 +348,13 @@ async fn configure(
     let before = inspector.configure(nothing).await?;
     let now =
         inspector.configure(TableChange { table: table.to_owned(), settings: settings.into_iter().collect() }).await?;
-    let mut rows = Table::default().words([format!("table {table}")]).numbers(["before", "now"]).words([""]);
+    writeln!(out, "table {table:<18} {:>16} {:>16}", "before", "now")?;
     for (key, now) in &now {
-        let before = before.get(key).map_or(MISSING, String::as_str);
-        rows.row([key.as_str(), before, now.as_str(), if before == now { "" } else { "changed" }]);
+        let before = before.get(key).map_or("–", String::as_str);
+        let mark = if before == now { "" } else { "  changed" };
+        writeln!(out, "  {key:<22} {before:>16} {now:>16}{mark}")?;
     }
-    Ok(write!(out, "{rows}")?)
+    Ok(())
 }
 
 /// Parses KEY=VALUE, with a key of `[[replay.tables]]`. The server checks key and value.

@@ -6,17 +6,16 @@
 
 mod origin;
 
+use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use anyhow::bail;
-use figures::table::Table;
 use fleet::run_directory::RunDirectory;
 use fleet::run_directory::load_run;
 use run_file::RunFile;
-use run_metrics::{DeviceUse, RunMetrics};
 use serde::{Deserialize, Serialize};
 use service::devices::CPU;
 use service::directory::replace;
@@ -24,6 +23,7 @@ use service::directory::replace;
 use crate::picture;
 use crate::printed_command;
 use crate::record;
+use crate::run_metrics::{DeviceUse, RunMetrics, device_lines};
 use crate::screen::{clock, count, distinct, elo, losses, mean_return, number, percent, refused, validation, warnings};
 
 pub(crate) use origin::Origin;
@@ -75,7 +75,7 @@ pub(crate) fn write(run: &RunDirectory, restarts: Vec<(String, u32)>, origin: Or
         restarts,
         date: date(last.unix_seconds),
         origin,
-        devices: DeviceUse::over(readings.iter().flat_map(|reading| &reading.devices)),
+        devices: DeviceUse::over(&readings),
         last,
     };
     replace(&run.path().join("summary.md"), summary.markdown().as_bytes())?;
@@ -127,9 +127,9 @@ pub(crate) struct Summary {
     pub date: String,
     /// Command, program and machine of the last session.
     pub origin: Origin,
-    /// Use of each device over the run: mean rates and utilisation, and maximum memory.
+    /// Use of each device over the run: mean rates and shares, and maximum memory.
     pub devices: Vec<DeviceUse>,
-    /// The metrics as last read.
+    /// Last reading of the metrics.
     pub last: RunMetrics,
 }
 
@@ -141,15 +141,11 @@ impl Summary {
 
     /// Formats the summary as Markdown.
     pub(crate) fn markdown(&self) -> String {
-        format!("# Run {}\n\n{}", self.run, self.table().markdown())
-    }
-
-    fn table(&self) -> Table {
         let r = &self.last;
         let seconds = r.elapsed_seconds.max(1.0);
         let mean = |total: Option<f64>| number(total.map(|total| total / seconds));
-        let mut table = Table::default().words(["metric", "value"]);
-        let mut row = |name: &str, value: String| table.row([name.to_owned(), value]);
+        let mut text = String::new();
+        let mut row = |name: &str, value: String| writeln!(text, "| {name} | {value} |").expect("strings grow");
         if let Some(fault) = &r.health.fault {
             row("fault", fault.clone());
         }
@@ -199,7 +195,7 @@ impl Summary {
         for (role, engine) in &r.engines {
             row(&format!("engine of {role}"), engine.clone());
         }
-        for line in crate::screen::device_lines(&self.devices) {
+        for line in device_lines(&self.devices) {
             row(if line == CPU { "device" } else { "device (mean load, maximum memory)" }, line);
         }
         for (role, share) in shares(r) {
@@ -208,16 +204,20 @@ impl Summary {
         for (name, restarts) in self.restarts.iter().filter(|(_, restarts)| *restarts > 0) {
             row(&format!("restarts of {name}"), restarts.to_string());
         }
-        table
+        format!("# Run {}\n\n| metric | value |\n|---|---|\n{text}", self.run)
     }
 
-    /// Formats the rows of the table as plain text.
+    /// Formats the rows of [`markdown`](Self::markdown) as plain text.
     pub(crate) fn plain(&self) -> String {
-        self.table().lines().iter().skip(1).map(|line| format!("  {line}\n")).collect()
+        let markdown = self.markdown();
+        let rows = markdown.lines().skip(4).filter_map(|row| row.trim_matches('|').split_once('|'));
+        let rows: Vec<(&str, &str)> = rows.map(|(name, value)| (name.trim(), value.trim())).collect();
+        let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+        rows.into_iter().map(|(name, value)| format!("  {name:<width$}  {value}\n")).collect()
     }
 }
 
-/// Returns how actors and learner divide their time among phases: `search 20 %, evaluate 75 %, wait 5 %`.
+/// Returns the time shares of the phases of actors and learner: `search 20 %, evaluate 75 %, wait 5 %`.
 fn shares(r: &RunMetrics) -> Vec<(&'static str, String)> {
     let mut shares = Vec::new();
     for role in ["actor", "learner"] {

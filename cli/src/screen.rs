@@ -1,19 +1,17 @@
 //! Shows the progress of a run: live lines on a terminal, or a plain line at intervals.
 
-use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-pub(crate) use figures::table::{MISSING, percent};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use inference::categorical::{inverse_transform, transform};
 use run_file::learner::SUPPORT_MAX;
-use run_metrics::{DeviceUse, Health, RunMetrics};
-use service::devices::CPU;
+
+use crate::run_metrics::{Health, RunMetrics, device_lines, engines_line};
 
 /// Interval between lines without a terminal.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(15);
-/// Minimum fraction of targets beyond the support that causes a warning.
+/// Minimum share of targets beyond the support for a warning.
 const BEYOND_SHARE_MIN: f64 = 0.01;
 /// Assumed width in columns of a terminal that does not report the width.
 const COLUMNS_DEFAULT: usize = 80;
@@ -21,77 +19,69 @@ const COLUMNS_DEFAULT: usize = 80;
 const LINE_INDENT: usize = 2;
 /// Indent in columns of a metric's continuation lines: the width of the name column.
 const DETAIL_INDENT: usize = 10;
-/// Column at which the words of a [`folded`] text start, after the name.
-pub(crate) const NAME_WIDTH: usize = 11;
+/// Placeholder for a missing number.
+pub(crate) const MISSING: &str = "–";
 
-/// The progress display of a run or of a study.
+/// The progress display of a training session.
 #[derive(Debug)]
-pub(crate) struct Screen {
-    /// Text on a terminal that is redrawn in place, below the printed lines; `None` for a file or a pipe.
-    live: Option<ProgressBar>,
-    /// Minimum time between plain lines.
-    interval: Duration,
-    /// Time of the last plain line.
-    last: Option<Instant>,
+pub(crate) enum Screen {
+    /// A terminal, where the time and the lines below are redrawn in place.
+    Live(ProgressBar),
+    /// A file or a pipe, to which a line is written every 15 seconds.
+    Plain {
+        /// Time of the last line.
+        last: Option<Instant>,
+    },
 }
 
 impl Screen {
-    /// Creates the text `live` if standard output is a terminal, otherwise plain lines.
-    pub(crate) fn new(live: impl FnOnce() -> ProgressBar, interval: Duration) -> Self {
-        Self { live: std::io::stdout().is_terminal().then(live), interval, last: None }
-    }
-
-    /// Creates the display of a training session of the length `total`.
-    pub(crate) fn of_run(total: Duration) -> Self {
-        let bar = || {
-            let template = "time      {bar:40} {prefix}\n{msg}";
-            let style = ProgressStyle::with_template(template).expect("the template is a constant");
-            ProgressBar::with_draw_target(Some(total.as_secs()), ProgressDrawTarget::stdout()).with_style(style)
-        };
-        Self::new(bar, PLAIN_INTERVAL)
-    }
-
-    /// Redraws the text with `live`, or prints the line `plain` if the interval has passed.
-    pub(crate) fn show(&mut self, now: Instant, live: impl FnOnce(&ProgressBar), plain: impl FnOnce() -> String) {
-        match &self.live {
-            Some(bar) => live(bar),
-            None if self.last.is_none_or(|last| now.duration_since(last) >= self.interval) => {
-                self.last = Some(now);
-                print_line(&plain());
-            }
-            None => {}
+    /// Creates a live display if standard output is a terminal, otherwise plain lines.
+    pub(crate) fn new(total: Duration) -> Self {
+        if !std::io::stdout().is_terminal() {
+            return Self::Plain { last: None };
         }
+        let template = "time      {bar:40} {prefix}\n{msg}";
+        let style = ProgressStyle::with_template(template).expect("the template is a constant");
+        let bar = ProgressBar::with_draw_target(Some(total.as_secs()), ProgressDrawTarget::stdout());
+        Self::Live(bar.with_style(style))
     }
 
-    /// Shows the current metrics of a training session.
-    pub(crate) fn show_metrics(&mut self, metrics: &RunMetrics, total: Duration, now: Instant) {
+    /// Shows the current metrics.
+    pub(crate) fn show(&mut self, metrics: &RunMetrics, total: Duration, now: Instant) {
         let time = time_line(metrics.elapsed_seconds, total);
         let details = detail_lines(metrics);
-        let live = |bar: &ProgressBar| {
-            bar.set_prefix(time.clone());
-            let width = columns();
-            let line = |(name, text): &(&str, String)| wrapped(&format!("{name:9} {text}"), width, DETAIL_INDENT);
-            bar.set_message(details.iter().map(line).collect::<Vec<_>>().join("\n"));
-            bar.set_position(metrics.elapsed_seconds as u64);
-        };
-        let plain = || {
-            let details: Vec<_> = details.iter().map(|(name, text)| format!("{name} {text}")).collect();
-            format!("{time} | {}", details.join(" | "))
-        };
-        self.show(now, live, plain);
+        match self {
+            Self::Live(bar) => {
+                bar.set_prefix(time);
+                let width = columns();
+                let line = |(name, text): &(&str, String)| wrapped(&format!("{name:9} {text}"), width, DETAIL_INDENT);
+                let lines: Vec<_> = details.iter().map(line).collect();
+                bar.set_message(lines.join("\n"));
+                bar.set_position(metrics.elapsed_seconds as u64);
+            }
+            Self::Plain { last } => {
+                if last.is_none_or(|last| now.duration_since(last) >= PLAIN_INTERVAL) {
+                    *last = Some(now);
+                    let details: Vec<_> = details.iter().map(|(name, text)| format!("{name} {text}")).collect();
+                    print_line(&format!("{time} | {}", details.join(" | ")));
+                }
+            }
+        }
     }
 
     /// Prints a line that stays on the screen.
     pub(crate) fn print(&self, text: &str) {
-        match &self.live {
-            Some(bar) if !bar.is_finished() => bar.println(wrapped(text, columns(), LINE_INDENT)),
-            _ => print_line(text),
+        match self {
+            Self::Live(bar) => bar.println(wrapped(text, columns(), LINE_INDENT)),
+            Self::Plain { .. } => print_line(text),
         }
     }
 
-    /// Stops redrawing, and leaves the last text on the screen.
+    /// Stops redrawing, and leaves the last metrics on the screen.
     pub(crate) fn close(&self) {
-        self.live.iter().for_each(ProgressBar::abandon);
+        if let Self::Live(bar) = self {
+            bar.abandon();
+        }
     }
 }
 
@@ -107,8 +97,7 @@ fn wrapped(line: &str, width: usize, indent: usize) -> String {
     let mut column = 0;
     for (index, word) in line.split(' ').enumerate() {
         let length = word.chars().count();
-        // A line is never empty except for the indent.
-        if index > 0 && column + 1 > indent && column + 1 + length > width {
+        if index > 0 && column + 1 + length > width {
             text.truncate(text.trim_end().len());
             text.push_str(&format!("\n{:indent$}", ""));
             column = indent;
@@ -120,14 +109,6 @@ fn wrapped(line: &str, width: usize, indent: usize) -> String {
         column += length;
     }
     text
-}
-
-/// Formats a name, followed by words that start at column [`NAME_WIDTH`], as lines of at most `width` columns. Drops
-/// control characters, since messages from drivers, loaders or servers must not control the terminal.
-pub(crate) fn folded(name: &str, words: &str, width: usize) -> String {
-    let words = words.split_whitespace().map(|word| word.chars().filter(|c| !c.is_control()).collect::<String>());
-    let line = format!("{name:<NAME_WIDTH$}{}", words.collect::<Vec<_>>().join(" "));
-    wrapped(&line, width, NAME_WIDTH).trim_end().to_owned() + "\n"
 }
 
 /// Prints a line to standard output. Errors are ignored: a full disk must not stop the training.
@@ -200,7 +181,7 @@ fn lost(health: &Health) -> Option<String> {
         .then(|| format!("{} episodes, in {} environment failures", count(Some(lost)), count(Some(failures))))
 }
 
-/// Formats the warning that targets lie beyond the network's support, with a remedy; `None` if the fraction is too low.
+/// Formats the warning that targets lie beyond the network's support, with a remedy; `None` below the minimum share.
 pub(crate) fn beyond_support(health: &Health) -> Option<String> {
     let share = health.beyond_support_share.filter(|share| *share >= BEYOND_SHARE_MIN)?;
     let (support, largest) = (health.support?, health.target_magnitude_max?);
@@ -233,38 +214,6 @@ pub(crate) fn distinct(r: &RunMetrics) -> Option<String> {
     let bands =
         ["empty/0-7", "empty/8-15", "empty/16-23", "empty/24-"].map(|part| whole(share(part).map(|it| 100.0 * it)));
     Some(format!("distinct {overall} · top 1,000 {top} · by 8 plies {} %", bands.join(", ")))
-}
-
-/// Formats engines as one line: `actor cpu avx512-f32, learner cuda bf16`.
-pub(crate) fn engines_line(engines: &BTreeMap<String, String>) -> String {
-    engines.iter().map(|(role, engine)| format!("{role} {engine}")).collect::<Vec<_>>().join(", ")
-}
-
-/// Formats devices, one per line: `cuda H100 80GB HBM3 (actor, learner): busy 87 %, 12.3 of 85.0 GB`. A run on CPUs
-/// alone has the line `cpu`.
-pub(crate) fn device_lines(devices: &[DeviceUse]) -> Vec<String> {
-    match devices {
-        [] => Vec::new(),
-        _ if devices.iter().all(|used| used.device == CPU) => vec![CPU.to_owned()],
-        _ => devices.iter().map(device_line).collect(),
-    }
-}
-
-/// Formats the use of the device as one line. Unknown values are left out.
-fn device_line(used: &DeviceUse) -> String {
-    let roles: Vec<&str> = used.roles.iter().map(String::as_str).collect();
-    // Leaves out the manufacturer, which `cuda` implies, so that the line fits a terminal.
-    let name = used.name.as_deref().map(|name| format!(" {}", name.trim_start_matches("NVIDIA ")));
-    let busy = used.busy_share.map(|share| format!("busy {:.0} %", 100.0 * share));
-    let gigabytes = |bytes: f64| number(Some(bytes / 1e9));
-    let memory = used.memory().map(|held| match used.memory_bytes {
-        Some(total) => format!("{} of {} GB", gigabytes(held), gigabytes(total)),
-        None => format!("{} GB", gigabytes(held)),
-    });
-    let figures: Vec<String> = busy.into_iter().chain(memory).collect();
-    let figures = if figures.is_empty() { String::new() } else { format!(": {}", figures.join(", ")) };
-    let device = used.gpu.as_ref().map_or_else(|| used.device.clone(), |gpu| format!("GPU {gpu}"));
-    format!("{device}{} ({}){figures}", name.unwrap_or_default(), roles.join(", "))
 }
 
 /// Formats the accuracy on solved positions and the rating; `None` without either.
@@ -347,6 +296,11 @@ pub(crate) fn count(value: Option<f64>) -> String {
     if value.is_some_and(|value| value.abs() < 1e4) { whole(value) } else { number(value) }
 }
 
+/// Formats a share: `71.3 %`.
+pub(crate) fn percent(share: Option<f64>) -> String {
+    share.map_or_else(|| MISSING.to_owned(), |share| format!("{:.1} %", share * 100.0))
+}
+
 fn precise(value: Option<f64>) -> String {
     value.map_or_else(|| MISSING.to_owned(), |value| format!("{value:.3}"))
 }
@@ -361,9 +315,8 @@ pub(crate) fn whole(value: Option<f64>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use run_metrics::DISTINCT;
-
     use super::*;
+    use crate::run_metrics::DISTINCT;
 
     /// Returns the warning for a support of 25, if `share` of the targets lie beyond and the largest magnitude is
     /// `largest`.
@@ -395,29 +348,6 @@ mod tests {
         let shares = parts.map(|(part, share)| (part.to_owned(), share)).into();
         let line = distinct(&RunMetrics { distinct: shares, ..RunMetrics::default() }).unwrap();
         assert_eq!(line, "distinct 47.1 % · top 1,000 53.0 % · by 8 plies 3, –, 55, – %");
-    }
-
-    #[test]
-    fn a_device_is_one_line_with_its_roles_and_what_is_known_of_it() {
-        let gpu = DeviceUse {
-            device: "cuda".to_owned(),
-            name: Some("NVIDIA H100 80GB HBM3".to_owned()),
-            roles: ["learner".to_owned(), "actor".to_owned()].into(),
-            busy_share: Some(0.871),
-            memory_used_bytes: Some(12.34e9),
-            memory_bytes: Some(85e9),
-            ..DeviceUse::default()
-        };
-        let line = device_line(&gpu);
-        assert_eq!(line, "cuda H100 80GB HBM3 (actor, learner): busy 87 %, 12.3 of 85.0 GB");
-        let second = DeviceUse { gpu: Some("1".to_owned()), ..gpu.clone() };
-        assert_eq!(device_line(&second), line.replace("cuda", "GPU 1"));
-        let bare = DeviceUse { name: None, busy_share: None, memory_used_bytes: None, ..gpu.clone() };
-        assert_eq!(device_line(&bare), "cuda (actor, learner)");
-        let cpu = DeviceUse { device: CPU.to_owned(), roles: ["arena".to_owned()].into(), ..DeviceUse::default() };
-        assert_eq!(device_lines(&[gpu, cpu.clone()]), [line, "cpu (arena)".to_owned()]);
-        assert_eq!(device_lines(&[cpu]), ["cpu"]);
-        assert_eq!(device_lines(&[]), [""; 0]);
     }
 
     #[test]

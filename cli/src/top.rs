@@ -1,9 +1,8 @@
 //! `zerofleet top`: shows the state of a fleet in the terminal.
 //!
-//! The command only sends read requests to the admin ports of all processes. `sources` finds the processes, `roster`
-//! reads metrics and keeps the history, `snapshot` computes the state at one time for JSON, and `table` formats the
-//! state as a table. Text from processes is untrusted: `roster::sanitize` cleans it, and no text can crash this
-//! program.
+//! The command only reads the admin ports of all processes. `sources` finds the processes, `roster` reads metrics and
+//! keeps the history, `snapshot` computes the state at one time for JSON, and `table` formats the state as a table.
+//! Text from processes is untrusted: `roster::sanitize` cleans it, and no text can crash this program.
 
 mod cost;
 mod roster;
@@ -19,9 +18,9 @@ use anyhow::{Context as _, ensure};
 use indicatif::ProgressBar;
 use service::Drain;
 
+use crate::run_metrics::unix_seconds;
 use crate::screen::redrawn_text;
 use crate::stall::Watch;
-use crate::unix_seconds;
 use cost::Price;
 use roster::Roster;
 use snapshot::Snapshot;

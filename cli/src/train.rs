@@ -3,6 +3,7 @@
 
 #![allow(clippy::print_stdout, reason = "a person reads the summary")]
 
+use std::collections::BTreeMap;
 use std::iter;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -14,7 +15,6 @@ use fleet::run_directory::{Progress, RunDirectory};
 use fleet::{Fleet, Member, Rating, Role, SessionStart};
 use run_file::arena::GateKind;
 use run_file::learner::libtorch::Cpu;
-use run_metrics::{Meter, RunMetrics};
 use service::Drain;
 use strength::ledger::{Ledger, Player};
 use training::NetworkSize;
@@ -27,10 +27,10 @@ use crate::libtorch::Answer;
 use crate::record::Record;
 use crate::report::{self, Origin};
 use crate::resume;
+use crate::run_metrics::{Meter, RunMetrics, metric, unix_seconds};
 use crate::screen::{Screen, beyond_support, print_line};
 use crate::stall::Watch;
 use crate::trained_time::TrainedTime;
-use crate::unix_seconds;
 use crate::write_failures::WriteFailures;
 
 /// Trains a network: starts all processes of a run and shows metrics.
@@ -58,8 +58,8 @@ pub(crate) struct Args {
 
     /// Continue the run from the checkpoint of this training step.
     ///
-    /// Later checkpoints are moved aside, not deleted. With 0, training restarts from scratch, and the weights trained
-    /// so far are kept.
+    /// Later checkpoints are set aside. With 0, training restarts from scratch, and the weights trained so far are
+    /// kept.
     #[arg(long, value_name = "STEP", requires = "run", conflicts_with = "deterministic")]
     from: Option<u64>,
 
@@ -67,14 +67,14 @@ pub(crate) struct Args {
     #[arg(long, hide = true)]
     needs_libtorch: bool,
 
-    /// Drain the run when standard input closes, which shows that the parent process has exited.
+    /// Drain when standard input closes (the parent process has exited).
     #[arg(long, hide = true)]
     exit_with_parent: bool,
 }
 
-/// Interval at which to check the processes and look for Ctrl-C.
+/// Interval between checks of the processes and for Ctrl-C.
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
-/// Interval at which the metrics are read.
+/// Interval between readings of the metrics.
 const READ_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval between writes of metrics and progress.
 const RECORD_INTERVAL: Duration = Duration::from_secs(5);
@@ -124,7 +124,7 @@ fn supervise(
     start: &mut SessionStart,
 ) -> anyhow::Result<()> {
     let total = Duration::from_secs_f64(plan.progress.minutes * 60.0);
-    let screen = Screen::of_run(total);
+    let screen = Screen::new(total);
     let (run, of_run) = (&plan.run, &plan.config.run);
     let boards: Vec<&str> = iter::once(&of_run.game).chain(&of_run.boards).map(String::as_str).collect();
     screen.print(&format!(
@@ -145,7 +145,7 @@ fn supervise(
             "losses, held-out games and strength below are for {game}; games, positions and replay are for all boards"
         ));
     }
-    plan.placement.lines.iter().for_each(|line| screen.print(line));
+    plan.placement.lines().iter().for_each(|line| screen.print(line));
     if let Some(file) = &plan.unread {
         let (file, own) = (file.display(), run.config());
         screen.print(&format!(
@@ -158,13 +158,13 @@ fn supervise(
     let progress =
         Progress { replay: fleet.replay().to_vec(), boards: fleet.boards().clone(), ..plan.progress.clone() };
     let now = Instant::now();
-    let meter = Meter::resume(plan.progress.totals.clone());
+    let moves_before = moves(&plan.progress.totals);
     let mut session = Session {
         run,
         start,
-        moves_before: meter.moves(),
+        moves_before,
         record: Record::open(run, &plan.config)?,
-        meter,
+        meter: Meter::resume(plan.progress.totals.clone()),
         fleet,
         screen,
         total,
@@ -201,7 +201,7 @@ fn supervise(
 /// A running session.
 struct Session<'a> {
     run: &'a RunDirectory,
-    /// The start of the session, which is undone if the session fails before actors have played positions.
+    /// The start of the session; pending until actors have played positions.
     start: &'a mut SessionStart,
     /// Total moves of all actors in earlier sessions.
     moves_before: f64,
@@ -236,7 +236,7 @@ impl Session<'_> {
             if now >= next_read {
                 next_read = now + READ_INTERVAL;
                 self.read();
-                self.screen.show_metrics(&self.last, self.total, now);
+                self.screen.show(&self.last, self.total, now);
                 self.divide_cores();
             }
             if now >= next_record {
@@ -304,7 +304,7 @@ impl Session<'_> {
             self.screen.print(&warning);
         }
         // Actors have played with weights from the learner, so every process required for training has started.
-        if self.meter.moves() > self.moves_before {
+        if moves(self.meter.totals()) > self.moves_before {
             self.start.succeeded();
         }
     }
@@ -350,6 +350,11 @@ impl Session<'_> {
         }
         Ok(())
     }
+}
+
+/// Returns the total moves of all actors.
+fn moves(totals: &BTreeMap<String, f64>) -> f64 {
+    totals.get(&metric(Role::Actor, "moves_total")).copied().unwrap_or_default()
 }
 
 /// Returns the message about a process of this role that is no longer restarted.

@@ -70,7 +70,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "DIR", default_value = "runs")]
     pub runs: PathBuf,
 
-    /// Device to evaluate on: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
+    /// Device: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
     ///
     /// `auto` is the faster of CPU and accelerator. For an accelerator, a program built without libtorch starts an
     /// inference server.
@@ -81,21 +81,20 @@ pub(crate) struct Options {
     #[arg(long, default_value = "auto")]
     pub precision: PrecisionPreference,
 
-    /// CPU engine to evaluate with: `auto`, `libtorch`, or a kernel such as `avx512-bf16`.
+    /// CPU evaluator: `auto`, `libtorch` or a kernel such as `avx512-bf16`.
     #[arg(long, default_value = "auto")]
     pub kernel: KernelPreference,
 
     /// Evaluate on this inference server (http or https endpoint).
     ///
-    /// The server uses its latest weights at the time the command starts. The run supplies only the game, the search
-    /// settings and the credentials.
+    /// The server evaluates with the weights that are latest when the command starts. The run only supplies game,
+    /// search settings and credentials.
     #[arg(long, value_name = "ENDPOINT", conflicts_with_all = ["device", "precision", "kernel"])]
     pub inference: Option<String>,
 
-    /// Use another board of the game, such as go-13 [default: the run's board].
+    /// Another board of the run's game, such as go-13 [default: the run's].
     ///
-    /// The network must fit boards of any size (`network.heads = "pooled"`). In a match without runs, this option
-    /// selects the game.
+    /// The weights must fit any board (`network.heads = "pooled"`). In a match without runs, this is the game.
     #[arg(long, value_name = "GAME")]
     pub game: Option<GameKind>,
 
@@ -113,7 +112,7 @@ impl Options {
         !cfg!(feature = "torch") && (self.device.is_accelerator() || self.kernel == KernelPreference::Libtorch)
     }
 
-    /// Returns the settings that override the run file in the inference server that this command starts.
+    /// Returns the settings that override the run file for the command's own inference server.
     fn of_server(&self, game: &GameKind) -> Vec<String> {
         let Self { device, precision, kernel, sets, .. } = self;
         let engine = [
@@ -176,7 +175,7 @@ pub(crate) struct LocalWeights {
 pub(crate) enum Networks {
     /// An AlphaZero network: one evaluator per evaluation thread; at least one.
     Evaluators(Vec<Box<dyn Evaluator>>),
-    /// A MuZero network, with a single instance because latent states belong to one thread.
+    /// A MuZero network. Latent states belong to one thread, so there is only one instance.
     Latent(Box<dyn LatentModel>),
 }
 
@@ -245,7 +244,7 @@ impl Trained {
                 );
                 config.security.check_endpoint("--inference", endpoint)?;
                 use_credentials(&config.security)?;
-                (Networks::Evaluators(remote::evaluators(endpoint, &game.rules(), threads, None)?), None)
+                (Networks::Evaluators(remote::evaluators(endpoint, &game.rules(), threads)?), None)
             }
             None => {
                 let (manifest, bytes) = weights_for(&run, *version, &game)?;
@@ -390,10 +389,11 @@ pub(crate) mod tests {
             let run = begin_with(runs.path(), game);
             let kind: GameKind = game.parse().unwrap();
             publish(&run, Architecture { model: Model::Muzero { support: 5 }, ..architecture(&kind) }, 3);
-            let trained = Trained::open(&args(runs.path(), "noughts"), 2).unwrap();
-            assert!(matches!(trained.networks, Networks::Latent(_)), "{game}");
-            let (game, player) = eval::Player::of(trained, 4);
-            let report = eval::measure_returns(&game.rules(), None, 2, 7, player).unwrap();
+            let Trained { game, search, discount, networks, .. } =
+                Trained::open(&args(runs.path(), "noughts"), 2).unwrap();
+            assert!(matches!(networks, Networks::Latent(_)), "{game}");
+            let player = eval::Player { network: networks.into_first(), simulations: 4, search, discount };
+            let report = eval::measure_returns(&game.rules(), 2, 7, player).unwrap();
             assert_eq!((report.weights_version, report.returns.episodes), (3, 2));
             assert!(report.returns.length >= 5.0 && report.returns.mean.is_finite(), "{report:?}");
         }
@@ -415,10 +415,11 @@ pub(crate) mod tests {
             let run = begin_with(runs.path(), game);
             let kind: GameKind = game.parse().unwrap();
             publish(&run, Architecture { model: Model::AlphazeroReturns { support: 5 }, ..architecture(&kind) }, 3);
-            let trained = Trained::open(&args(runs.path(), "noughts"), 2).unwrap();
-            assert!(matches!(trained.networks, Networks::Evaluators(_)), "{game}");
-            let (game, player) = eval::Player::of(trained, 4);
-            let report = eval::measure_returns(&game.rules(), None, 2, 7, player).unwrap();
+            let Trained { game, search, discount, networks, .. } =
+                Trained::open(&args(runs.path(), "noughts"), 2).unwrap();
+            assert!(matches!(networks, Networks::Evaluators(_)), "{game}");
+            let player = eval::Player { network: networks.into_first(), simulations: 4, search, discount };
+            let report = eval::measure_returns(&game.rules(), 2, 7, player).unwrap();
             assert_eq!((report.weights_version, report.returns.episodes), (3, 2));
             assert!(report.returns.length >= 9.0 && report.returns.mean.is_finite(), "{report:?}");
         }

@@ -31,7 +31,11 @@ impl Loader {
     /// Loads every version that `subscriber` receives, until the drain.
     pub(crate) async fn follow(self: Arc<Self>, settings: SubscriberSettings, drain: Drain) {
         let mut subscriber = Subscriber::start(settings);
-        while let Some(published) = drain.unless_started(subscriber.changed()).await {
+        loop {
+            let published = tokio::select! {
+                () = drain.wait() => break,
+                published = subscriber.changed() => published,
+            };
             let version = published.manifest.version;
             let loader = Arc::clone(&self);
             let loaded = tokio::task::spawn_blocking(move || loader.load(&published)).await;
@@ -70,15 +74,15 @@ impl Loader {
         Ok(())
     }
 
-    /// Returns the number of positions in the largest batch to warm up.
+    /// Returns the number of positions in the evaluator's largest batch.
     fn largest(&self, evaluator: &dyn Evaluator) -> usize {
         let attributes = evaluator.attributes();
         let most = if self.batch_max == 0 { attributes.preferred_batch } else { self.batch_max };
         most.clamp(1, attributes.max_batch)
     }
 
-    /// Evaluates one batch of each size, because the first batch of a size selects kernels and grows buffers, which
-    /// should not delay a request. This also detects results that are not finite.
+    /// Evaluates one batch of each size: the first batch of a size selects kernels and grows buffers, which should
+    /// not delay a request. This also detects results that are not finite.
     fn warm_up(&self, evaluator: &mut dyn Evaluator) -> Result<(), inference::Error> {
         let most = self.largest(evaluator);
         let legal: Vec<Action> =

@@ -36,9 +36,12 @@ pub(crate) fn waiting(positions: usize) {
     gauge!("nv_inference_pending_request_count").set(positions as f64);
 }
 
-/// Adds `change` to the number of open streams.
-pub(crate) fn streams(change: f64) {
-    gauge!("zerofleet_inference_streams").increment(change);
+pub(crate) fn stream_opened() {
+    gauge!("zerofleet_inference_streams").increment(1.0);
+}
+
+pub(crate) fn stream_closed() {
+    gauge!("zerofleet_inference_streams").decrement(1.0);
 }
 
 pub(crate) fn weights_version(version: u64, resident: usize) {
@@ -54,7 +57,7 @@ pub(crate) fn evaluator(name: &str, version: u64) {
     }
 }
 
-/// Sets the metrics of an accelerator's engine to these counters.
+/// Copies the engine counters of an accelerator.
 pub(crate) fn engine(counts: &EngineCounts) {
     let &EngineCounts { batches, positions, padded_positions, out_of_memory, busy, in_flight, thread } = counts;
     counter!("zerofleet_inference_device_batches_total").absolute(batches);

@@ -1,11 +1,11 @@
-//! Runs the process and instances of the server: starts all parts, serves and drains.
+//! The process, and an instance of the server: starts the parts, serves, drains.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use evaluators::Chosen;
+use evaluators::{Backend, Chosen};
 use game::{Game as _, Spec};
 use proto::inference::v1::inference_server::InferenceServer;
 use proto::open_inference::v2::grpc_inference_service_server::GrpcInferenceServiceServer;
@@ -27,10 +27,9 @@ use crate::queue::QueueSettings;
 use crate::versions::Versions;
 use crate::{backend, metrics};
 
-/// HTTP/2 window for a stream of evaluations, in bytes, large enough to transfer a batch of large boards in a few round
-/// trips.
+/// HTTP/2 window for a stream of evaluations, in bytes: a batch of large boards takes few round trips.
 const EVALUATIONS_WINDOW_BYTES: u32 = 512 << 10;
-/// Time limit for closing streams once the server drains. Streams only have to notice the drain.
+/// Time limit for closing streams once the server drains; they only have to notice the drain.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs the process body, for [`service::run`].
@@ -38,19 +37,21 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// # Errors
 /// The failure that prevented the start or stopped the process early, as one chain.
 pub fn run(config: Config, context: service::Context) -> service::Body {
-    Box::pin(async move {
-        let settings = config.settings()?;
-        metrics::begin();
-        let security = Security::open(&config.security, context.listen)?;
-        use_credentials(&config.security)?;
-        let listener = service::net::bind(context.listen).await?;
-        context.readiness.not_ready("waiting for the first weights");
-        let evaluators = backend::choose(&settings.inference)?;
-        let service::Context { readiness, health, drain, .. } = context;
-        let running = start_on(settings, evaluators, security, listener, readiness, health, drain).await?;
-        tracing::info!(address = %running.address, "serving evaluations");
-        running.finished().await
-    })
+    Box::pin(serve_evaluations(config, context))
+}
+
+async fn serve_evaluations(config: Config, context: service::Context) -> anyhow::Result<()> {
+    let settings = config.settings()?;
+    metrics::begin();
+    let security = Security::open(&config.security, context.listen)?;
+    use_credentials(&config.security)?;
+    let listener = service::net::bind(context.listen).await?;
+    context.readiness.not_ready("waiting for the first weights");
+    let evaluators = backend::choose(&settings.inference)?;
+    let service::Context { readiness, health, drain, .. } = context;
+    let running = start_on(settings, evaluators, security, listener, readiness, health, drain).await?;
+    tracing::info!(address = %running.address, "serving evaluations");
+    running.finished().await
 }
 
 /// A running server.
@@ -126,8 +127,7 @@ pub(crate) async fn start_on(
     };
     let served = handle.clone();
     let serving = tokio::spawn(async move {
-        let export = move || counted.engine_counts().inspect(metrics::engine).is_some();
-        let sampling = drain.repeat(Duration::from_secs(1), export);
+        let sampling = tokio::spawn(sample_engine(counted, drain.clone()));
         let served = serve(Arc::new(settings), security, listener, served, drain.clone()).await;
         // The drain fires even if serving failed.
         drain.start();
@@ -139,6 +139,20 @@ pub(crate) async fn start_on(
         served.and(joined)
     });
     Ok(Running { address, handle, serving })
+}
+
+/// Interval at which the engine counters of an accelerator become metrics.
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Publishes the engine counters of an accelerator, if there is one, until the drain.
+async fn sample_engine(backend: Arc<dyn Backend>, drain: Drain) {
+    while let Some(counts) = backend.engine_counts() {
+        metrics::engine(&counts);
+        tokio::select! {
+            () = drain.wait() => return,
+            () = tokio::time::sleep(SAMPLE_INTERVAL) => {}
+        }
+    }
 }
 
 /// Serves until drained; the evaluating threads are stopped when this returns.
@@ -155,13 +169,14 @@ async fn serve(
     let open_inference = OpenInference::new(handle.clone(), drain.token());
     let connections_max = settings.inference.connections_max;
     let service = InferenceService::new(Arc::clone(&settings), handle.clone(), drain.token());
+    let stopping = drain.clone();
     let services = Routes::new(health)
         .add_service(reflection)
         .add_service(older_reflection)
         .add_service(proto::inference::service(service))
         .add_service(proto::open_inference::service(open_inference));
     let server = transport::server(&security).initial_stream_window_size(EVALUATIONS_WINDOW_BYTES);
-    let stopped = Box::pin(drain.token().cancelled_owned());
+    let stopped = Box::pin(async move { stopping.wait().await });
     let serving = transport::serve(server, services, listener, connections_max, security, stopped);
     let draining = async {
         drain.wait().await;

@@ -1,4 +1,4 @@
-//! Chooses the training backend for a device: libtorch, or the CPU kernels, which do not need libtorch.
+//! The choice of the training backend on a device: libtorch, or the CPU kernels, which need no libtorch.
 
 use anyhow::Context as _;
 use training::{Precision, TrainerSettings};
@@ -9,7 +9,7 @@ use crate::trainer::Trainer;
 #[cfg(feature = "torch")]
 use run_file::learner::libtorch::Cpu;
 
-/// The device and precision selected for training.
+/// Selected device and precision for training.
 #[derive(Debug)]
 pub(crate) struct Chosen {
     pub(crate) device: Device,
@@ -18,6 +18,14 @@ pub(crate) struct Chosen {
     pub(crate) is_adaptive: bool,
     /// Device and precision with the reasons for the choice, for the log.
     pub(crate) description: String,
+}
+
+impl Chosen {
+    /// Returns the kind of device: `cpu`, `cuda` or `mps`.
+    pub(crate) fn kind(&self) -> String {
+        let name = crate::device::device_name(self.device);
+        name.split(':').next().unwrap_or_default().to_owned()
+    }
 }
 
 /// A trainer, with a description of the backend for the log.

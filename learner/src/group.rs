@@ -41,27 +41,32 @@ use self::numbering::Numbering;
 use crate::backend::Chosen;
 use crate::metrics;
 
-/// Maximum duration of a roll call. It can be short because all members notice a lost member within milliseconds of
-/// each other: the connections to the lost member, and the connections between the other members, close.
+/// Maximum duration of a roll call. All members notice a lost member within milliseconds of each other, because its
+/// connections, and the connections between members, close.
 const ROLL: Duration = Duration::from_secs(1);
 /// Interval between checks whether training should stop.
 const POLL: Duration = Duration::from_millis(50);
-/// Delay before another attempt to store a version number.
+/// Delay before trying again to store a version number.
 const NOTE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The training thread's handle to the group of learners.
 pub(crate) struct Group {
-    settings: GroupSettings,
+    own: usize,
+    fingerprint: Digest,
+    /// Maximum time to wait for other members in a training step.
+    timeout: Duration,
     commands: mpsc::Sender<Form>,
     shared: Arc<Shared>,
     engine: Arc<dyn Engine>,
     place: Option<Place>,
     generation: u64,
     numbering: Numbering,
+    /// Weights versions on this learner's disk, with the stored version numbers.
+    versions: VersionStore,
     note_at: Option<Instant>,
 }
 
-/// This learner's membership of the current group: the roster, and the connections to the other members.
+/// A place in the current group: the roster, and the connections to the other members.
 struct Place {
     collective: Box<dyn Collective>,
     roster: Roster,
@@ -79,7 +84,7 @@ pub(crate) struct GroupSettings {
     pub(crate) fingerprint: Digest,
     /// The library configured in `learner.collective`.
     pub(crate) kind: CollectiveKind,
-    /// Weights versions on this learner's disk, with the stored version numbers.
+    /// Weights versions on this learner's disk.
     pub(crate) versions: VersionStore,
 }
 
@@ -92,7 +97,7 @@ pub(crate) fn is_configured(settings: &Settings) -> Result<bool, ConfigError> {
         return Err(ConfigError::invalid(
             "learner.group",
             "learners sum gradients with Gloo, a part of libtorch, and this program was built without libtorch; build \
-             with `cargo build --release --package learner --features torch`",
+             with `cargo build --release --package learner`",
         ));
     }
     Ok(!settings.group.is_empty())
@@ -171,11 +176,8 @@ pub(crate) fn of_run(
     drain: Drain,
 ) -> anyhow::Result<(Group, impl Future<Output = ()> + Send + use<>)> {
     // All members compute a step from equal values with equal arithmetic, so that their states stay equal to the bit.
-    let &Chosen { device, precision, .. } = device;
-    let device = crate::device::device_name(device);
-    // The kind of device: `cpu`, `cuda` or `mps`.
-    let kind = device.split(':').next().unwrap_or_default();
-    let training = TrainerSettings { precision, ..trainer_settings(&settings.learner) };
+    let (Chosen { precision, .. }, kind) = (device, device.kind());
+    let training = TrainerSettings { precision: *precision, ..trainer_settings(&settings.learner) };
     let path = training_cpu::Path::widest();
     let library = settings.learner.collective;
     let (batch_size, learners) = (settings.learner.batch_size, settings.group.len());
@@ -214,37 +216,47 @@ impl Group {
         questions: mpsc::Receiver<Question>,
         drain: Drain,
     ) -> anyhow::Result<(Self, impl Future<Output = ()> + Send + use<>)> {
-        let GroupSettings { own, timeout, kind, .. } = settings;
-        let endpoints = settings.endpoints.clone();
+        let GroupSettings { own, endpoints, timeout, fingerprint, kind, versions } = settings;
         let (commands, receiver) = mpsc::channel(1);
         let shared = Arc::<Shared>::default();
         let (learners, peers) = (endpoints.len(), peers(&endpoints, own)?);
         // A learner that responds late gets the same time as in a training step.
         let membership = Membership::new(own, learners, ROLL, timeout).with_kind(kind);
         let driver = Driver::new(membership, endpoints, peers, Arc::clone(&engine), Arc::clone(&shared));
-        let numbering = Numbering::new(learners, settings.versions.newest_number()?);
-        let group = Self { settings, commands, shared, engine, place: None, generation: 0, numbering, note_at: None };
+        let numbering = Numbering::new(learners, versions.newest_number()?);
+        let group = Self {
+            own,
+            fingerprint,
+            timeout,
+            commands,
+            shared,
+            engine,
+            place: None,
+            generation: 0,
+            numbering,
+            versions,
+            note_at: None,
+        };
         Ok((group, driver.run(questions, receiver, drain)))
     }
 
-    /// Leaves the current group, if any, and waits for a place in the next group. `steps` is the number of training
-    /// steps behind this learner's state; members with fewer steps later load the state of the member with the most.
+    /// Leaves the current group if there is one, and joins the next group with a state of `steps` training steps.
     /// Returns the roster of the new group, or `None` once `stop` returns true.
     ///
     /// # Errors
-    /// Another learner rejects this learner because the networks or settings differ, or the configured library cannot
-    /// be used.
+    /// Another learner rejected this learner because network or settings differ, or the configured library cannot be
+    /// used.
     pub(crate) fn form(&mut self, steps: u64, stop: &dyn Fn() -> bool) -> anyhow::Result<Option<&Roster>> {
         loop {
             // When this learner leaves, the other members also form the next group.
             self.place = None;
             metrics::group(0, 0);
             let candidate = Candidate {
-                index: self.settings.own,
+                index: self.own,
                 steps,
                 generation: self.generation,
-                weights_version: self.numbering.noted,
-                fingerprint: self.settings.fingerprint,
+                weights_version: self.numbering.noted(),
+                fingerprint: self.fingerprint,
                 gpu: self.engine.gpu(),
             };
             self.reached(steps);
@@ -253,7 +265,7 @@ impl Group {
             };
             self.generation = roster.generation;
             self.numbering.joined(&roster);
-            let rank = roster.rank_of(self.settings.own).unwrap_or_default();
+            let rank = roster.rank_of(self.own).unwrap_or_default();
             match self.engine.join(&roster, rank, &interrupt) {
                 Ok(collective) => {
                     let members = roster.members.len();
@@ -270,8 +282,7 @@ impl Group {
         }
     }
 
-    /// Asks the driver for a place in a group and waits for the place; `None` if `stop` returned true or the driver has
-    /// stopped.
+    /// Asks the driver for a place in a group and waits for it; `None` if `stop` returned true or the driver has ended.
     fn seek(&self, candidate: Candidate, stop: &dyn Fn() -> bool) -> anyhow::Result<Option<Formed>> {
         let (formed, answer) = crossbeam_channel::bounded(1);
         if self.commands.blocking_send(Form { candidate, formed }).is_err() {
@@ -292,7 +303,7 @@ impl Group {
     /// # Errors
     /// A member was lost; the next group must be formed.
     pub(crate) fn all_reduce(&mut self, numbers: Numbers<'_>) -> Result<(), Error> {
-        let timeout = self.settings.timeout;
+        let timeout = self.timeout;
         self.collective("all-reduce")?.all_reduce(numbers, timeout)
     }
 
@@ -301,7 +312,7 @@ impl Group {
     /// # Errors
     /// A member was lost; the next group must be formed.
     pub(crate) fn broadcast(&mut self, root: usize, bytes: &mut [u8]) -> Result<(), Error> {
-        let timeout = self.settings.timeout;
+        let timeout = self.timeout;
         self.collective("broadcast")?.broadcast(root, bytes, timeout)
     }
 
@@ -325,7 +336,7 @@ impl Group {
     /// Returns true if this learner is the coordinator, which decides for all members when to publish weights, and
     /// determines the schedule progress.
     pub(crate) fn is_coordinator(&self) -> bool {
-        self.place.as_ref().is_some_and(|place| place.roster.coordinator() == self.settings.own)
+        self.place.as_ref().is_some_and(|place| place.roster.coordinator() == self.own)
     }
 
     /// Returns true if the members should dissolve this group and form the next.
@@ -343,13 +354,13 @@ impl Group {
     /// crash.
     pub(crate) fn is_ready_to_publish(&mut self) -> bool {
         let Some(next) = self.numbering.next() else { return false };
-        if next <= self.numbering.noted {
+        if next <= self.numbering.noted() {
             return true;
         }
         if self.note_at.is_some_and(|at| Instant::now() < at) {
             return false;
         }
-        match self.settings.versions.note(WeightsVersion(next)) {
+        match self.versions.note(WeightsVersion(next)) {
             Ok(()) => self.numbering.note(next),
             Err(error) => {
                 tracing::error!(

@@ -1,6 +1,6 @@
-//! Carries batches from the replay servers to training: samples arrive over streams in tokio tasks, named threads
-//! prepare batches, and another thread trains. Reports of invalid trajectories are sent back to the replay servers.
-//! Every channel is bounded.
+//! The batch pipeline between tokio and threads: samples arrive over streams, named threads prepare batches, and
+//! another thread trains. Reports of invalid trajectories are sent back to the replay servers. Every channel is
+//! bounded.
 //!
 //! The preparing threads receive sampled batches in rotation, and the training thread takes the results in the same
 //! rotation, so the order of batches is kept. The random numbers for a batch depend only on the seed and the batch
@@ -46,7 +46,7 @@ const REPORTS_MAX: usize = 64;
 /// run.
 const SHARD_SEED: u64 = 0x756E_696F_6E00;
 
-/// Returns the settings for sampling segments of `1 + unroll_steps` steps. `seed` is the learner's seed.
+/// Returns the sampling settings for batches of segments with `1 + unroll_steps` steps. `seed` is the learner's seed.
 pub(crate) fn draws(settings: &Settings, seed: u64, game: String, unroll_steps: usize) -> ShardedSettings {
     let shard = SamplerSettings {
         game,
@@ -80,16 +80,16 @@ pub(crate) async fn draw(
     let start = |Source { servers, settings, split }| (ShardedSampler::start(newest.clone(), servers, settings), split);
     let mut boards: Vec<(ShardedSampler, Split)> = sources.into_iter().map(start).collect();
     for drawn in drawn.iter().cycle() {
-        let (servers, drawn_from) = boards.iter().fold((0, 0), |(servers, drawn_from), (sampler, _)| {
-            let (more, more_drawn_from) = sampler.servers();
-            (servers + more, drawn_from + more_drawn_from)
-        });
+        let [servers, drawn_from] = servers_of(&boards);
         metrics::replay_servers(servers, drawn_from);
         let trace = trace::root("training_step");
         let board = turns.next();
         let (sampler, split) = &mut boards[board];
         let batch = loop {
-            let Some(batch) = drain.unless_started(sampler.next()).await else { return };
+            let batch = tokio::select! {
+                batch = sampler.next() => batch,
+                () = drain.wait() => return,
+            };
             if let Some(batch) = split.take(batch) {
                 break batch;
             }
@@ -99,11 +99,19 @@ pub(crate) async fn draw(
             sample.set("samples", batch.samples.len());
             sample.end();
         }
-        let sent = drain.unless_started(drawn.send(Drawn { board, batch, trace })).await;
-        if !matches!(sent, Some(Ok(()))) {
-            return;
+        tokio::select! {
+            sent = drawn.send(Drawn { board, batch, trace }) => if sent.is_err() { return },
+            () = drain.wait() => return,
         }
     }
+}
+
+/// Returns the total number of replay servers for all boards, and the number of servers that are currently sampled.
+fn servers_of(boards: &[(ShardedSampler, Split)]) -> [usize; 2] {
+    boards.iter().fold([0, 0], |[servers, drawn_from], (sampler, _)| {
+        let (more, more_drawn_from) = sampler.servers();
+        [servers + more, drawn_from + more_drawn_from]
+    })
 }
 
 /// A sampled batch, as received from the replay servers.
@@ -117,10 +125,10 @@ pub(crate) struct Drawn {
 
 /// The preparing threads and the channels that connect them.
 pub(crate) struct Preparers {
-    /// One sender per preparing thread; the threads receive sampled batches in rotation.
+    /// One sender per preparing thread; sampled batches go to the threads in rotation.
     pub(crate) drawn: Vec<mpsc::Sender<Drawn>>,
     pub(crate) batches: Batches,
-    /// Queue for reports, which other threads use too.
+    /// Queue for reports, also from other threads.
     pub(crate) reports: Reports,
     pub(crate) rejected: mpsc::Receiver<(Server, Rejected)>,
     pub(crate) threads: Vec<JoinHandle<()>>,
@@ -132,13 +140,27 @@ pub(crate) type Reports = mpsc::Sender<(Server, Rejected)>;
 /// Prepared batches in the order of sampling.
 #[derive(Debug)]
 pub(crate) struct Batches {
-    /// One receiver per preparing thread, which receives `None` for a batch without a valid sample.
+    /// One receiver per preparing thread; `None` is received for a batch without a valid sample.
     threads: Vec<Receiver<Option<Prepared>>>,
     /// Index of the thread with the next batch.
     next: usize,
 }
 
 impl Batches {
+    /// Returns a queue of batches that are already prepared.
+    #[cfg(test)]
+    pub(crate) fn of(prepared: impl IntoIterator<Item = Prepared>) -> Self {
+        let (sender, receiver) = crossbeam_channel::unbounded();
+        prepared.into_iter().for_each(|prepared| sender.send(Some(prepared)).unwrap());
+        Self { threads: vec![receiver], next: 0 }
+    }
+
+    /// Returns a queue of batches from a channel that the test fills.
+    #[cfg(test)]
+    pub(crate) fn receiving(receiver: Receiver<Option<Prepared>>) -> Self {
+        Self { threads: vec![receiver], next: 0 }
+    }
+
     /// Waits for the next batch; skips batches without a valid sample.
     ///
     /// # Errors
@@ -212,7 +234,7 @@ pub(crate) fn prepare<G: Game>(
     Ok(Preparers { drawn, batches: Batches { threads: prepared, next: 0 }, reports, rejected, threads: handles })
 }
 
-/// Returns the random number generator for batch `number`.
+/// Returns the random number stream for batch `number`.
 fn stream(seed: u64, number: u64) -> ChaCha8Rng {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     rng.set_stream(number);

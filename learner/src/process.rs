@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::iter;
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ use crate::{device, group, memory, metrics, pipeline, seed};
 /// Subdirectory of the run directory for checkpoints. The learner also locks this directory.
 const CHECKPOINTS: &str = "checkpoints";
 
-/// Maximum time for weights requests in progress to complete after training has stopped.
+/// Maximum time to complete weights requests in progress after training has stopped.
 const SERVE_LAST: Duration = Duration::from_secs(2);
 
 /// Runs the learner until the process drains, then writes a final checkpoint.
@@ -86,7 +87,8 @@ async fn train(settings: Settings, security: Security, context: service::Context
         move || device::choose(&settings, &architecture)
     };
     let device = tokio::task::spawn_blocking(choose).await.context("join the device selection")??;
-    let threads = prepare_threads(settings.learner.prepare_threads, device.device, service::machine::cores());
+    let threads =
+        prepare_threads(settings.learner.prepare_threads, device.device, std::thread::available_parallelism());
     tracing::info!("preparing batches (threads: {threads})");
     let model = architecture.model;
     let targets = settings.targets_of(model);
@@ -186,7 +188,7 @@ fn validate(
     settings.games().zip(games).map(start).collect()
 }
 
-/// Returns the batch source for each board, sorted by board index. Samples have segments of `1 + steps` steps.
+/// Returns the batch source for each board, in order of board index. Samples have segments of `1 + steps` steps.
 /// `held_out` has one sender for validation samples per board, or is empty without validation.
 fn sources(settings: &Settings, held_out: Vec<Sender<Vec<Drawn>>>, seed: u64, steps: usize) -> Vec<Source> {
     let replay = iter::once(&settings.replay).chain(settings.boards.iter().map(|board| &board.replay));
@@ -206,8 +208,7 @@ fn sources(settings: &Settings, held_out: Vec<Sender<Vec<Drawn>>>, seed: u64, st
 }
 
 /// Serves a version to subscribers, sends the version number to the replay servers, and queues the version for
-/// validation. If serving fails, the number is not sent: actors could not load the version, and replay servers would
-/// still count trajectories as stale by that number.
+/// validation. If serving fails, the number is not sent, because it would make trajectories count as stale.
 fn publish(publisher: &Publisher, newest: &NewestWeights, validation: &[Versions], manifest: Manifest, bytes: Bytes) {
     let version = manifest.version;
     for validation in validation {
@@ -224,14 +225,14 @@ fn publish(publisher: &Publisher, newest: &NewestWeights, validation: &[Versions
 const PREPARE_THREADS: usize = 4;
 
 /// Returns the number of batch preparation threads: `configured`, or for 0 a number derived from device and cores.
-fn prepare_threads(configured: usize, device: Device, cores: usize) -> usize {
+fn prepare_threads(configured: usize, device: Device, cores: std::io::Result<NonZeroUsize>) -> usize {
     if configured > 0 {
         return configured;
     }
     if device == Device::Cpu {
         return 1;
     }
-    (cores / 4).clamp(1, PREPARE_THREADS)
+    (cores.map_or(1, NonZeroUsize::get) / 4).clamp(1, PREPARE_THREADS)
 }
 
 /// Restores the training state of the latest checkpoint, or starts a new run.
@@ -302,7 +303,7 @@ fn begin(
     Ok(Start { trainer, architecture, progress: Some(progress) })
 }
 
-/// Returns the files of a checkpoint after growing the network to a larger one. Every backend can read the files.
+/// Returns the files of a checkpoint, grown to a larger network. Every backend can read the files.
 fn grown(
     settings: &TrainerSettings,
     from: &Architecture,
@@ -381,8 +382,12 @@ mod tests {
     #[cfg(feature = "torch")]
     #[test]
     fn a_learner_with_an_accelerator_prepares_batches_with_several_threads_where_there_are_cores() {
-        assert_eq!([1, 16, 128].map(|cores| prepare_threads(0, Device::Cpu, cores)), [1, 1, 1]);
-        assert_eq!([1, 2, 8, 16, 128].map(|cores| prepare_threads(0, Device::Cuda(0), cores)), [1, 1, 2, 4, 4]);
-        assert_eq!(prepare_threads(3, Device::Cpu, 1), 3);
+        let threads =
+            |configured, device, cores| prepare_threads(configured, device, Ok(NonZeroUsize::new(cores).unwrap()));
+        assert_eq!([1, 16, 128].map(|cores| threads(0, Device::Cpu, cores)), [1, 1, 1]);
+        assert_eq!([1, 2, 8, 16, 128].map(|cores| threads(0, Device::Cuda(0), cores)), [1, 1, 2, 4, 4]);
+        assert_eq!(threads(3, Device::Cpu, 1), 3);
+        let unknown = Err(std::io::ErrorKind::Unsupported.into());
+        assert_eq!(prepare_threads(0, Device::Mps, unknown), 1);
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use bytes::Bytes;
 use crossbeam_channel::RecvTimeoutError;
-use run_file::learner::{LearnerSection, Settings, trainer_settings};
+use run_file::learner::{LearnerSection, Settings};
 use service::Health;
 use service::trace::{self, Span};
 use training::{Contents, Examples, Laps, Losses, StepTimes, Trained};
@@ -23,7 +23,7 @@ use crate::group::Group;
 use crate::metrics;
 use crate::pipeline::Batches;
 use crate::priorities::{Item, Priorities};
-use crate::records::{AtPublication, Records};
+use crate::records::{self, AtPublication, Records};
 use crate::trainer::Trainer;
 use crate::writer::{Job, Kind, Writer, Writing, Written};
 
@@ -56,7 +56,7 @@ pub(crate) struct Training {
     elapsed_before: f64,
     started: Instant,
     version: WeightsVersion,
-    /// Training steps of the latest publication and the latest checkpoint, to do neither twice for the same step.
+    /// Training step of the latest publication and of the latest checkpoint. Neither is repeated for the same step.
     published_step: Option<u64>,
     checkpoint_step: Option<u64>,
     /// Number of consecutive batches with a non-finite loss or gradient.
@@ -113,7 +113,7 @@ const POLL: Duration = Duration::from_millis(50);
 const NOT_FINITE_MAX: u32 = 3;
 
 impl Training {
-    /// Creates the training state for a run that continues from `start`. `priorities` receives value errors.
+    /// Creates the training of a run that continues from `start`. `priorities` receives value errors.
     pub(crate) fn new(settings: Settings, start: Start, checkpoints: Checkpoints, priorities: Priorities) -> Self {
         let Start { trainer, architecture, progress } = start;
         let checkpoint_step = progress.as_ref().map(|progress| progress.training_step);
@@ -166,7 +166,7 @@ impl Training {
             tracing::warn!("the network starts from scratch; trained weights up to {newest} are kept without a limit");
         }
         let (architecture, checkpoints) = (self.architecture.clone(), self.checkpoints.clone());
-        let layers = trainer_settings(&self.settings.learner).layers(&architecture)?;
+        let layers = records::layers(&self.settings, &architecture)?;
         let records = Records::of_publications(&self.settings, self.trainer.step_count());
         let versions_kept = self.settings.learner.versions_kept;
         let mut writer = Writer { architecture, versions, versions_kept, checkpoints, publish, records, layers };
@@ -221,16 +221,29 @@ impl Training {
             }
             let publishing = Instant::now();
             metrics::spent("train", publishing.duration_since(training));
-            self.try_again_later(writing.ended());
+            for written in writing.ended() {
+                self.try_again_later(written);
+            }
             if is_publication_due {
                 let begun = self.publish(&mut writing);
                 self.failed_to_begin(Kind::Weights, begun);
                 (published_at, begun_step) = (Instant::now(), self.trainer.step_count());
             }
-            self.end_round(publishing, is_checkpoint_due.then_some(&mut checkpoint_at), &mut writing);
+            self.end_trace();
+            let publish = publishing.elapsed();
+            if is_checkpoint_due {
+                let begun = self.checkpoint(&mut writing);
+                self.failed_to_begin(Kind::Checkpoint, begun);
+                checkpoint_at = Instant::now();
+            }
+            let both = publishing.elapsed();
+            metrics::spent("publish", both);
+            metrics::held_up(publish, both.saturating_sub(publish));
         }
         self.collect_all(&mut writing)?;
-        self.try_again_later(writing.wait());
+        for written in writing.wait() {
+            self.try_again_later(written);
+        }
         // Only the checkpoint holds the complete state, so it is written even if the last version cannot be written.
         let published = self.publish(&mut writing);
         let checkpoint = self.checkpoint(&mut writing);
@@ -243,23 +256,7 @@ impl Training {
         Ok(())
     }
 
-    /// Finishes the work after a step and the publication that began at `publishing`: starts a checkpoint if it is due,
-    /// and then replaces the time in `checkpoint_at`.
-    fn end_round(&mut self, publishing: Instant, checkpoint_at: Option<&mut Instant>, writing: &mut Writing) {
-        self.end_trace();
-        let publish = publishing.elapsed();
-        if let Some(checkpoint_at) = checkpoint_at {
-            let begun = self.checkpoint(writing);
-            self.failed_to_begin(Kind::Checkpoint, begun);
-            *checkpoint_at = Instant::now();
-        }
-        let both = publishing.elapsed();
-        metrics::spent("publish", both);
-        metrics::held_up(publish, both.saturating_sub(publish));
-    }
-
-    /// Returns true if the weights after `step` may be published. Without `publish_interval_steps`, the weights after
-    /// any step may.
+    /// Returns true if the weights after `step` may be published. Without `publish_interval_steps`, all steps may.
     fn is_boundary(&self, step: u64) -> bool {
         let interval = self.settings.learner.publish_interval_steps;
         interval == 0 || step.is_multiple_of(interval)
@@ -361,8 +358,7 @@ impl Training {
         }
     }
 
-    /// Reports that the trainer has split batches into more micro-batches, because the device has too little memory for
-    /// a batch.
+    /// Reports an increased number of micro-batches, which follows from too little device memory for a batch.
     fn report_micro_batches(&mut self) {
         let now = self.trainer.micro_batches();
         metrics::micro_batches(now);
@@ -423,7 +419,9 @@ impl Training {
         }
         self.not_finite = 0;
         // A checkpoint write in progress may become the latest, and removes old checkpoints.
-        self.try_again_later(writing.wait());
+        for written in writing.wait() {
+            self.try_again_later(written);
+        }
         let Some(found) = self.checkpoints.newest()? else {
             anyhow::bail!(
                 "the {quantity} of {NOT_FINITE_MAX} batches in a row is not finite; there is no checkpoint to restore"
@@ -452,7 +450,9 @@ impl Training {
     fn publish_as(&mut self, version: Option<WeightsVersion>, writing: &mut Writing) -> anyhow::Result<()> {
         if self.settings.learner.publish_interval_steps > 0 && writing.is_writing(Kind::Weights) {
             // With publication by steps, no version is skipped because of a slow disk.
-            self.try_again_later(writing.wait());
+            for written in writing.wait() {
+                self.try_again_later(written);
+            }
         }
         if skip(Kind::Weights, writing) {
             return Ok(());
@@ -469,8 +469,8 @@ impl Training {
         Ok(())
     }
 
-    /// Returns the data that the event files record about this publication. If the next publication has histograms, the
-    /// trainer keeps the gradient of a step until then.
+    /// Returns the data of this publication for the event files. If the next publication has histograms, the trainer
+    /// keeps the gradient of a step until then.
     fn record(&mut self) -> anyhow::Result<AtPublication> {
         let LearnerSection { event_files, histogram_publications: interval, .. } = self.settings.learner;
         let has_histograms = |publication: u64| event_files && interval > 0 && publication.is_multiple_of(interval);
@@ -550,17 +550,15 @@ impl Training {
         Ok(())
     }
 
-    /// Records finished write jobs, and logs failures. Training continues on a full disk: nothing is lost, and space
+    /// Records a finished write job, and logs a failure. Training continues on a full disk: nothing is lost, and space
     /// may be free at the next interval.
-    fn try_again_later(&mut self, ended: Vec<Written>) {
-        for written in ended {
-            if let Err(error) = self.note(written) {
-                log_failure(&error);
-            }
+    fn try_again_later(&mut self, written: Written) {
+        if let Err(error) = self.note(written) {
+            log_failure(&error);
         }
     }
 
-    /// Reports that the state could not be copied, for example because device memory ran out.
+    /// Reports that the state could not be copied, for example for lack of device memory.
     fn failed_to_begin(&self, kind: Kind, begun: anyhow::Result<()>) {
         if let Err(error) = begun {
             metrics::write_failed(kind.name(), true);

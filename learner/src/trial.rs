@@ -1,4 +1,4 @@
-//! Implements `learner --devices`, which tries a training step on every device.
+//! The command `learner --devices`: tries a training step on every device.
 
 use std::fs;
 use std::path::{Path, PathBuf};

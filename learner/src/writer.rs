@@ -1,4 +1,4 @@
-//! Encodes, hashes and writes weights and checkpoints in a separate thread, while training continues.
+//! The writing thread: encodes, hashes and writes weights and checkpoints while training continues.
 //!
 //! The training thread submits copies of the state, with at most one job of each kind in progress, which bounds the
 //! memory. With P parameters and running statistics, a copy takes 4 P bytes for weights and, with AdamW, 16 P bytes for
@@ -65,7 +65,7 @@ pub(crate) enum Job {
 }
 
 impl Job {
-    /// Returns the kind and the training step of the job, for messages.
+    /// Returns the kind and the training step of the job.
     fn names(&self) -> (Kind, u64) {
         match self {
             Self::Weights { training_step, .. } => (Kind::Weights, *training_step),
@@ -117,18 +117,22 @@ impl<P: FnMut(Manifest, Bytes)> Writer<P> {
             let begun = Instant::now();
             let (kind, training_step) = job.names();
             // A job changes only files, and every file is written atomically.
-            let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| match job {
-                Job::Weights { snapshot, training_step, version, record, span } => {
-                    self.weights(snapshot.as_ref(), training_step, version, &record, span).map(Some)
-                }
-                Job::Checkpoint { snapshot, progress } => self.checkpoint(snapshot, progress).map(|()| None),
-            }));
-            let outcome = outcome.unwrap_or_else(|_| anyhow::bail!("writing {} panicked", kind.name()));
+            let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| self.outcome(job)))
+                .unwrap_or_else(|_| anyhow::bail!("writing {} panicked", kind.name()));
             let done = Written { kind, training_step, outcome };
             metrics::wrote(done.kind.name(), begun.elapsed());
             if written.send(done).is_err() {
                 return;
             }
+        }
+    }
+
+    fn outcome(&mut self, job: Job) -> anyhow::Result<Option<WeightsVersion>> {
+        match job {
+            Job::Weights { snapshot, training_step, version, record, span } => {
+                self.weights(snapshot.as_ref(), training_step, version, &record, span).map(Some)
+            }
+            Job::Checkpoint { snapshot, progress } => self.checkpoint(snapshot, progress).map(|()| None),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Requests evaluations, moves and analyses from a server that holds the weights: `zerofleet.inference.v1`.
+//! Evaluations, moves and analyses by a server with the weights: `zerofleet.inference.v1`.
 //!
 //! A process that plays holds [`Evaluations`], one stream for all threads; a process that needs moves uses an
 //! [`AnalysisClient`]. The server reads streams through [`order`]; [`service()`] adds the service to a server.
@@ -18,7 +18,6 @@ pub use convert::{analyse_from_wire, predictions_to_wire, rejection_to_wire};
 pub use evaluations::{EvalError, Evaluated, Evaluations, EvaluationsSettings, Link};
 use game::ObservationShape;
 use service::trace::TraceContext;
-use transport::Channel;
 use transport::limits::MESSAGE_BYTES_MAX;
 pub use v1::rejection::Reason as RejectReason;
 
@@ -28,10 +27,10 @@ pub mod v1 {
     tonic::include_proto!("zerofleet.inference.v1");
 }
 
-/// The first message of a stream: the client and the game that the client plays.
+/// The client of a stream and the client's game.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
-    /// Client name, for the server's log.
+    /// Name of the client, for the server's log.
     pub name: String,
     /// Name of the game, as in the spec.
     pub game: String,
@@ -41,7 +40,7 @@ pub struct Hello {
     pub actions: usize,
 }
 
-/// The message that a server sends once it is ready for requests.
+/// The message of a server that is ready for requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Welcome {
     /// The latest weights version.
@@ -57,9 +56,9 @@ pub struct Welcome {
 pub struct EvalRequest {
     /// Id of the request, unique in the stream while unanswered.
     pub id: u64,
-    /// The weights version to evaluate with; `None` for the latest.
+    /// The weights version to evaluate with; `None`: the latest.
     pub version: Option<u64>,
-    /// Time limit for the response.
+    /// Time limit of the response.
     pub timeout: Option<Duration>,
     /// The positions; each has at least one legal action.
     pub positions: PackedPositions,
@@ -67,7 +66,7 @@ pub struct EvalRequest {
     pub trace: Option<TraceContext>,
 }
 
-/// Positions in the encoding of the wire, which are checked on arrival and unpacked only for evaluation.
+/// Positions as bytes, checked on arrival and unpacked only for evaluation.
 #[derive(Debug, Clone)]
 pub struct PackedPositions {
     pub(crate) shape: ObservationShape,
@@ -76,7 +75,7 @@ pub struct PackedPositions {
     pub(crate) legal: Bytes,
 }
 
-/// The reason why a server rejected a request.
+/// The rejection of a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the inference server rejected the request: {message}")]
 pub struct Rejection {
@@ -86,13 +85,6 @@ pub struct Rejection {
     pub message: String,
     /// Delay before a retry, if a retry may succeed.
     pub retry_after: Option<Duration>,
-}
-
-/// Returns the generated client with the message limit of this crate.
-fn client(channel: Channel) -> v1::inference_client::InferenceClient<Channel> {
-    v1::inference_client::InferenceClient::new(channel)
-        .max_decoding_message_size(MESSAGE_BYTES_MAX)
-        .max_encoding_message_size(MESSAGE_BYTES_MAX)
 }
 
 /// Returns the service with the message limit of this crate, to add to a server.

@@ -1,7 +1,7 @@
 //! Discovery among learners that train one network together: `zerofleet.learners.v1`.
 //!
-//! A learner adds a [`LearnersService`] to its gRPC server. The service passes every [`Question`] to the task that
-//! manages the learner's membership. A [`Peer`] is the client with which to ask another learner.
+//! A learner adds a [`LearnersService`] to the server, which hands every [`Question`] to the owner of the learner's
+//! membership. Other learners are reached as [`Peer`]s.
 
 mod convert;
 mod exchange;
@@ -26,7 +26,7 @@ pub mod v1 {
     tonic::include_proto!("zerofleet.learners.v1");
 }
 
-/// The phase of a learner in the formation of groups.
+/// The activity of a learner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// The learner looks for a coordinator.
@@ -40,7 +40,7 @@ pub enum Phase {
     },
 }
 
-/// The status of a learner, as other learners see it.
+/// The state of a learner, as visible to other learners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
     /// Current activity.
@@ -66,7 +66,7 @@ impl Look {
 /// Unique identity of a GPU.
 pub type Gpu = [u8; 16];
 
-/// The data with which the members of a group connect.
+/// The means by which the members of a group connect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Meeting {
     /// With Gloo, by addresses that the members exchange at the coordinator.
@@ -81,7 +81,7 @@ pub enum Meeting {
     },
 }
 
-/// A learner that requests a place in a group.
+/// A learner that asks for a place in a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
     /// Index in the list of learners.

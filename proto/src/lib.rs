@@ -11,7 +11,6 @@
 #[cfg(test)]
 extern crate self as proto;
 
-mod codec;
 pub mod convert;
 pub mod inference;
 pub mod learners;

@@ -1,32 +1,18 @@
-//! Defines the defects that the simulator plants, one per run, to prove that it finds them. Without the feature
-//! `simulation` no defect can be planted, and every query is resolved at compile time.
+//! Defects that the simulator plants, one per run, to prove that it finds them. Without the feature `simulation` no
+//! defect can be planted, and every query is resolved at compile time.
 
-/// Declares the defects, and the list of all.
-macro_rules! defects {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// A defect in the log, recovery, archive or table service.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Defect {
-            $($(#[$doc])* $name,)*
-        }
-
-        impl Defect {
-            /// All defects, in order of declaration.
-            pub const ALL: &'static [Self] = &[$(Self::$name),*];
-        }
-    };
-}
-
-defects! {
+/// A defect in the log, recovery, archive or table service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Defect {
     /// Inserts are acknowledged before the sync.
     AcknowledgedBeforeSync,
     /// The name of a new segment is not synced.
     DirectoryNotSynced,
     /// After a damaged record, any bytes with a matching checksum count as a frame, even inside a payload.
     ResynchronisedInside,
-    /// `ready` states no highest epoch, so that an actor that has lost its directory starts again at the first epoch.
+    /// `ready` carries no highest epoch, so that an actor that lost its home starts again at the first epoch.
     EpochReused,
-    /// The ids of inserted trajectories are not restored.
+    /// The ids seen are not restored.
     DuplicatesNotChecked,
     /// The counts of the rate limiters are not restored.
     LimiterNotRestored,
@@ -56,16 +42,46 @@ defects! {
     GrowthNotCounted,
     /// An actor confuses readiness with storing: it never leaves a server with a full disk.
     NotStoredCountsAsProgress,
-    /// The memory for the ids of inserted trajectories is not bounded.
+    /// The ids seen have no bound.
     SeenUnbounded,
     /// A log without a readable head is opened like a new log.
     DamagedHeadIgnored,
     /// Priorities of unknown items are logged.
     UnknownPrioritiesLogged,
-    /// A start syncs the latest segment in place, and assumes that the bytes read from it are durable.
+    /// A start syncs the newest segment in place, and takes the bytes read from it for durable.
     PageCacheTrusted,
     /// A directory with an interrupted restore from the archive is accepted as a log.
     RestoreTakenAsComplete,
+}
+
+impl Defect {
+    /// All defects, in order of declaration.
+    pub const ALL: [Self; 24] = [
+        Self::AcknowledgedBeforeSync,
+        Self::DirectoryNotSynced,
+        Self::ResynchronisedInside,
+        Self::EpochReused,
+        Self::DuplicatesNotChecked,
+        Self::LimiterNotRestored,
+        Self::QuarantineLost,
+        Self::CapacityOffByOne,
+        Self::PrioritiesNotRestored,
+        Self::SettingsNotRestored,
+        Self::RatioIgnored,
+        Self::RecordsAppliedTwice,
+        Self::RevisionsLost,
+        Self::FailedCommitNotCut,
+        Self::SegmentsDroppedEarly,
+        Self::FailureAcknowledged,
+        Self::ItemlessStored,
+        Self::GrowthNotCounted,
+        Self::NotStoredCountsAsProgress,
+        Self::SeenUnbounded,
+        Self::DamagedHeadIgnored,
+        Self::UnknownPrioritiesLogged,
+        Self::PageCacheTrusted,
+        Self::RestoreTakenAsComplete,
+    ];
 }
 
 /// The planted defect, if there is one.

@@ -15,7 +15,7 @@ use futures::Stream;
 use proto::convert::{self, Invalid};
 use proto::replay::{
     Choice, ItemPriority, ListOrder, ListQuery, PriorityUpdate, Quarantine, Report, Revisable, ReviseRefusal, Suspect,
-    UpdatedPriorities, change_from_wire, choice_to_wire, revision_from_wire, v1,
+    TableChange, UpdatedPriorities, choice_to_wire, revision_from_wire, v1,
 };
 use replay::ItemKey;
 use run_file::replay::{MAIN, Settings, TableIndex};
@@ -33,7 +33,7 @@ use crate::quota::Quota;
 use crate::table_service::{Command, Ended, Handle, Refusal};
 use crate::{metrics, storage};
 
-/// Maximum number of concurrent reanalysis calls, each of which holds a trajectory and a log record in memory.
+/// Maximum number of concurrent reanalysis calls: each holds a trajectory and the record.
 const REVISION_CALLS_MAX: usize = 128;
 
 /// Serves the tables of a [`Handle`] over gRPC.
@@ -180,11 +180,11 @@ impl v1::replay_server::Replay for ReplayService {
         &self,
         request: Request<v1::ConfigureRequest>,
     ) -> Result<Response<v1::ConfigureResponse>, Status> {
-        let change = change_from_wire(request.into_inner()).map_err(|invalid| convert::status(&invalid))?;
+        let change = TableChange::try_from(request.into_inner()).map_err(|invalid| convert::status(&invalid))?;
         let table = self.table(&change.table)?;
         let settings = change.settings;
         let settings = self.handle.request(|reply| Command::Configure(table, settings, reply)).await??;
-        Ok(Response::new(v1::ConfigureResponse { settings }))
+        Ok(Response::new(v1::ConfigureResponse { settings: settings.into_iter().collect() }))
     }
 
     async fn choose(&self, request: Request<v1::ChooseRequest>) -> Result<Response<v1::ChooseResponse>, Status> {
@@ -236,7 +236,7 @@ fn list(held: Vec<Trajectory>, query: &ListQuery) -> Vec<TrajectoryId> {
     let limit = query.limit.map_or(usize::MAX, |limit| usize::try_from(limit.get()).unwrap_or(usize::MAX));
     let mut ids: Vec<TrajectoryId> = match query.order {
         ListOrder::Newest => held.iter().map(|trajectory| trajectory.id()).collect(),
-        ListOrder::ASCENDING => {
+        ListOrder::Ascending => {
             let ids = held.iter().map(|trajectory| trajectory.id());
             let mut ids: Vec<_> = ids.filter(|&id| query.after.is_none_or(|after| id > after)).collect();
             ids.sort_unstable();
@@ -253,6 +253,14 @@ fn list(held: Vec<Trajectory>, query: &ListQuery) -> Vec<TrajectoryId> {
     };
     ids.truncate(limit);
     ids
+}
+
+/// Waits until `moment`; forever if there is none.
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
 }
 
 impl From<Refusal> for Status {
@@ -276,7 +284,7 @@ impl From<Refusal> for Status {
     }
 }
 
-/// Converts the error to the status of a draining server, since the table service stops once the server has drained.
+/// The table service stops once the server has drained.
 impl From<Ended> for Status {
     fn from(Ended: Ended) -> Self {
         draining()

@@ -1,14 +1,13 @@
 //! The server side of one insert stream as a pure state machine: it admits messages, counts trajectories in flight,
 //! renews the lease of the actor and replies to each trajectory.
 //!
-//! It depends on no sockets, tasks or clocks: calls that need the time take it as an argument. The driver is the
-//! handler in [`grpc`](crate::grpc), or a simulator. Start with [`InsertStream::new`], which documents the order of the
-//! calls.
+//! It depends on no sockets, tasks or clocks; every call that needs the time takes it. The driver is the handler in
+//! [`grpc`](crate::grpc), or a simulator. Start with [`InsertStream::new`], which documents the order of the calls.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use experience::Trajectory;
+use experience::{Trajectory, TrajectoryId};
 use proto::replay::order::{InsertOrder, Inserted as Message};
 use proto::replay::{Answer, InsertWait, Origin, trace_of, v1};
 use run_file::replay::Settings;
@@ -35,7 +34,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// maximum size of a trajectory.
 const IN_FLIGHT_BYTES_MAX: usize = 2 * MESSAGE_BYTES_MAX;
 
-/// The insert stream of one actor.
+/// The stream of one actor.
 #[derive(Debug)]
 pub struct InsertStream {
     order: InsertOrder,
@@ -49,7 +48,7 @@ pub struct InsertStream {
     heartbeat: Duration,
     /// The lease of the actor, once `hello` was received.
     lease: Option<Lease>,
-    /// Time of the client's last message, or the last time at which the server was not reading, if later.
+    /// Time of the client's last message, or of the last moment at which the server did not read.
     last_message: Instant,
     /// Time of the last check of the lease.
     looked: Instant,
@@ -64,7 +63,7 @@ pub struct InsertStream {
     traces: HashMap<u64, Span>,
 }
 
-/// Whether messages are read, or the reason why they are no longer read.
+/// The state of reading: on, or the reason why messages are no longer read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reading {
     On,
@@ -72,10 +71,10 @@ enum Reading {
     Draining,
 }
 
-/// What the driver must do after a client message.
+/// The reaction required to a client message.
 #[derive(Debug)]
 pub enum Received {
-    /// Nothing is to be done.
+    /// No reaction.
     Nothing,
     /// The stream is open: find the highest stored epoch of the actor and send [`InsertStream::ready`].
     Hello(Origin),
@@ -92,10 +91,10 @@ pub enum Received {
     Refused(v1::InsertResponse),
 }
 
-/// What the driver must do after a lease check.
+/// The reaction required after a lease check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Looked {
-    /// Nothing is to be done.
+    /// No reaction.
     Nothing,
     /// Find the reason why inserts wait and send [`InsertStream::waiting`].
     FindWait,
@@ -148,7 +147,7 @@ impl InsertStream {
 
     /// Returns true while the client's messages are read.
     pub fn reads(&self) -> bool {
-        self.is_open() && self.quota_wait.is_none() && !self.awaits_credit && self.in_flight_bytes < IN_FLIGHT_BYTES_MAX
+        self.is_open() && self.may_read()
     }
 
     /// Returns true until the client has closed the requests or the server drains.
@@ -205,8 +204,7 @@ impl InsertStream {
     /// The status that ends the stream: the trajectory was neither stored nor rejected and must be sent again.
     pub fn inserted(&mut self, inserted: Inserted) -> Result<Option<v1::InsertResponse>, Status> {
         self.order.answered();
-        let bytes = self.in_flight.remove(&inserted.id().sequence).unwrap_or(0);
-        self.in_flight_bytes = self.in_flight_bytes.saturating_sub(bytes);
+        self.landed(inserted.id());
         if let Some(lease) = &self.lease {
             lease.answered(u64::from(matches!(inserted, Inserted::New(_))));
         }
@@ -286,12 +284,21 @@ impl InsertStream {
         Ok(Received::Insert { trajectory, content, inserted })
     }
 
+    fn may_read(&self) -> bool {
+        self.quota_wait.is_none() && !self.awaits_credit && self.in_flight_bytes < IN_FLIGHT_BYTES_MAX
+    }
+
     /// Renews the lease after a message from the client, or while this server prevents messages.
     fn renew_lease(&mut self, now: Instant) {
         self.last_message = now;
         if let Some(lease) = &self.lease {
             lease.renew(now);
         }
+    }
+
+    fn landed(&mut self, id: TrajectoryId) {
+        let bytes = self.in_flight.remove(&id.sequence).unwrap_or(0);
+        self.in_flight_bytes = self.in_flight_bytes.saturating_sub(bytes);
     }
 
     fn end_trace(&mut self, inserted: &Inserted) {
@@ -316,12 +323,7 @@ impl InsertStream {
             Inserted::New(id) => Ok(Some(Answer::Inserted { sequence: id.sequence })),
             Inserted::Stale(id) => Ok(Some(self.order.understood(Answer::Stale { sequence: id.sequence }))),
             Inserted::Duplicate(id) => Ok(Some(Answer::Duplicate { sequence: id.sequence })),
-            // The trajectory is neither stored nor rejected. The protocol has no reply for it, so the stream ends: the
-            // actor keeps all unanswered trajectories and sends them again on the next stream.
-            Inserted::NotStored(id, error) => Err(exhausted(format!(
-                "trajectory {id} cannot be stored now ({error}) and is sent again; free space on the disk of the \
-                 replay log"
-            ))),
+            Inserted::NotStored(id, error) => Err(not_stored(id, &error)),
             Inserted::OverMemory { id, bytes_max } => Err(exhausted(format!(
                 "trajectory {id} does not fit in {bytes_max} bytes (replay.memory_bytes_max) and is sent again; raise \
                  the limit, or lower the capacity of tables"
@@ -332,6 +334,15 @@ impl InsertStream {
             }
         }
     }
+}
+
+/// Returns the status for a trajectory that is neither stored nor rejected. The protocol has no reply for it, so the
+/// stream ends: the actor keeps all unanswered trajectories and sends them again on the next stream.
+fn not_stored(id: TrajectoryId, error: &str) -> Status {
+    let reason = format!(
+        "trajectory {id} cannot be stored now ({error}) and is sent again; free space on the disk of the replay log"
+    );
+    exhausted(reason)
 }
 
 /// Returns a status that advises the client to retry.
@@ -348,7 +359,6 @@ pub(crate) fn draining() -> Status {
 mod tests {
     use super::*;
     use crate::Config;
-    use experience::TrajectoryId;
     use proto::replay::v1::insert_request::Message as Request;
     use proto::replay::v1::insert_response::Message as Response;
     use tonic::Code;

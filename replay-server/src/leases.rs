@@ -16,10 +16,10 @@ use proto::replay::{Actor, ActorState, Actors as ActorList};
 #[cfg(test)]
 mod tests;
 
-/// Number of consecutive heartbeats that an actor may miss.
+/// Heartbeats that may be missed in a row.
 pub const MISSED_MAX: u32 = 3;
 
-/// Time for which a lost actor stays listed, because an operator may look for the actor, or the actor may reconnect.
+/// Time for which a lost actor stays listed: an operator may look for it, or it may reconnect.
 pub const LOST_KEPT: Duration = Duration::from_secs(600);
 
 /// The leases of all actors.
@@ -41,7 +41,7 @@ struct Entry {
     since: Instant,
     renewed: Instant,
     is_lost: bool,
-    /// True after a stream has closed without a goodbye, until the next stream opens.
+    /// True after a stream that closed without a goodbye, until the next stream opens.
     broke: bool,
     weights_version: Option<u64>,
     trajectories: u64,
@@ -61,7 +61,7 @@ pub struct StreamId {
     stream: u64,
 }
 
-/// The state of an actor before a message renewed the lease.
+/// The state of an actor before the message that renewed the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Before {
     /// The lease had not expired.
@@ -75,6 +75,11 @@ impl Leases {
     /// trajectories per stream.
     pub fn new(heartbeat: Duration, credit: u32) -> Self {
         Self { heartbeat, credit, entries: BTreeMap::new(), next_stream: 0, lost_total: 0, swept: None }
+    }
+
+    /// Returns the time without a message after which an actor is lost.
+    pub fn silence_max(&self) -> Duration {
+        self.heartbeat * MISSED_MAX
     }
 
     /// Adds a stream of an actor. In a full list, the actor replaces the actor that has been lost for longest; if
@@ -149,15 +154,15 @@ impl Leases {
     }
 
     /// Returns the actors with a lease that expired since the last sweep, in the last known state, and removes actors
-    /// lost for longer than [`LOST_KEPT`]. If more than a heartbeat has passed since the previous sweep, the server was
-    /// stalled, and no actor counts as lost because of this time.
+    /// lost for longer than [`LOST_KEPT`]. A sweep more than a heartbeat after the previous one means that the server
+    /// itself was stalled: no actor counts as lost for that time.
     pub fn sweep(&mut self, now: Instant) -> Vec<Actor> {
         let swept = self.swept.replace(now);
         if swept.is_some_and(|swept| now.saturating_duration_since(swept) > self.heartbeat) {
             self.entries.values_mut().filter(|entry| !entry.is_lost).for_each(|entry| entry.renewed = now);
             return Vec::new();
         }
-        let (silence_max, credit) = (self.heartbeat * MISSED_MAX, self.credit);
+        let (silence_max, credit) = (self.silence_max(), self.credit);
         self.entries.retain(|_, entry| !entry.is_lost || entry.silent(now) <= LOST_KEPT);
         let mut lost = Vec::new();
         for (&actor, entry) in &mut self.entries {
@@ -286,7 +291,7 @@ impl Actors {
     }
 }
 
-/// A stream's handle on the actor's lease. Dropping the handle records that the stream is closed.
+/// A stream's share of the actor's lease. Dropping it records that the stream is closed.
 #[derive(Debug)]
 pub(crate) struct Lease {
     actors: Actors,

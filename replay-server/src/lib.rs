@@ -46,7 +46,7 @@ use transport::security::Security;
 /// Interval at which metrics are published and waiting samplers receive the reason for the wait.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Time limit for closing streams once the server drains. Streams only have to notice the drain.
+/// Time limit for closing streams once the server drains; they only have to notice the drain.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs the process body, for [`service::run`].
@@ -54,18 +54,20 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// # Errors
 /// The failure that prevented the start or stopped the process early, as one chain.
 pub fn run(config: Config, context: service::Context) -> service::Body {
-    Box::pin(async move {
-        let mut settings = config.settings()?;
-        // The rest is for the log's buffers, the runtime and other processes.
-        let of_machine = || service::machine::memory_bytes().map(|bytes| bytes / 4 * 3);
-        settings.memory_bytes_max = settings.memory_bytes_max.or_else(of_machine);
-        let security = Security::open(&config.security, context.listen)?;
-        let listener = service::net::bind(context.listen).await?;
-        let running = start_with(settings, security, listener, context.health, context.drain).await?;
-        tracing::info!(address = %running.address, "serving replay");
-        context.readiness.ready();
-        running.finished().await
-    })
+    Box::pin(serve_replay(config, context))
+}
+
+async fn serve_replay(config: Config, context: service::Context) -> anyhow::Result<()> {
+    let mut settings = config.settings()?;
+    // The rest is for the log's buffers, the runtime and other processes.
+    let of_machine = || service::machine::memory_bytes().map(|bytes| bytes / 4 * 3);
+    settings.memory_bytes_max = settings.memory_bytes_max.or_else(of_machine);
+    let security = Security::open(&config.security, context.listen)?;
+    let listener = service::net::bind(context.listen).await?;
+    let running = start_with(settings, security, listener, context.health, context.drain).await?;
+    tracing::info!(address = %running.address, "serving replay");
+    context.readiness.ready();
+    running.finished().await
 }
 
 /// A running server.
@@ -86,22 +88,32 @@ impl Running {
     }
 }
 
-/// Starts a server without authentication, which only the caller uses over loopback. It serves until `drain` fires.
-///
-/// The future is boxed, so that the server is compiled in this crate and not again in each crate that starts one.
+/// Starts a server like [`start_with`], without authentication: for a server that only the caller uses, over loopback.
 ///
 /// # Errors
-/// The directory is not writable or in use, or the log cannot be read.
-pub fn start(settings: Settings, listener: TcpListener, drain: Drain) -> BoxFuture<'static, anyhow::Result<Running>> {
-    Box::pin(start_with(settings, Security::default(), listener, Health::default(), drain))
+/// As [`start_with`].
+pub async fn start(settings: Settings, listener: TcpListener, drain: Drain) -> anyhow::Result<Running> {
+    start_with(settings, Security::default(), listener, Health::default(), drain).await
 }
 
 /// Restores the tables from the log and serves them on `listener`, to clients that `security` accepts, until `drain`
 /// fires. `health` watches the threads.
 ///
+/// The future is boxed, so that the server is compiled in this crate and not again in each crate that starts one.
+///
 /// # Errors
-/// The same errors as [`start`].
-async fn start_with(
+/// The directory is not writable or in use, or the log cannot be read.
+pub fn start_with(
+    settings: Settings,
+    security: Security,
+    listener: TcpListener,
+    health: Health,
+    drain: Drain,
+) -> BoxFuture<'static, anyhow::Result<Running>> {
+    Box::pin(restore_and_serve(settings, security, listener, health, drain))
+}
+
+async fn restore_and_serve(
     settings: Settings,
     security: Security,
     listener: TcpListener,
@@ -122,8 +134,7 @@ async fn start_with(
     let serving = tokio::spawn(async move {
         let archiving =
             archive.map(|(archive, interval)| tokio::spawn(archive::keep_up(archive, interval, drain.clone())));
-        let watching = disk::watch(settings.directory.clone());
-        let watching = tokio::spawn(drain.token().run_until_cancelled_owned(watching));
+        let watching = tokio::spawn(disk::watch(settings.directory.clone(), drain.clone()));
         let served = serve(settings, security, listener, handle, drain.clone()).await;
         // The threads and tasks must stop even if serving failed.
         drain.start();
@@ -182,8 +193,9 @@ async fn serve(
     let tick = TICK.min(settings.heartbeat / 2);
     let service = ReplayService::new(settings, handle.clone(), actors.clone(), drain.token());
     let service = proto::replay::service(service);
+    let stopping = drain.clone();
     let services = Routes::new(health).add_service(reflection).add_service(service);
-    let stopped = Box::pin(drain.token().cancelled_owned());
+    let stopped = Box::pin(async move { stopping.wait().await });
     let server = transport::server(&security);
     let serving = transport::serve(server, services, listener, connections_max, security, stopped);
     let ticking = async {
@@ -193,12 +205,8 @@ async fn serve(
             ticks.tick().await;
             actors.sweep(tokio::time::Instant::now().into_std());
             if handle.send(Command::Tick).await.is_err() {
-                break;
+                return;
             }
-        }
-        if drain.started() {
-            // The table service has drained before the streams, which are still delivering the last replies.
-            std::future::pending().await
         }
     };
     let draining = async {
@@ -207,10 +215,19 @@ async fn serve(
         let _ = handle.send(Command::Drain).await;
         tokio::time::sleep(DRAIN_TIMEOUT).await;
     };
+    tokio::pin!(serving, ticking, draining);
     let served = tokio::select! {
-        served = serving => served.context("serve replay"),
-        () = draining => Ok(()),
-        () = ticking => Err(anyhow!("the replay table stopped early")),
+        served = &mut serving => served.context("serve replay"),
+        () = &mut draining => Ok(()),
+        () = &mut ticking => if drain.started() {
+            // The table service has drained before the streams, which are still delivering the last replies.
+            tokio::select! {
+                served = &mut serving => served.context("serve replay"),
+                () = &mut draining => Ok(()),
+            }
+        } else {
+            Err(anyhow!("the replay table stopped early"))
+        },
     };
     // The table service must stop too, even if serving failed.
     let _ = handle.send(Command::Drain).await;

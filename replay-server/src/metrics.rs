@@ -1,4 +1,4 @@
-//! Describes and records all metrics of the process.
+//! Names, descriptions and recording of all metrics of the process.
 
 use std::time::Duration;
 
@@ -12,12 +12,10 @@ use crate::repetition::Repetition;
 
 /// Reasons for rejecting an insert, as values of the label `reason`.
 const INVALID: &str = "invalid";
-/// The log could not store the trajectory.
-pub(crate) const NOT_STORED: &str = "not_stored";
-/// The trajectory would exceed the memory limit.
-pub(crate) const OVER_MEMORY: &str = "over_memory";
+const NOT_STORED: &str = "not_stored";
+const OVER_MEMORY: &str = "over_memory";
 
-/// The reasons why trajectories were rejected.
+/// Defects of rejected trajectories.
 static DEFECTS: Reasons = Reasons::new();
 
 /// Gauges, including monotonic totals of seconds: counters hold integers only.
@@ -97,9 +95,9 @@ pub(crate) fn count_defect(fault: &Invalid) {
     counter!("zerofleet_replay_defects_total", "why" => DEFECTS.label(&fault.to_string())).increment(1);
 }
 
-/// Counts a trajectory rejected for [`NOT_STORED`] or [`OVER_MEMORY`].
-pub(crate) fn count_refused(reason: &'static str) {
-    counter!("zerofleet_replay_refused_total", "reason" => reason).increment(1);
+/// Counts a trajectory that the log could not store.
+pub(crate) fn count_not_stored() {
+    counter!("zerofleet_replay_refused_total", "reason" => NOT_STORED).increment(1);
 }
 
 /// Counts a trajectory that was not stored because of the policy lag.
@@ -110,6 +108,11 @@ pub(crate) fn count_stale() {
 /// Counts a trajectory that was acknowledged but not stored, since it has no items.
 pub(crate) fn count_without_items() {
     counter!("zerofleet_replay_without_items_total").increment(1);
+}
+
+/// Counts a trajectory rejected because of the memory limit.
+pub(crate) fn count_over_memory() {
+    counter!("zerofleet_replay_refused_total", "reason" => OVER_MEMORY).increment(1);
 }
 
 /// Counts a trajectory evicted from full tables because of the memory limit.
@@ -151,7 +154,7 @@ pub(crate) fn publish_table(name: &str, table: &Table, counts: RateLimiterCounts
     counter!("zerofleet_replay_tables_samples_total", &labels).absolute(counts.sampled);
 }
 
-/// Publishes how long inserts and samples of a table were blocked, by reason.
+/// Publishes the blocked time of each side of a table, by reason.
 pub(crate) fn publish_waits(table: &str, waits: impl Iterator<Item = (&'static str, &'static str, Duration)>) {
     for (side, reason, total) in waits {
         let labels = [("table", table.to_owned()), ("side", side.to_owned()), ("reason", reason.to_owned())];

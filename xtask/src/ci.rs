@@ -6,11 +6,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::simulate::SimulateOptions;
-use crate::suite::{Summary, TestOptions};
-use crate::{deny, kubernetes, layers, libtorch, stress, suite, tidy, workspace};
+use crate::suite::Summary;
+use crate::{deny, kubernetes, layers, libtorch, suite, tidy, workspace};
 
-/// The name, duration and outcome of a finished step.
-type Step = (&'static str, Duration, Result<()>);
+struct Step {
+    name: &'static str,
+    took: Duration,
+    outcome: Result<()>,
+}
 
 /// Runs every step, even after a failure, so that all failures are reported.
 ///
@@ -20,7 +23,7 @@ pub fn run(root: &Path) -> Result<()> {
     let start = Instant::now();
     let mut tests = Summary::default();
     let mut not_checked = Vec::new();
-    let mut steps: Vec<Step> = Vec::new();
+    let mut steps = Vec::new();
     let mut step = |name, work: &mut dyn FnMut() -> Result<()>| {
         println!("\n── {name}");
         let start = Instant::now();
@@ -30,7 +33,7 @@ pub fn run(root: &Path) -> Result<()> {
             println!("{name} FAILED: {error:#}");
         }
         println!("── {name}: {:.1} s", took.as_secs_f64());
-        steps.push((name, took, outcome));
+        steps.push(Step { name, took, outcome });
     };
     let cargo = |line: &str| workspace::run(workspace::cargo(root).args(line.split(' ')));
 
@@ -41,7 +44,7 @@ pub fn run(root: &Path) -> Result<()> {
     step("kubernetes", &mut || kubernetes::run(root));
     step("libtorch", &mut || libtorch::ensure(root, libtorch::Check::Stamp, libtorch::Choice::Cpu).map(drop));
     // Checks the build with accelerators, so that it keeps compiling; the tests compile the build without them.
-    let torch = "learner/torch,actor/torch,arena/torch,inference-server/torch,cli/torch";
+    let torch = "actor/torch,arena/torch,inference-server/torch,cli/torch";
     step("clippy", &mut || {
         cargo(&format!("clippy --workspace --all-targets --features {torch} -- -D warnings"))?;
         // The same features as in `cargo xtask train`. The test `tracing_off` adds no code to check; it selects the
@@ -61,20 +64,19 @@ pub fn run(root: &Path) -> Result<()> {
         docs.args(["--example", "versions"]);
         workspace::run(docs.env("RUSTDOCFLAGS", "-D warnings"))
     });
-    step("sanitise", &mut || stress::sanitise(root));
-    step("build", &mut || suite::build(root, &suite::ALL_TARGETS));
+    step("sanitise", &mut || suite::sanitise(root));
+    step("build", &mut || suite::build(root));
     step("tests, simulate", &mut || {
-        let options = TestOptions::default();
-        suite::run(root, &options, &SimulateOptions::in_ci()).map(|summary| tests = summary)
+        suite::run_and_simulate(root, &SimulateOptions::in_ci()).map(|summary| tests = summary)
     });
 
     println!("\n{:<24} {:>9}", "step", "seconds");
-    for (name, took, outcome) in &steps {
-        let mark = if outcome.is_ok() { "" } else { "  FAILED" };
-        println!("{name:<24} {:>9.1}{mark}", took.as_secs_f64());
+    for step in &steps {
+        let mark = if step.outcome.is_ok() { "" } else { "  FAILED" };
+        println!("{:<24} {:>9.1}{mark}", step.name, step.took.as_secs_f64());
     }
     println!("{:<24} {:>9.1}", "all", start.elapsed().as_secs_f64());
-    let failed: Vec<&str> = steps.iter().filter(|(.., outcome)| outcome.is_err()).map(|(name, ..)| *name).collect();
+    let failed: Vec<&str> = steps.iter().filter(|step| step.outcome.is_err()).map(|step| step.name).collect();
     if !failed.is_empty() {
         bail!("failed: {}", failed.join(", "));
     }

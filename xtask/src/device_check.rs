@@ -3,24 +3,24 @@
 //!
 //! `--pack` builds every program on this machine and packs the programs with xtask into an archive; `run.sh` in the
 //! archive runs the steps on the other machine. `--run` does the same on this machine, also without a GPU: steps that
-//! need a GPU are skipped with a reason. Every step runs programs under a time limit and adds rows. A row has a value,
-//! a bar that the value must meet, and a kind. A missed bar for correctness is a failure, a missed bar for speed a
-//! warning. docs/device-check.md describes the steps. Start with [`run`].
+//! need a GPU are skipped with a reason. Every step runs programs under a time limit and adds rows: a value with a bar
+//! and a kind. A missed correctness bar fails, a missed speed bar warns. docs/device-check.md describes the steps.
+//! Start with [`run`].
 
 mod checks;
-mod load;
+mod gpu;
 mod pack;
 mod row;
 mod session;
 mod steps;
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use serde_json::json;
 
-use crate::files;
 use row::{Row, Verdict};
 use session::Session;
 use steps::{Plan, Step};
@@ -43,10 +43,10 @@ pub struct Options {
     /// Archive file to write: `.tar.gz`, `.tar.xz` or `.tar.zst`.
     #[arg(long, value_name = "FILE", default_value = "target/device-check.tar.gz", conflicts_with = "run")]
     pub output: PathBuf,
-    /// Write `check.json` and `steps.log` to this directory.
+    /// Output directory for `check.json` and `steps.log`.
     #[arg(long, value_name = "DIR", default_value = "out")]
     pub out: PathBuf,
-    /// Run the programs from this unpacked archive [default: build the programs].
+    /// Directory of the unpacked archive [default: build the programs].
     #[arg(long, value_name = "DIR")]
     pub folder: Option<PathBuf>,
     /// Device to check; `auto` selects the first GPU that nvidia-smi lists.
@@ -55,7 +55,7 @@ pub struct Options {
     /// libtorch directory [default: Python's torch, else `.libtorch/lib`].
     #[arg(long, value_name = "DIR")]
     pub libtorch: Option<PathBuf>,
-    /// Total time limit in seconds [default: 480, or the sum of the named steps' limits].
+    /// Total time limit [default: 480, or the limits of the named steps].
     #[arg(long, value_name = "SECONDS")]
     pub budget_seconds: Option<u64>,
 }
@@ -89,7 +89,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
 /// Runs the steps, continues after failures, and reports.
 fn check(root: &Path, options: &Options, folder: &Path, chosen: &[&'static Step]) -> Result<()> {
     let manifest = pack::manifest(folder)?;
-    files::create_folder(&options.out)?;
+    fs::create_dir_all(&options.out).with_context(|| format!("create {}", options.out.display()))?;
     let mut session = Session::new(root, options, folder)?;
     println!("device-check of {} on {}", manifest["commit"].as_str().unwrap_or("?"), session.describe());
     let mut plan = Plan::new(&options.steps, chosen, options.budget_seconds.map(Duration::from_secs));
@@ -99,16 +99,13 @@ fn check(root: &Path, options: &Options, folder: &Path, chosen: &[&'static Step]
         let start = Instant::now();
         match plan.limit(step) {
             Some(limit) => session.run(step.name, limit, step.check),
-            None => {
-                session.rows.start(step.name);
-                session.rows.skipped("all", "the time limit is reached");
-            }
+            None => session.skip(step.name, "the time limit is reached"),
         }
         plan.spend(start.elapsed());
         seconds.push((step.name, start.elapsed().as_secs_f64()));
         println!("{:<14} {:<4} {:>6.1} s", step.name, session.verdict(step.name), start.elapsed().as_secs_f64());
     }
-    let rows = session.rows.all();
+    let rows = session.rows();
     let table = row::table(rows, &seconds);
     println!("\n{table}");
     let verdicts: Vec<_> = seconds
@@ -123,7 +120,8 @@ fn check(root: &Path, options: &Options, folder: &Path, chosen: &[&'static Step]
         "rows": rows,
     });
     let file = options.out.join("check.json");
-    files::write(&file, serde_json::to_string_pretty(&report)? + "\n")?;
+    fs::write(&file, serde_json::to_string_pretty(&report)? + "\n")
+        .with_context(|| format!("write {}", file.display()))?;
     summary(rows, &seconds, &file)
 }
 

@@ -10,6 +10,7 @@ mod promises;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -18,7 +19,7 @@ use serde_json::Value;
 
 use crate::python::{self, Python};
 use crate::skip::may_skip;
-use crate::{files, workspace};
+use crate::workspace;
 
 #[cfg(test)]
 mod tests;
@@ -27,7 +28,7 @@ mod tests;
 /// schemas.
 const VERSIONS: &str = "1.29,1.37";
 
-/// Requirements file for `kubernetes-validate` and its dependencies, each in a tested version.
+/// Packages to install: `kubernetes-validate` with dependencies, each in a tested version.
 const REQUIREMENTS: &str = include_str!("kubernetes/requirements.txt");
 
 /// Script that reads rendered files, validates each document against the schemas, and writes all documents as JSON.
@@ -46,7 +47,7 @@ pub fn run(root: &Path) -> Result<()> {
     let python = Python::find()?;
     let site = python::packages(root, "kubernetes-validate", REQUIREMENTS)?;
     let folder = root.join("target").join("kubernetes");
-    files::create_folder(&folder)?;
+    fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
 
     let overlays = render_all(root, &folder)?;
     let documents = folder.join("documents.json");
@@ -55,10 +56,10 @@ pub fn run(root: &Path) -> Result<()> {
         .chain(overlays.values().map(|path| path.as_os_str()))
         .collect();
     python.script(VALIDATE, &arguments).context("run kubernetes-validate")?;
-    let checked: Checked =
-        serde_json::from_str(&files::read(&documents)?).context("read the output of kubernetes-validate")?;
+    let text = fs::read_to_string(&documents).with_context(|| format!("read {}", documents.display()))?;
+    let checked: Checked = serde_json::from_str(&text).context("read the output of kubernetes-validate")?;
 
-    let guide = files::read(&root.join("docs/kubernetes.md"))?;
+    let guide = fs::read_to_string(root.join("docs/kubernetes.md")).context("read docs/kubernetes.md")?;
     let mut wrong = checked.wrong;
     for (name, documents) in overlays.keys().zip(&checked.documents) {
         wrong.extend(promises::broken(documents, &guide).into_iter().map(|what| format!("{name}: {what}")));
@@ -75,7 +76,7 @@ pub fn run(root: &Path) -> Result<()> {
 /// Output of the validation script.
 #[derive(Debug, serde::Deserialize)]
 struct Checked {
-    /// Documents of each rendered file, in the order of the files.
+    /// Documents of each rendered file, in file order.
     documents: Vec<Vec<Value>>,
     /// Schema violations.
     wrong: Vec<String>,
@@ -85,9 +86,11 @@ struct Checked {
 
 /// Renders every overlay, and the optional components over one overlay, into files in `folder`.
 fn render_all(root: &Path, folder: &Path) -> Result<BTreeMap<String, PathBuf>> {
+    let kubernetes = root.join("deploy/kubernetes");
     let mut sources = BTreeMap::new();
-    for overlay in files::list(&root.join("deploy/kubernetes/overlays"))? {
-        sources.insert(files::name(&overlay), overlay);
+    for entry in fs::read_dir(kubernetes.join("overlays")).context("read deploy/kubernetes/overlays")? {
+        let entry = entry.context("read deploy/kubernetes/overlays")?;
+        sources.insert(entry.file_name().to_string_lossy().into_owned(), entry.path());
     }
     ensure!(!sources.is_empty(), "no overlay in deploy/kubernetes/overlays");
     sources.insert("components".to_owned(), root.join("xtask/src/kubernetes/components"));
@@ -96,7 +99,7 @@ fn render_all(root: &Path, folder: &Path) -> Result<BTreeMap<String, PathBuf>> {
         let rendered = folder.join(format!("{name}.yaml"));
         let text = workspace::output(Command::new("kubectl").arg("kustomize").arg(source));
         let text = text.with_context(|| format!("render {name}"))?;
-        files::write(&rendered, text)?;
+        fs::write(&rendered, text).with_context(|| format!("write {}", rendered.display()))?;
         Ok((name, rendered))
     };
     sources.into_iter().map(render).collect()

@@ -14,16 +14,26 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 
 use crate::libtorch::{self, Check, Choice, Halves};
-use crate::workspace::{self, PROGRAMS, Program};
+use crate::workspace;
 
+/// Programs of a training run, with packages; `zerofleet` finds the other programs in its own directory.
+const PROGRAMS: [(&str, &str); 5] = [
+    ("cli", "zerofleet"),
+    ("replay-server", "replay-server"),
+    ("learner", "learner"),
+    ("actor", "actor"),
+    ("arena", "arena"),
+];
+/// Package and name of the program that trains.
+const LEARNER: (&str, &str) = ("learner", "learner");
 /// Option that makes `zerofleet train` print an [`Answer`].
 const QUESTION: &str = "--needs-libtorch";
-/// Program that only a run with `--inference remote` starts.
-const INFERENCE_SERVER: &str = "inference-server";
+/// Additional program of a run with `--inference remote`.
+const INFERENCE_SERVER: (&str, &str) = ("inference-server", "inference-server");
 /// Packages of the programs that evaluate positions; with the feature `torch` they use libtorch.
 pub(crate) const EVALUATING: [&str; 3] = ["actor", "arena", "inference-server"];
 
-/// The answer that `zerofleet train --needs-libtorch` prints.
+/// Output of `zerofleet train --needs-libtorch`.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Answer {
@@ -33,7 +43,7 @@ struct Answer {
     evaluating: bool,
 }
 
-/// How much the learner of a run needs libtorch.
+/// Reason to build the learner of a run with libtorch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Need {
@@ -52,13 +62,13 @@ enum Need {
 pub fn run(root: &Path, options: &[OsString]) -> Result<()> {
     let halves = libtorch::ensure_for_gpu(root, Check::Stamp)?;
     let programs = programs(options);
-    let program = workspace::target(root)?.join("release/zerofleet");
+    let program = workspace::metadata(root)?.target_directory.join("release").join("zerofleet");
     if !program.exists() {
         println!("{}", announcement(&programs));
     }
     build(root, &programs, &features(&programs, halves))?;
     if halves.is_none()
-        && let Some(answer) = ask(&program, options)
+        && let Some(answer) = ask(program.as_ref(), options)
         && fetch(root, &answer)?
     {
         let again: Vec<_> = programs.iter().copied().filter(|program| is_linked(program, &answer)).collect();
@@ -70,18 +80,23 @@ pub fn run(root: &Path, options: &[OsString]) -> Result<()> {
     train.arg("train").args(options);
     find_libraries(&mut train, root);
     // Replaces this process, so that Ctrl-C goes directly to the process that drains.
-    Err(train.exec()).with_context(|| format!("start {}", program.display()))
+    Err(train.exec()).with_context(|| format!("start {program}"))
 }
 
 /// Returns true for a program that links libtorch because a run needs it.
-fn is_linked((package, _): &Program, answer: &Answer) -> bool {
-    *package == "learner" || answer.evaluating && EVALUATING.contains(package)
+fn is_linked(program: &(&str, &str), answer: &Answer) -> bool {
+    *program == LEARNER || answer.evaluating && EVALUATING.contains(&program.0)
 }
 
 /// Builds programs in release mode with these features.
-fn build(root: &Path, programs: &[Program], features: &str) -> Result<()> {
+fn build(root: &Path, programs: &[(&str, &str)], features: &str) -> Result<()> {
+    let mut build = workspace::cargo(root);
+    build.args(["build", "--release"]);
+    for (package, binary) in programs {
+        build.args(["--package", package, "--bin", binary]);
+    }
     // Excludes the export to Parquet, which no run needs.
-    workspace::build(root, programs, &["--release", "--no-default-features", "--features", features])
+    workspace::run(build.args(["--no-default-features", "--features", features]))
 }
 
 /// Asks `zerofleet train` whether the run with these options needs libtorch. Returns `None` for options that are
@@ -119,14 +134,14 @@ fn in_words(need: Need) -> &'static str {
 }
 
 /// Returns the programs that a run with these options needs.
-fn programs(options: &[OsString]) -> Vec<Program> {
+fn programs(options: &[OsString]) -> Vec<(&'static str, &'static str)> {
     let is_remote = options.iter().any(|option| option == "remote" || option == "--inference=remote");
-    PROGRAMS.into_iter().filter(|(package, _)| is_remote || *package != INFERENCE_SERVER).collect()
+    PROGRAMS.into_iter().chain(is_remote.then_some(INFERENCE_SERVER)).collect()
 }
 
-/// Returns a line that announces a first build with the names of the programs. The line states no duration, because
-/// machines with the same number of cores differ by more than a factor of two.
-fn announcement(programs: &[Program]) -> String {
+/// Returns a line that announces a first build with the names of the programs. It gives no duration: machines with the
+/// same number of cores differ by more than a factor of two.
+fn announcement(programs: &[(&str, &str)]) -> String {
     let names: Vec<&str> = programs.iter().map(|(_, binary)| *binary).collect();
     format!(
         "first build: {} in release mode, with all dependencies; this takes minutes, later builds take seconds",
@@ -136,7 +151,7 @@ fn announcement(programs: &[Program]) -> String {
 
 /// Returns the features of the programs for these halves of libtorch. If a GPU may work, every program that evaluates
 /// can use it. Otherwise the CPU kernel evaluates faster, and only the learner links libtorch, if present.
-fn features(programs: &[Program], halves: Option<Halves>) -> String {
+fn features(programs: &[(&str, &str)], halves: Option<Halves>) -> String {
     let uses = |package: &str| {
         halves.is_some_and(|halves| package == "learner" || halves.use_a_gpu() && EVALUATING.contains(&package))
     };
@@ -167,12 +182,9 @@ pub(crate) fn find_libraries_in(command: &mut Command, folder: &Path) {
 mod tests {
     use super::*;
 
-    fn of(options: &[&str]) -> Vec<Program> {
-        programs(&options.iter().map(OsString::from).collect::<Vec<_>>())
-    }
-
     fn named(options: &[&str]) -> Vec<&'static str> {
-        of(options).into_iter().map(|(_, binary)| binary).collect()
+        let options: Vec<OsString> = options.iter().map(OsString::from).collect();
+        programs(&options).into_iter().map(|(_, binary)| binary).collect()
     }
 
     #[test]
@@ -185,12 +197,13 @@ mod tests {
 
     #[test]
     fn every_program_that_evaluates_is_linked_with_libtorch_where_the_cuda_half_is_used() {
+        let all = [PROGRAMS.as_slice(), &[INFERENCE_SERVER]].concat();
         let cuda = "learner/torch,actor/torch,arena/torch,inference-server/torch";
-        assert_eq!(features(&PROGRAMS, Some(Halves::CpuAndCuda)), cuda);
-        assert_eq!(features(&of(&[]), Some(Halves::CpuAndCuda)), "learner/torch,actor/torch,arena/torch");
+        assert_eq!(features(&all, Some(Halves::CpuAndCuda)), cuda);
+        assert_eq!(features(&PROGRAMS, Some(Halves::CpuAndCuda)), "learner/torch,actor/torch,arena/torch");
         let cpu = if cfg!(target_os = "macos") { cuda } else { "learner/torch" };
-        assert_eq!(features(&PROGRAMS, Some(Halves::Cpu)), cpu);
-        assert_eq!(features(&[("learner", "learner")], Some(Halves::Cpu)), "learner/torch");
+        assert_eq!(features(&all, Some(Halves::Cpu)), cpu);
+        assert_eq!(features(&[LEARNER], Some(Halves::Cpu)), "learner/torch");
     }
 
     #[test]
@@ -219,7 +232,7 @@ mod tests {
     fn libtorch_is_linked_with_the_programs_that_the_answer_names() {
         let linked = |evaluating| {
             let answer = Answer { need: Need::Required, reason: String::new(), evaluating };
-            of(&[]).into_iter().filter(|program| is_linked(program, &answer)).map(|(package, _)| package).collect()
+            PROGRAMS.into_iter().filter(|program| is_linked(program, &answer)).map(|(package, _)| package).collect()
         };
         let (learner, all): (Vec<_>, Vec<_>) = (linked(false), linked(true));
         assert_eq!(learner, ["learner"]);
@@ -228,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_first_build_announces_its_programs() {
-        let text = announcement(&of(&[]));
+        let text = announcement(&PROGRAMS);
         assert!(text.starts_with("first build: zerofleet, replay-server, learner, actor, arena in release"), "{text}");
     }
 }

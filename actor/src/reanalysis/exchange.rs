@@ -34,7 +34,7 @@ pub(crate) struct Stored {
     pub(crate) revisable: Revisable,
 }
 
-/// A trajectory with new searches, and the revision of the searches to replace.
+/// A trajectory with new searches, and the revision that they were computed from.
 pub(crate) struct Searched {
     pub(crate) reviser: Reviser,
     pub(crate) revisable: Revisable,
@@ -42,7 +42,7 @@ pub(crate) struct Searched {
     pub(crate) positions: usize,
 }
 
-/// The channels that connect the searching thread to the exchange tasks.
+/// The channels of the searching thread.
 pub(crate) struct Desk {
     pub(crate) stored: mpsc::Receiver<Stored>,
     pub(crate) searched: mpsc::Sender<Searched>,

@@ -6,7 +6,8 @@ use super::scaling::INSERTS_PER_SECOND;
 use super::*;
 use crate::report::{Unit, Value, value_of};
 use crate::tests::{args, parsed};
-use crate::training_run::tests::{actor, learner, usage, window};
+use crate::training_run::Window;
+use crate::training_run::tests::{actor, learner, usage};
 use fleet::Role;
 
 fn fleet(actors: usize, inserts_per_second: f64) -> (usize, Vec<Value>) {
@@ -36,6 +37,7 @@ fn report(line: &str) -> Report {
     let memory = (Some(110_000_000), None);
     load::add_connections(&mut report, "publisher of weights", 1_000, Duration::from_millis(250), memory);
     fan_out::add(&mut report, "6x64", &fan_out());
+    fan_out::conclude(&mut report, 1_000);
     report
 }
 
@@ -43,7 +45,7 @@ fn fan_out() -> FanOut {
     FanOut {
         size_bytes: 2_000_000,
         bytes_sent: 2_000_000_000,
-        held_seconds: [0.1, 1.0, 2.0],
+        held: vec![(1, 0.1), (250, 0.5), (500, 1.0), (1_000, 2.0)],
         publisher_cpu_seconds: Some(1.0),
         clients_cpu_seconds: Some(1.5),
         publisher_memory: (Some(110_000_000), Some(400_000_000)),
@@ -78,16 +80,25 @@ fn rates_of_a_fleet_come_from_the_metrics_of_its_processes_over_the_window() {
         learner.usage = Some(usage(&[(1, "learner", train)]));
         learner
     };
-    let begin = vec![scrape(5, 0.0, 1.0), scrape(7, 1.0, 1.0), learner(1.0)];
-    let end = vec![scrape(25, 1.0, 2.0), scrape(37, 2.0, 2.0), learner(3.0)];
-    let window = window(10.0, begin, end);
+    let window = Window {
+        seconds: 10.0,
+        begin: vec![scrape(5, 0.0, 1.0), scrape(7, 1.0, 1.0), learner(1.0)],
+        end: vec![scrape(25, 1.0, 2.0), scrape(37, 2.0, 2.0), learner(3.0)],
+    };
     let scaled = scaling::scale(&window, 2);
     let of = |metric| value_of(&scaled, metric);
     assert_eq!(of(INSERTS_PER_SECOND), Some(5.0));
     assert_eq!((of("cores of actors"), of("cores of learner")), (Some(0.2), Some(0.2)));
     assert_eq!((of("self-play waits for replay"), of("learner busy")), (Some(0.1), Some(0.2)));
     assert_eq!((of("cores of replay"), of("limiter delays inserts")), (None, None), "not reported");
-    assert!(window.processes.iter().all(|process| process.role != Role::Replay));
+    assert!(window.end.iter().all(|reading| reading.role != Role::Replay));
+}
+
+#[test]
+fn a_fan_out_reports_the_times_of_its_first_median_and_last_subscriber() {
+    assert_eq!([0.0, 0.5, 1.0].map(|share| fan_out().seconds(share)), [0.1, 1.0, 2.0]);
+    let sent = report("").value("a version to every subscriber", &[("network", "6x64")], "sent per CPU second");
+    assert_eq!(sent, Some(2e9));
 }
 
 #[test]
@@ -117,7 +128,7 @@ fn the_tables_list_every_measurement_and_show_unknown_values_as_a_dash() {
         "| replay-server | 1000 | 500 ms | 10.0 MB | 60.0 MB | 50.0 kB |",
         "| publisher of weights | 1000 | 250 ms | 110 MB | – | – |",
         "| 1 | 1000 | 2.50 ms | 0.10 |",
-        "| 6x64 | 2.00 MB | 2.00 GB | 100 ms | 1.00 s | 2.00 s | 1.00 s | 1.50 s | 110 MB | 400 MB |",
+        "| 6x64 | 2.00 MB | 2.00 GB | 100 ms | 1.00 s | 2.00 s | 1.00 GB/s | 1.00 s | 1.50 s | 2.00 GB | 110 MB | 400 MB |",
         "| 6x64 | 1 Gbit/s | the publisher's link | 16.0 s |",
         "A CPU second of the replay server takes 10000 inserts.",
     ] {
@@ -135,8 +146,11 @@ fn fleets_with_different_settings_are_not_compared() {
 }
 
 #[test]
-fn the_plot_has_the_inserts_by_actors() {
-    assert!(report("").svg().unwrap().contains("inserts by actors: inserts/s\n"));
+fn the_plot_has_a_panel_for_each_measurement() {
+    let drawn = report("").svg().unwrap();
+    assert!(
+        drawn.contains(">inserts by actors: inserts/s<") && drawn.contains(">subscribers that hold the version: time<")
+    );
 }
 
 #[test]
@@ -144,6 +158,7 @@ fn options_that_make_no_sense_are_named_before_anything_starts() {
     let error = |line: &str| format!("{:#}", crate::tests::run("fleet", line, &mut Vec::new()).unwrap_err());
     assert!(error("--rates 0").contains("--rates"));
     assert!(error("--load-seconds 0").contains("--load-seconds"));
+    assert!(error("--steps 50").contains("--steps"));
     assert!(error("--seconds 0").contains("--seconds"));
     assert!(error("--repeats 0").contains("--repeats"));
     assert!(error("--simulations 0").contains("--simulations"));

@@ -17,7 +17,7 @@ use crate::network::NetworkSize;
 use crate::replay::games::Games;
 use crate::replay::load;
 use crate::report::{Report, Unit};
-use crate::training_run::{self, Measured, RunArgs, Window};
+use crate::training_run::{self, Measured, RunArgs, Window, cpu_seconds, of_threads};
 
 /// Settings of a run with a full replay server, a rate limiter that never blocks, and an actor that evaluates one
 /// position in ten seconds. All drawn items are used for training, and the learner only trains.
@@ -33,9 +33,6 @@ const RUN: [&str; 9] = [
     "learner.validation_share=0",
 ];
 
-/// Positions in the replay server.
-pub(super) const POSITIONS: u64 = 200_000;
-
 /// Options of the part `live`: a learner with a replay server.
 #[derive(Debug, Clone, clap::Args)]
 pub struct LiveArgs {
@@ -45,6 +42,12 @@ pub struct LiveArgs {
     /// Seconds between the first training step and the measurement.
     #[arg(long, default_value_t = 5.0)]
     pub warm_up_seconds: f64,
+    /// Number of positions in the replay server.
+    #[arg(long, default_value_t = 200_000)]
+    pub positions: u64,
+    /// Number of steps per trajectory in the replay server.
+    #[arg(long, default_value_t = 30)]
+    pub steps: usize,
 }
 
 /// Returns true if the learner can train this case on games of Connect Four.
@@ -79,8 +82,9 @@ fn run(args: &Args, case: Case, folder: &Path) -> RunArgs {
 /// # Errors
 /// An option is invalid; the error names it.
 pub(super) fn check(args: &LiveArgs) -> anyhow::Result<()> {
-    let times = training_run::times(args.live_seconds, args.warm_up_seconds);
-    times.context("parse --live-seconds and --warm-up-seconds").map(drop)
+    let LiveArgs { live_seconds, warm_up_seconds, steps, .. } = *args;
+    training_run::times(live_seconds, warm_up_seconds).context("parse --live-seconds and --warm-up-seconds")?;
+    Games::new(steps, 0).map(drop)
 }
 
 /// Measures a learner that trains with the CPU kernels.
@@ -90,10 +94,11 @@ pub(super) fn check(args: &LiveArgs) -> anyhow::Result<()> {
 pub(super) fn measure(args: &Args, case: Case, folder: &Path) -> anyhow::Result<Measured> {
     ensure!(is_possible(&case), "the part `live` needs the board of Connect Four, 6x7");
     Trainer::check(&training::TrainerSettings { precision: case.precision, ..Default::default() })?;
-    let games = Games::new(args.turns.seed);
+    let LiveArgs { steps, positions, .. } = args.live;
+    let games = Games::new(steps, args.turns.seed)?;
     training_run::measure(&run(args, case, folder), Rating::Off, |fleet| {
         let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
-        runtime.block_on(load::fill(&format!("http://{}", fleet.replay()[0]), &games, POSITIONS))
+        runtime.block_on(load::fill(&format!("http://{}", fleet.replay()[0]), &games, positions))
     })
 }
 
@@ -108,35 +113,34 @@ fn at<'a>(case: &'a Case, name: &'static str, value: &'a dyn ToString) -> [(&'st
     dimensions
 }
 
-/// Returns the positions per second that the learner trained on.
-pub(super) fn speed(window: &Window) -> f64 {
-    window.metrics().rate(Role::Learner, "positions_total", &[]).unwrap_or(0.0)
+/// Returns the growth of a learner metric over the window.
+fn grown(window: &Window, name: &str, labels: &[(&str, &str)]) -> f64 {
+    window.growth(Role::Learner, &format!("zerofleet_learner_{name}"), labels).unwrap_or(0.0)
 }
 
-/// Returns the code that computed the training steps, as the learner reports it.
-pub(super) fn backend(window: &Window) -> String {
-    window.metrics().label(Role::Learner, "device", "backend").unwrap_or("unknown").to_owned()
+/// Returns the positions per second that the learner trained on.
+pub(super) fn speed(window: &Window) -> f64 {
+    grown(window, "positions_total", &[]) / window.seconds
 }
 
 /// Adds a learner; `from_memory` is the speed of the same steps from memory.
 pub(super) fn add(report: &mut Report, case: &Case, measured: &Measured, from_memory: Option<f64>) {
     let Measured { config, window, .. } = measured;
-    let learner = |name: &str, labels: &[(&str, &str)]| window.increase(Role::Learner, name, labels).unwrap_or(0.0);
+    let learner = |name: &str, labels: &[(&str, &str)]| grown(window, name, labels);
     let [wait, train, publish] =
         ["wait", "train", "publish"].map(|phase| learner("seconds_total", &[("phase", phase)]));
     let all = wait + train + publish;
     let simulated_us = config.learner.simulated_step_us as f64;
     let bound = (simulated_us > 0.0).then(|| 1e6 * case.batch as f64 / simulated_us);
-    let steps = if bound.is_some() { "simulated".to_owned() } else { backend(window) };
     let (trained, prepare) =
         (learner("positions_total", &[]), learner("prepare_seconds_total", &[("part", "prepare")]));
-    let cores = window.sum(Role::Learner, |process| process.cpu_seconds_of_threads("prepare")).filter(|cpu| *cpu > 0.0);
+    let cores = window.cpu_seconds_of_threads(Role::Learner, "prepare").filter(|cpu| *cpu > 0.0);
     // On a CPU one thread prepares unless the settings give another number.
     let preparing_threads = config.learner.prepare_threads.max(1);
     let skipped = ["weights", "checkpoint"].map(|what| learner("writes_skipped_total", &[("what", what)]));
     let writing = |what| learner("write_seconds_total", &[("what", what)]) / window.seconds;
     report
-        .at(LIVE, &at(case, "steps", &steps))
+        .at(LIVE, &at(case, "steps", if bound.is_some() { &"simulated" } else { &"kernels" }))
         .value(SPEED, Unit::PerSecond, speed(window))
         .value("of the speed from memory", Unit::Share, from_memory.map(|speed_max| speed(window) / speed_max))
         .value("of the fastest possible", Unit::Share, bound.map(|bound| speed(window) / bound))
@@ -149,9 +153,14 @@ pub(super) fn add(report: &mut Report, case: &Case, measured: &Measured, from_me
         .value("busy writing weights", Unit::Share, writing("weights"))
         .value("busy writing checkpoints", Unit::Share, writing("checkpoint"))
         .value("writes skipped", Unit::Count, skipped.iter().sum::<f64>());
-    for process in window.processes.iter().filter(|process| process.role != Role::Actor) {
-        let cores = process.cpu_seconds().map(|seconds| seconds / window.seconds);
-        report.at(PROCESSES, &at(case, "process", &process.name)).value("cores", Unit::Cores, cores);
+    for (begin, end) in window.processes().filter(|(_, end)| end.role != Role::Actor) {
+        let per_second = |seconds: Option<f64>| seconds.map(|seconds| seconds / window.seconds);
+        let usage = begin.usage.as_ref().zip(end.usage.as_ref());
+        report
+            .at(PROCESSES, &at(case, "process", &end.name))
+            .value("cores", Unit::Cores, per_second(cpu_seconds(begin, end)))
+            .value("cores of sockets", Unit::Cores, per_second(usage.and_then(|(a, b)| of_threads(a, b, "tokio"))))
+            .value("memory", Unit::Bytes, usage.and_then(|(_, end)| Some(end.memory_bytes? as f64)));
     }
 }
 
@@ -161,13 +170,12 @@ pub(super) mod tests {
     use crate::report::Unit;
     use crate::tests::args;
     use crate::training_run::Reading;
-    use crate::training_run::tests::{learner, usage, window};
+    use crate::training_run::tests::{learner, usage};
 
     /// Returns ten seconds in which a learner trained on 102,400 positions, waited for one second and copied for one.
     pub(in super::super) fn measured(sets: impl FnOnce(&mut run_file::RunFile)) -> Measured {
         let text = |scale: u32| {
             [
-                ("device{backend=\"CPU kernels\"}", 1),
                 ("positions_total", 102_400),
                 ("seconds_total{phase=\"wait\"}", 1),
                 ("seconds_total{phase=\"train\"}", 8),
@@ -181,7 +189,7 @@ pub(super) mod tests {
         let begin =
             Reading { usage: Some(usage(&[(1, "prepare-0", 1.0), (2, "prepare-1", 1.0)])), ..learner(&text(1)) };
         let end = Reading { usage: Some(usage(&[(1, "prepare-0", 2.0), (2, "prepare-1", 3.0)])), ..learner(&text(2)) };
-        let window = window(10.0, vec![begin], vec![end]);
+        let window = Window { seconds: 10.0, begin: vec![begin], end: vec![end] };
         let mut config = run_file::RunFile::default();
         sets(&mut config);
         Measured { config, actors: 1, window, accelerators: Vec::new() }

@@ -2,15 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use figures::table::Table;
-
 use super::design::Kind;
 use super::effects::{Effect, fit};
 use super::rows::{Row, complete};
 use super::study::Study;
 use crate::screen::MISSING;
+use crate::table::aligned;
 
-/// Percentages to compare in percentage points: for each, the name in the report and the column of the results file.
+/// Shares whose differences are reported in percentage points: the name in the report and the column of each share.
 const SHARES: [(&str, &str); 5] = [
     ("optimal raw", "accuracy/raw/optimal/overall"),
     ("with search", "accuracy/search/optimal/overall"),
@@ -18,11 +17,10 @@ const SHARES: [(&str, &str); 5] = [
     ("with search", "accuracy/search/preserving/overall"),
     ("distinct", "distinct/overall"),
 ];
-/// Rates to compare in percent, if no other run shares the machine: for each, the name in the report and the column of
-/// the results file.
+/// Rates whose differences are reported in percent if no other run shares the machine: the name and column of each.
 const RATES: [(&str, &str); 2] = [("steps/s", "steps"), ("positions/s", "positions")];
 
-/// Formats the percentages and counts of a run as one line.
+/// Formats the shares and counts of a run as one line.
 pub(super) fn sentence(row: &Row) -> String {
     let shares =
         SHARES.iter().filter_map(|(name, column)| Some(format!("{name} {:.1} %", 100.0 * row.number(column)?)));
@@ -30,7 +28,7 @@ pub(super) fn sentence(row: &Row) -> String {
     shares.chain(counts).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the difference between two runs in a percentage, in percentage points; `None` if a run lacks the value.
+/// Returns the difference of a share between two runs, in percentage points; `None` if a run lacks the share.
 fn points([first, second]: [&Row; 2], column: &str) -> Option<f64> {
     Some(100.0 * (first.number(column)? - second.number(column)?))
 }
@@ -41,7 +39,7 @@ fn ratio([first, second]: [&Row; 2], column: &str) -> Option<f64> {
     Some((rate(first)? / rate(second)?).ln()).filter(|ratio| ratio.is_finite())
 }
 
-/// The effects that one regression estimates.
+/// Effects that are estimated in one regression.
 struct Group<'a> {
     names: Vec<&'a str>,
     /// The runs of each pair, with a number per effect: 1 if the switch is on only in the first run, -1 if it is on
@@ -84,7 +82,7 @@ fn table(kind: Kind, names: &[String], pairs: &[[&Row; 2]]) -> Vec<String> {
     let unit = if rates.is_empty() { "in points" } else { "in points, of rates in %" };
     lines.push(format!("effect (on − off) {unit} ± standard error (degrees of freedom)"));
     let columns = SHARES.iter().chain(rates).map(|(name, _)| *name);
-    let mut table = Table::default().words(["switch"]).numbers(["pairs"]).numbers(columns);
+    let mut table = vec![["switch", "pairs"].into_iter().chain(columns).map(str::to_owned).collect::<Vec<_>>()];
     for group in &groups(kind, names, pairs) {
         let percent =
             |Effect { mean, error }: Effect| Effect { mean: 100.0 * mean.exp_m1(), error: 100.0 * mean.exp() * error };
@@ -93,10 +91,10 @@ fn table(kind: Kind, names: &[String], pairs: &[[&Row; 2]]) -> Vec<String> {
         let columns: Vec<Vec<String>> = shares.chain(rates).collect();
         for (index, name) in group.names.iter().enumerate() {
             let cells = columns.iter().map(|column| column[index].clone());
-            table.row([(*name).to_owned(), group.pairs.len().to_string()].into_iter().chain(cells));
+            table.push([(*name).to_owned(), group.pairs.len().to_string()].into_iter().chain(cells).collect());
         }
     }
-    lines.extend(table.lines());
+    lines.extend(aligned(&table, &[0]));
     lines
 }
 

@@ -10,7 +10,7 @@ use event_file::AppendLog;
 
 use super::design::Pair;
 use crate::csv;
-use crate::tune::measures_of_positions;
+use crate::run_metrics::DISTINCT;
 
 /// Columns of the results file before the columns of the switches.
 pub(super) const COLUMNS_BEFORE: [&str; 4] = ["study", "design", "row", "side"];
@@ -18,7 +18,19 @@ pub(super) const COLUMNS_BEFORE: [&str; 4] = ["study", "design", "row", "side"];
 pub(super) const COLUMNS_AFTER: [&str; 9] =
     ["seed", "machine", "cores", "commit", "date", "minutes", "positions", "steps", "games"];
 
-/// The fields of one run: a map from column name to text.
+/// Returns the metric columns, with names as in event files. A field is empty if the run lacks the metric.
+fn metrics() -> impl Iterator<Item = String> {
+    let distinct = DISTINCT.iter().map(|part| format!("distinct/{part}"));
+    let bands = |search| {
+        let bands = move |measure| {
+            ["overall", "early", "middle", "late"].map(|band| format!("accuracy/{search}/{measure}/{band}"))
+        };
+        ["optimal", "preserving"].into_iter().flat_map(bands).chain([format!("accuracy/{search}/value_error/overall")])
+    };
+    distinct.chain(["raw", "search"].into_iter().flat_map(bands)).chain(["loss/total".to_owned()])
+}
+
+/// The fields of a run, by column name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Row(pub BTreeMap<String, String>);
 
@@ -33,7 +45,7 @@ impl Row {
         self.get(column).parse().ok()
     }
 
-    /// Returns the fields in which both runs of a pair must agree: row, seed, machine and commit.
+    /// Returns the fields that must be equal in both runs of a pair: row, seed, machine and commit.
     fn circumstances(&self) -> [&str; 4] {
         ["row", "seed", "machine", "commit"].map(|column| self.get(column))
     }
@@ -71,9 +83,7 @@ impl Rows {
         let named = || format!("open {}", path.display());
         let [before, after] =
             [&COLUMNS_BEFORE[..], &COLUMNS_AFTER[..]].map(|columns| columns.iter().map(|c| (*c).to_owned()));
-        // A field of a metric is empty if the run lacks the metric.
-        let metrics = measures_of_positions().chain(["loss/total".to_owned()]);
-        let columns: Vec<String> = before.chain(switches).chain(after).chain(metrics).collect();
+        let columns: Vec<String> = before.chain(switches).chain(after).chain(metrics()).collect();
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         service::directory::writable(folder)?;
         let mut log = AppendLog::open(path).with_context(named)?;

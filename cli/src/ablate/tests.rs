@@ -17,7 +17,7 @@ struct Script {
     /// Numbers of the runs that crash at the second poll.
     crashing: BTreeSet<usize>,
     stopped: BTreeSet<usize>,
-    /// Starts and measurements, sorted by time.
+    /// Starts and measurements in order of time.
     log: Vec<String>,
 }
 
@@ -46,10 +46,6 @@ impl Runner for &mut Script {
 }
 
 impl Laboratory for &mut Script {
-    fn runner(&mut self) -> &mut dyn Runner {
-        self
-    }
-
     fn here(&self) -> [String; 2] {
         [self.machine.to_owned(), "abc".to_owned()]
     }

@@ -8,15 +8,13 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use protocols::{BoardGame, Color, Engine as _, gomocup, gtp, katago};
 use service::Drain;
-use tokio::runtime::Runtime;
 
 use super::batch::Batch;
 use super::connection::converse;
 use super::network_engine::{NetworkEngine, Settings};
 use crate::trained::{self, Trained};
 
-/// Time per move to reserve beyond the search: for the current batch of the search, the response, and delays on the
-/// other side.
+/// Time per move in addition to the search: the current slice of the search, the response and delays of the other side.
 const LAG: Duration = Duration::from_millis(100);
 /// Default number of simulations per move or position.
 const SIMULATIONS: u32 = 800;
@@ -38,13 +36,15 @@ struct EngineArgs {
 }
 
 impl EngineArgs {
-    /// Creates the engine and prints the game and weights version to standard error. Also returns the drain on signals,
-    /// which stops the engine.
-    fn start(&self, ponders: bool) -> anyhow::Result<(NetworkEngine, Runtime, Drain)> {
+    /// Loads the weights, which may wait for an inference server. Signals are not handled yet, so that Ctrl-C still
+    /// stops the process.
+    fn load(&self) -> anyhow::Result<Trained> {
         let threads = if self.threads == 0 { service::machine::cores() } else { self.threads };
-        // Loading may wait for an inference server. Signals are not handled yet, so that Ctrl-C stops the process.
-        let trained = Trained::open(&self.trained, threads)?;
-        let (runtime, drain) = crate::drain_on_signals()?;
+        Trained::open(&self.trained, threads)
+    }
+
+    /// Creates the engine and prints the game and weights version to standard error.
+    fn engine(&self, trained: Trained, ponders: bool, drain: &Drain) -> anyhow::Result<NetworkEngine> {
         let start = Instant::now();
         let settings = Settings {
             search: trained.search.clone(),
@@ -58,19 +58,19 @@ impl EngineArgs {
         let identity = engine.identity();
         // Standard output is reserved for the protocol.
         writeln!(io::stderr(), "{} plays {game} with weights version {}", identity.name, identity.version)?;
-        Ok((engine, runtime, drain))
+        Ok(engine)
     }
 }
 
-/// Search limits for moves on which the protocol sets no time limit.
+/// Search limits per move, for moves without a time limit in the protocol.
 #[derive(Debug, Clone, clap::Args)]
 #[group(skip)]
 struct MoveArgs {
-    /// Number of simulations per move, if the protocol sets no time limit.
+    /// Simulations per move without a time limit from the opponent.
     #[arg(long, value_name = "N", default_value_t = SIMULATIONS, value_parser = clap::value_parser!(u32).range(1..))]
     simulations: u32,
 
-    /// Search for this many seconds per move, in place of a number of simulations.
+    /// Seconds per move, in place of a number of simulations.
     #[arg(long, value_name = "S", conflicts_with = "simulations", value_parser = seconds)]
     seconds: Option<Duration>,
 }
@@ -112,7 +112,9 @@ pub(crate) struct GtpArgs {
 impl GtpArgs {
     /// Responds to GTP commands until `quit`, the end of the input or Ctrl-C.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
-        let (mut engine, runtime, drain) = self.engine.start(self.ponder)?;
+        let trained = self.engine.load()?;
+        let (runtime, drain) = crate::drain_on_signals()?;
+        let mut engine = self.engine.engine(trained, self.ponder, &drain)?;
         let settings = self.moves.settings();
         converse(&runtime, &drain, gtp::LINE_BYTES_MAX, |input, output, host| {
             gtp::serve(&mut engine, input, output, host, &settings)
@@ -136,7 +138,9 @@ pub(crate) struct GomocupArgs {
 impl GomocupArgs {
     /// Responds to Gomocup commands until `END`, the end of the input or Ctrl-C.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
-        let (mut engine, runtime, drain) = self.engine.start(false)?;
+        let trained = self.engine.load()?;
+        let (runtime, drain) = crate::drain_on_signals()?;
+        let mut engine = self.engine.engine(trained, false, &drain)?;
         let game = engine.identity().game;
         ensure!(game == BoardGame::Gomoku, "the Gomocup protocol supports only Gomoku, not {game:?}");
         let settings = self.moves.settings();
@@ -200,9 +204,11 @@ impl Side {
 }
 
 impl AnalysisArgs {
-    /// Responds to queries until the end of the input, or analyses SGF files. Ctrl-C stops both.
+    /// Responds to queries until the end of the input, or analyses SGF files. Ctrl-C stops either.
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
-        let (mut engine, runtime, drain) = self.engine.start(false)?;
+        let trained = self.engine.load()?;
+        let (runtime, drain) = crate::drain_on_signals()?;
+        let mut engine = self.engine.engine(trained, false, &drain)?;
         if let Some((sgf, output)) = self.sgf.as_ref().zip(self.output.as_ref()) {
             let batch = Batch { sgf, output, force: self.force, simulations: self.simulations, drain: &drain };
             return batch.run(&mut engine, &mut io::stdout());

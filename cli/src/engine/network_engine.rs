@@ -1,4 +1,4 @@
-//! Defines [`NetworkEngine`], which plays over every protocol with the weights of a run.
+//! An engine for all protocols that plays with the weights of a run: [`NetworkEngine`].
 
 use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
@@ -159,8 +159,8 @@ impl NetworkEngine {
         if go.outcome(&prepared).is_some() { Err(over()) } else { Ok(Some(AnyPosition::Go(prepared.into()))) }
     }
 
-    /// Returns the legal actions that the restrictions allow; `None` if no restriction applies to `color`. Whatever
-    /// depth a restriction states, it applies only to the searched position.
+    /// Returns the legal actions that the restrictions allow; `None` if no restriction applies to `color`. Restrictions
+    /// apply to the searched position only, regardless of the stated depth.
     fn allowed(
         &self,
         position: &AnyPosition,
@@ -186,7 +186,9 @@ impl NetworkEngine {
     /// Returns the priors of all legal moves in a position, from a search with a single simulation.
     fn legal_priors(&mut self, position: AnyPosition, subject: &Subject) -> Result<Vec<(Move, f32)>, Error> {
         let mut search = GameSearch::new(self.search.game().clone(), position, &self.settings.search);
-        let limits = Limits::of_simulations(1, 1);
+        let tree_bytes_max = self.settings.tree_bytes_max;
+        let limits =
+            Limits { simulations: Some(1), leaves_per_batch: 1, tree_bytes_max, position_heap_bytes: 0, actions: None };
         let first = &mut self.evaluators[..1];
         let searched = search.search(&limits, first, &mut self.rng, &mut |_| Continue(()));
         searched.map_err(|error| Error::Failed { reason: error.to_string() })?;

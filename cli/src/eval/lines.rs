@@ -3,13 +3,28 @@
 use std::io::{self, Write};
 
 use anyhow::Context as _;
-use figures::table::Table;
 use game::{Action, Game};
 use serde::Serialize;
 use strength::exhaustive;
 
-use super::{Player, Report};
-use crate::move_names::move_names;
+use super::Player;
+
+/// Results of playing a small game as either player against every possible reply.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct LinesReport {
+    /// Name of the game.
+    pub game: String,
+    /// Name of the evaluator, such as `libtorch cpu bf16`.
+    pub evaluator: String,
+    /// Evaluated weights version.
+    pub weights_version: u64,
+    /// Number of simulations per position.
+    pub simulations: u32,
+    /// Results with moves chosen by search; `None` for 0 simulations.
+    pub with_search: Option<Lines>,
+    /// Results with moves chosen by the raw policy.
+    pub without_search: Lines,
+}
 
 /// Numbers of final positions over all lines of play. A position that several lines reach counts once.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -30,27 +45,59 @@ pub(super) struct Lines {
 ///
 /// # Errors
 /// The network fails.
-pub(super) fn measure<G: Game>(game: &G, player: Player) -> anyhow::Result<Report<Lines>> {
-    Report::of(game, None, player, |player, simulations| {
-        let report = exhaustive::check(game, &mut player.contestant(simulations)).context("play every line")?;
+pub(super) fn measure<G: Game>(game: &G, mut player: Player) -> anyhow::Result<LinesReport> {
+    let simulations = player.simulations;
+    let mut lines = |simulations| -> anyhow::Result<Lines> {
+        let report = exhaustive::check(game, &mut *player.contestant(simulations)).context("play every line")?;
         let exhaustive::Report { decisions, won, drawn, lost, lost_line } = report;
-        let names = |line: Vec<Action>| move_names(game, game.start(), line).collect::<Result<Vec<_>, _>>();
-        let lost_line = lost_line.map(names).transpose()?.map(|names| names.join(" "));
-        Ok(Lines { decisions, won, drawn, lost, lost_line })
+        Ok(Lines { decisions, won, drawn, lost, lost_line: lost_line.map(|line| names(game, &line)) })
+    };
+    let without_search = lines(0)?;
+    let with_search = if simulations > 0 { Some(lines(simulations)?) } else { None };
+    let attributes = player.network.attributes();
+    Ok(LinesReport {
+        game: game.spec().name.clone(),
+        evaluator: attributes.name.to_string(),
+        weights_version: attributes.weights_version,
+        simulations,
+        with_search,
+        without_search,
     })
 }
 
-pub(super) fn write(report: &Report<Lines>, output: &mut impl Write) -> io::Result<()> {
-    let Report { game, evaluator, weights_version, simulations, with_search, without_search, .. } = report;
-    writeln!(output, "{game}, weights version {weights_version} ({evaluator}), every line of play from both sides\n")?;
-    let mut table = Table::default().words([""]).numbers(["decisions", "won", "drawn", "lost"]).words(["a lost line"]);
-    let searched = with_search.iter().map(|lines| (format!("{simulations} simulations"), lines));
-    for (name, lines) in [("raw policy".to_owned(), without_search)].into_iter().chain(searched) {
-        let Lines { decisions, won, drawn, lost, lost_line } = lines;
-        let counts = [decisions, won, drawn, lost].map(usize::to_string);
-        table.row([name].into_iter().chain(counts).chain([lost_line.clone().unwrap_or_default()]));
+/// Formats the moves in a line of play from the start, in the notation of the game.
+fn names<G: Game>(game: &G, line: &[Action]) -> String {
+    let mut position = game.start();
+    let names: Vec<String> = line
+        .iter()
+        .map(|&action| {
+            let name = game.action_name(&position, action);
+            game.play(&mut position, action);
+            name
+        })
+        .collect();
+    names.join(" ")
+}
+
+pub(super) fn write(report: &LinesReport, output: &mut impl Write) -> io::Result<()> {
+    let LinesReport { game, evaluator, weights_version, simulations, with_search, without_search } = report;
+    writeln!(output, "{game}, weights version {weights_version} ({evaluator}), every line of play from both sides")?;
+    writeln!(output)?;
+    writeln!(output, "{:<16} {:>9} {:>6} {:>6} {:>6}", "", "decisions", "won", "drawn", "lost")?;
+    write_row(output, "raw policy", without_search)?;
+    if let Some(lines) = with_search {
+        write_row(output, &format!("{simulations} simulations"), lines)?;
     }
-    write!(output, "{table}")
+    Ok(())
+}
+
+fn write_row(output: &mut impl Write, name: &str, lines: &Lines) -> io::Result<()> {
+    let Lines { decisions, won, drawn, lost, lost_line } = lines;
+    writeln!(output, "{name:<16} {decisions:>9} {won:>6} {drawn:>6} {lost:>6}")?;
+    match lost_line {
+        Some(line) => writeln!(output, "  a lost line: {line}"),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -62,7 +109,7 @@ mod tests {
 
     use super::*;
 
-    fn lines(simulations: u32) -> Report<Lines> {
+    fn lines(simulations: u32) -> LinesReport {
         let game = TicTacToe::new();
         let network = Network::Evaluator(Box::new(Uniform::new(game.spec().observation)));
         measure(&game, Player { network, simulations, search: SearchSettings::default(), discount: 1.0 }).unwrap()
@@ -79,8 +126,7 @@ mod tests {
         let mut text = Vec::new();
         write(&report, &mut text).unwrap();
         let text = String::from_utf8(text).unwrap();
-        let lost_line = report.without_search.lost_line.unwrap();
-        assert!(text.contains("20000 simulations") && text.contains(&format!("  {lost_line}\n")), "{text}");
+        assert!(text.contains("20000 simulations") && text.contains("  a lost line: "), "{text}");
     }
 
     #[test]

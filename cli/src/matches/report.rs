@@ -2,7 +2,6 @@
 
 use std::io::{self, Write};
 
-use figures::table::Table;
 use serde::Serialize;
 use strength::gtp_engine::Identity;
 use strength::ledger::Tally;
@@ -11,6 +10,10 @@ use strength::sprt::{Bounds, Sprt, State};
 
 use super::ends::Ends;
 use crate::screen::MISSING;
+use crate::table::aligned;
+
+/// Index of the crosstable column with the names of the players.
+const NAME_COLUMN: usize = 1;
 
 /// The results of a match or round robin.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -77,12 +80,12 @@ pub(super) struct PairingReport {
     pub(super) b: usize,
     /// Number of counted games, without repeated games.
     pub(super) games: u64,
-    /// Number of games that do not count because they repeat an earlier game. If one of an opening's two games repeats
-    /// every move of an earlier game, neither counts.
+    /// Number of games that do not count. The two games of an opening do not count if either repeats all moves in
+    /// an earlier game.
     pub(super) repeated_games: usize,
     /// Points of player `a` in the counted games: 1 for a win, 0.5 for a draw.
     pub(super) points: f64,
-    /// Number of openings for each total of half points (0 to 4) that player `a` scored in both games.
+    /// Number of openings by the half points of player `a` in both games (0 to 4).
     pub(super) pairs: Tally,
     /// Elo of player `a` relative to player `b`, with an interval, from this pairing alone.
     #[serde(flatten)]
@@ -196,9 +199,9 @@ impl Report {
     /// Ratings are relative to the first player on the command line.
     fn write_crosstable(&self, output: &mut impl Write) -> io::Result<()> {
         let order = self.by_rating();
-        let opponents = (1..=order.len()).map(|place| place.to_string());
-        let numbers = ["points", "games", "%", "Elo", "95 % interval"];
-        let mut table = Table::default().numbers([""]).words([""]).numbers(opponents).numbers(numbers);
+        let mut rows = vec![vec![String::new(), String::new()]];
+        rows[0].extend((1..=order.len()).map(|place| place.to_string()));
+        rows[0].extend(["points", "games", "%", "Elo", "95 % interval"].map(str::to_owned));
         for (place, &index) in (1..).zip(&order) {
             let MatchPlayer { name, games, points, rating, .. } = &self.players[index];
             let mut row = vec![format!("{place}"), name.clone()];
@@ -211,14 +214,15 @@ impl Report {
                 format!("{elo:+.0}"),
                 format!("{low:+.0} to {high:+.0}"),
             ]);
-            table.row(row);
+            rows.push(row);
         }
-        writeln!(output, "{table}")?;
+        aligned(&rows, &[NAME_COLUMN]).iter().try_for_each(|line| writeln!(output, "  {line}"))?;
+        writeln!(output)?;
         writeln!(output, "points of the row player against the column player; Elo relative to {}", self.reference())?;
         write_repeated(self.pairings.iter().map(|pairing| pairing.repeated_games).sum(), output)
     }
 
-    /// Returns the indices of all players, sorted by descending rating.
+    /// Returns the indices of all players in order of descending rating.
     pub(super) fn by_rating(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.players.len()).collect();
         order.sort_by(|&a, &b| self.players[b].rating.elo.total_cmp(&self.players[a].rating.elo));

@@ -68,7 +68,7 @@ fn a_search_shows_its_visits_and_proven_values() {
     let settings = Settings { listed_moves: 7, ..Settings::new(100) };
     let text = session(&ConnectFour::new(), &settings, &["hint"]);
     let rows = text.lines().skip_while(|line| !line.contains("visits")).skip(1).take(7);
-    let visits: Vec<u32> = rows.map(|row| row.split_whitespace().nth(3).unwrap().parse().unwrap()).collect();
+    let visits: Vec<u32> = rows.map(|row| row.split_whitespace().nth(2).unwrap().parse().unwrap()).collect();
     assert_eq!(visits.iter().sum::<u32>(), 100, "{text}");
 }
 
@@ -142,7 +142,7 @@ fn a_failing_evaluator_ends_the_game_with_its_error() {
     let (mut input, mut output): (&[u8], _) = ("5\n".as_bytes(), Vec::new());
     let played = play(&game, &Settings::new(0), &mut faulty, &mut input, &mut output, &mut |_, _| Ok(()));
     let error = played.unwrap_err();
-    assert!(matches!(error.downcast_ref(), Some(inference::Error::Backend(_))), "{error:#}");
+    assert!(matches!(error, Error::Evaluator(_)), "{error}");
 }
 
 /// Returns the number of moves and the side of the human player in each game that a session saves.
@@ -176,5 +176,5 @@ fn a_game_that_cannot_be_saved_ends_the_session_with_the_reason() {
     let mut save = |_: &[Action], _: Player| Err(anyhow::anyhow!("the disk is full"));
     let (mut input, mut output): (&[u8], _) = ("5\n".as_bytes(), Vec::new());
     let played = play(&game, &Settings::new(0), &mut networks, &mut input, &mut output, &mut save);
-    assert_eq!(service::chain(&played.unwrap_err()), "save the game: the disk is full");
+    assert_eq!(service::chain(&played.unwrap_err().into()), "save the game: the disk is full");
 }

@@ -23,7 +23,7 @@ use super::{finish, report_verified};
 pub(super) struct Args {
     #[command(flatten)]
     run: Option<RunArgs>,
-    /// Run file with the replay server's settings, if there is no run directory.
+    /// Run file of a replay server, for an archive without a run directory.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// URL of the archive [default: `replay.archive` of the run].
@@ -77,7 +77,7 @@ impl Args {
             let archive = settings.archive.as_ref().map(|archive| archive.url.clone());
             return Ok((settings, archive));
         };
-        run.settings()
+        Ok((run.settings()?, run.archive()?))
     }
 }
 

@@ -62,7 +62,7 @@ async fn pages(
     mut query: ListQuery,
     mut visit: impl FnMut(Located) -> anyhow::Result<()>,
 ) -> anyhow::Result<usize> {
-    if query.order != ListOrder::ASCENDING {
+    if query.order != ListOrder::Ascending {
         let ids = inspector.list(query).await?;
         return each(inspector, &ids, visit).await;
     }

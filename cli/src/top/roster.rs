@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 
 use fleet::Role;
 use fleet::exposition::{Exposition, agent, get, scrape};
-use run_metrics::CounterRates;
 
-use crate::unix_seconds;
+use crate::run_metrics::{CounterRates, unix_seconds};
 
 /// Timeout of a request to an admin port; a process that takes longer is overloaded or has exited.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -16,7 +15,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 const AT_ONCE_MAX: usize = 32;
 /// Time after which a lost process that is no longer listed disappears from the table.
 const LOST_SHOWN: Duration = Duration::from_secs(600);
-/// Maximum number of lost processes shown after they are no longer listed; the most recent losses are kept.
+/// Maximum number of lost processes in the table that are no longer listed; the most recent losses are kept.
 const LOST_MAX: usize = 64;
 /// Maximum length of process names and versions in characters; longer texts are truncated.
 const NAME_LENGTH_MAX: usize = 40;
@@ -71,8 +70,7 @@ impl Process {
             return;
         };
         if matches!(self.state, State::Lost(_)) {
-            // A rate across a gap in the readings would not be recent.
-            self.rates = CounterRates::default();
+            self.rates.clear();
         }
         let reason = reason.lines().next().unwrap_or_default();
         self.state = if status == 200 { State::Ready } else { State::NotReady(sanitize(reason, REASON_LENGTH_MAX)) };
@@ -85,7 +83,7 @@ impl Process {
         {
             self.earlier_seconds += after - before;
             // After a restart, counters start at zero.
-            self.rates = CounterRates::default();
+            self.rates.clear();
         }
         self.started = started;
         self.rates.remember(now, exposition);

@@ -1,19 +1,23 @@
 //! Computes the state of the fleet at one time, for output as a table or as JSON.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use fleet::Role;
-use run_metrics::bottleneck::{Bottleneck, Load, bottleneck};
-use run_metrics::{Processes, RunMetrics, metric};
+use fleet::bottleneck::{Bottleneck, Load, bottleneck};
+
+use crate::run_metrics::{Processes, RunMetrics, metric};
 
 use super::cost::{Cost, Price, Running, cost};
 use super::roster::{Process, Roster, State, sanitize};
 
-/// Fraction of time spent waiting (0 to 1) from which the table shows the wait for a rate limiter.
+/// Minimum share of time spent waiting (0 to 1) at which the wait of a rate limiter is shown.
 const WAITS_SHARE_MIN: f64 = 0.005;
+/// Minimum measured seconds per second of learners, and of actors, for finding a bottleneck.
+const MEASURED_SHARE_MIN: f64 = 0.05;
 /// Maximum length of metric labels in characters; longer labels are truncated.
 const LABEL_LENGTH_MAX: usize = 40;
 /// Maximum length of the reasons for refusing games or weights, in characters; longer texts are truncated.
@@ -50,19 +54,19 @@ pub(super) struct Row {
     pub(super) age_seconds: Option<f64>,
     pub(super) version: Option<String>,
     pub(super) weights_version: Option<f64>,
-    /// Number of weights versions that the process is behind the learner; `None` for the learner or without weights.
+    /// Number of weights versions by which the process lags the learner; `None` for the learner or without weights.
     pub(super) lag_versions: Option<f64>,
     /// Work per second: moves of an actor, training steps, inserts, evaluated positions or rated games.
     pub(super) work_per_second: Option<f64>,
 }
 
-/// How much of the time a rate limiter blocks inserts or samples.
+/// The share of time for which a rate limiter blocks inserts or samples.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct LimiterWait {
     /// The blocked side of the rate limiter: `inserts` or `samples`.
     pub(super) side: String,
     pub(super) reason: String,
-    /// Fraction of time spent waiting, averaged over the replay servers.
+    /// Share of time spent waiting, as a mean over the replay servers.
     pub(super) share: f64,
 }
 
@@ -98,7 +102,7 @@ impl Snapshot {
             gone: roster.gone().map(|(_, count, _)| count).sum(),
             metrics,
             limiter_waits: limiter_waits(&fleet),
-            bottleneck: Load::of(&fleet).as_ref().map(bottleneck),
+            bottleneck: find_bottleneck(&fleet),
             cost: cost(prices, &running.chain(gone).collect::<Vec<_>>()),
         }
     }
@@ -227,4 +231,31 @@ fn limiter_waits(fleet: &Processes<'_>) -> Vec<LimiterWait> {
         .collect();
     waits.sort_by(|a, b| b.share.total_cmp(&a.share));
     waits
+}
+
+/// Returns the bottleneck of the fleet, by the rules of `zerofleet bench phases`; `None` until enough time is measured.
+fn find_bottleneck(fleet: &Processes<'_>) -> Option<Bottleneck> {
+    let training = fleet.rates_by(Role::Learner, "seconds_total", ["phase"]);
+    let preparing = fleet.rates_by(Role::Learner, "prepare_seconds_total", ["part"]);
+    let playing = fleet.rates_by(Role::Actor, "seconds_total", ["phase"]);
+    let waiting = fleet.rates_by(Role::Actor, "wait_seconds_total", ["part"]);
+    let (of_training, of_playing) = (training.values().sum::<f64>(), playing.values().sum::<f64>());
+    if of_training < MEASURED_SHARE_MIN || of_playing < MEASURED_SHARE_MIN {
+        return None;
+    }
+    let share = |times: &BTreeMap<[String; 1], f64>, name: &str, whole: f64| {
+        let time = times.get(&[name.to_owned()]).copied().unwrap_or(0.0);
+        if whole > 0.0 { (time / whole).min(1.0) } else { 0.0 }
+    };
+    Some(bottleneck(&Load {
+        sampling: share(&training, "wait", of_training),
+        training: share(&training, "train", of_training),
+        publishing: share(&training, "publish", of_training),
+        preparing: share(&preparing, "prepare", preparing.values().sum()),
+        insert_wait: share(&waiting, "replay", of_playing),
+        without_weights: share(&waiting, "weights", of_playing),
+        evaluating: share(&playing, "evaluate", of_playing),
+        searching: share(&playing, "search", of_playing),
+        cores_used: None,
+    }))
 }

@@ -2,22 +2,23 @@
 
 use game::{Game as _, Scoring};
 use games::GameKind;
-use run_metrics::{DISTINCT, RunMetrics};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use service::ConfigError;
 
-/// Maximum number of values that an objective averages. A run records its metrics every five seconds.
+use crate::run_metrics::{DISTINCT, RunMetrics};
+
+/// Maximum number of readings in the mean of an objective. A run records a reading every five seconds.
 const READINGS_MAX: usize = 10_000;
 
-/// A metric, whether to maximise or minimise the metric, and how many of its values to average.
+/// A metric, whether to maximise or minimise it, and the number of readings to average.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Objective {
     /// Name of the metric, as in event files, such as `elo/current`, `accuracy/search/optimal/overall` or
     /// `return/mean`.
     pub metric: String,
     pub direction: Direction,
-    /// Number of values to average: the latest recorded values of the metric.
+    /// Number of readings in the mean, counted from the latest.
     pub readings: usize,
 }
 
@@ -48,9 +49,8 @@ impl Objective {
     /// The metric is unknown or not measured in the game, or `readings` is out of range; [`ConfigError`] names the key.
     pub(super) fn new(metric: String, direction: Direction, readings: usize, game: &str) -> Result<Self, ConfigError> {
         let invalid = |reason: String| Err(ConfigError::invalid("objective.metric", reason));
-        let metrics = metrics();
-        if !metrics.contains(&metric) {
-            return invalid(format!("`{metric}` is not a metric of a run; metrics are {}", metrics.join(", ")));
+        if !is_metric(&metric) {
+            return invalid(format!("`{metric}` is not a metric of a run; metrics are {}", metrics().join(", ")));
         }
         // An external environment is scored by rewards, like every environment.
         let (has_rewards, has_solved) = match game.parse::<GameKind>() {
@@ -90,25 +90,31 @@ impl Objective {
     }
 }
 
-/// Returns all metric names.
+/// Returns all metric names, but of the accuracies only the names that end in `overall`.
 fn metrics() -> Vec<String> {
     let Ok(Value::Object(mut fields)) = serde_json::to_value(RunMetrics::default()) else { return Vec::new() };
     fields.values_mut().filter(|value| value.is_null()).for_each(|value| *value = Value::from(0.0));
     let measured: RunMetrics = serde_json::from_value(Value::Object(fields)).unwrap_or_default();
-    measured.scalars().into_iter().map(|(name, _)| name).chain(measures_of_positions()).collect()
+    let names = measured.scalars().into_iter().map(|(name, _)| name);
+    let mut names: Vec<String> = names.collect();
+    for search in ["raw", "search"] {
+        names.extend(["preserving", "optimal"].map(|measure| format!("accuracy/{search}/{measure}/overall")));
+    }
+    names.extend(DISTINCT.map(|part| format!("distinct/{part}")));
+    names
 }
 
-/// Returns the metric names that only some runs record: fractions of distinct positions, and measures on solved
-/// positions.
-pub(crate) fn measures_of_positions() -> impl Iterator<Item = String> {
-    let distinct = DISTINCT.iter().map(|part| format!("distinct/{part}"));
-    let bands = |search| {
-        let bands = move |measure| {
-            ["overall", "early", "middle", "late"].map(|band| format!("accuracy/{search}/{measure}/{band}"))
-        };
-        ["optimal", "preserving"].into_iter().flat_map(bands).chain([format!("accuracy/{search}/value_error/overall")])
+/// Returns true if `name` is a metric that some runs record.
+fn is_metric(name: &str) -> bool {
+    let is_accuracy = || {
+        let parts: Vec<&str> = name.split('/').collect();
+        let [first, search, measure, band] = parts[..] else { return false };
+        first == "accuracy"
+            && ["raw", "search"].contains(&search)
+            && ["preserving", "optimal"].contains(&measure)
+            && ["overall", "early", "middle", "late"].contains(&band)
     };
-    distinct.chain(["raw", "search"].into_iter().flat_map(bands))
+    is_accuracy() || metrics().iter().any(|metric| metric == name)
 }
 
 #[cfg(test)]

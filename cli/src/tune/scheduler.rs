@@ -17,8 +17,8 @@ use crate::screen::number;
 /// Number of significant digits to which objectives are rounded.
 const OBJECTIVE_DIGITS: usize = 9;
 
-/// Runs the numbered trials of a study. The run directory of a trial remains when this program exits, so that the trial
-/// can resume.
+/// Runs the numbered trials of a study. The run directory of a trial outlives this program, so that the trial can
+/// resume.
 pub(crate) trait Runner {
     /// Starts or resumes the run of a trial.
     ///
@@ -33,7 +33,7 @@ pub(crate) trait Runner {
     /// The measurements cannot be read, so that the study stops.
     fn poll(&mut self, trial: usize) -> anyhow::Result<Report>;
 
-    /// Asks the run of a started trial to drain; has no effect once the run has stopped.
+    /// Requests that the run of a started trial drains; has no effect once the run has stopped.
     fn stop(&mut self, trial: usize);
 }
 
@@ -45,10 +45,10 @@ pub(crate) struct Report {
     pub end: Option<Result<(), String>>,
 }
 
-/// The metrics of a trial's run, as recorded at one time.
+/// One reading of the metrics of a trial's run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Measurement {
-    /// Budget used up to this reading, in minutes or positions.
+    /// Budget used until the reading, in minutes or positions.
     pub budget: f64,
     /// Value of the objective's metric; `None` if the metric is not measured yet.
     pub metric: Option<f64>,
@@ -145,7 +145,7 @@ impl<'a, R: Runner> Scheduler<'a, R> {
         self.history.trials().len() >= self.study.trials && self.unfinished().next().is_none()
     }
 
-    /// Asks all running trials to drain, so that they can resume later.
+    /// Requests that all running trials drain, so that the trials can resume later.
     pub(super) fn drain(&mut self) {
         self.is_draining = true;
         for (&trial, running) in &mut self.running {
@@ -328,7 +328,7 @@ impl<'a, R: Runner> Scheduler<'a, R> {
 }
 
 /// Formats values as one line, such as `learner.batch_size 64, learner.learning_rate 0.003`.
-pub(crate) fn sentence(values: &Values) -> String {
+pub(super) fn sentence(values: &Values) -> String {
     values.iter().map(|(key, value)| format!("{key} {}", short(value))).collect::<Vec<_>>().join(", ")
 }
 

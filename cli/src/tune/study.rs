@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use service::ConfigError;
 
-use super::base::{self, Base, BaseSection, StudyText, settings_by_key};
+use super::base::{self, Base, BaseSection, StudyText};
 use super::budget::{Budget, BudgetSection};
 use super::halving::Halving;
 use super::objective::{Direction, Objective};
@@ -107,17 +107,17 @@ pub(super) struct Study {
     pub parallel: usize,
     pub seed: u64,
     pub sampler: Sampler,
-    /// Number of results that the sampler needs before it stops drawing at random.
+    /// Number of results until which the sampler draws at random.
     pub startup_trials: usize,
     /// Number of failed trials after which a study without results stops.
     pub failures_max: usize,
     pub objective: Objective,
     pub budget: Budget,
     pub halving: Halving,
-    /// Tuned settings, sorted by key.
+    /// Tuned settings in order of key.
     pub settings: Vec<Setting>,
     pub base: Base,
-    /// The part of the study file that must be unchanged when a study resumes.
+    /// The part of the study file that must not change before a study resumes.
     pub definition: Value,
 }
 
@@ -245,8 +245,7 @@ fn field(key: &str) -> String {
     format!("settings.{key}")
 }
 
-/// Collects the keys of a definition, with values as text. The base configuration, which is TOML, gets an entry for
-/// each line.
+/// Collects the keys of a definition with values as text. The base configuration, a TOML text, has an entry per line.
 fn flatten(value: &Value, path: &str, fields: &mut BTreeMap<String, String>) {
     let below = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
     match value {
@@ -268,14 +267,7 @@ fn flatten(value: &Value, path: &str, fields: &mut BTreeMap<String, String>) {
 
 fn checked_settings(written: &Map<String, Value>, base: &BaseSection) -> Result<Vec<Setting>, ConfigError> {
     let mut ranges = BTreeMap::new();
-    for (key, range) in settings_by_key(written, |table| !table.is_empty() && table.values().all(Value::is_object)) {
-        if !range.is_object() {
-            return Err(ConfigError::invalid(field(&key), "must be a range: {min = …, max = …} or {choices = […]}"));
-        }
-        if ranges.insert(key.clone(), range).is_some() {
-            return Err(ConfigError::invalid(field(&key), "is set twice"));
-        }
-    }
+    collect_ranges("", written, &mut ranges)?;
     if ranges.is_empty() {
         return Err(ConfigError::invalid("settings", "contains no setting"));
     }
@@ -292,6 +284,34 @@ fn checked_settings(written: &Map<String, Value>, base: &BaseSection) -> Result<
         Ok(Setting { key, range })
     });
     settings.collect()
+}
+
+/// Collects all ranges in a table by key. A key with dots may be quoted or written as nested tables.
+fn collect_ranges(
+    path: &str,
+    table: &Map<String, Value>,
+    ranges: &mut BTreeMap<String, Value>,
+) -> Result<(), ConfigError> {
+    for (key, value) in table {
+        let key = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+        match value {
+            Value::Object(below) if !below.is_empty() && below.values().all(Value::is_object) => {
+                collect_ranges(&key, below, ranges)?
+            }
+            Value::Object(_) => {
+                if ranges.insert(key.clone(), value.clone()).is_some() {
+                    return Err(ConfigError::invalid(field(&key), "is set twice"));
+                }
+            }
+            _ => {
+                return Err(ConfigError::invalid(
+                    field(&key),
+                    "must be a range: {min = …, max = …} or {choices = […]}",
+                ));
+            }
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

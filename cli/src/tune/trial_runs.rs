@@ -1,7 +1,7 @@
 //! Runs each trial as a process `zerofleet train`, with a run directory below the study directory.
 //!
-//! The run is named after the trial number, and resumes under this name. If this program exits, the process drains the
-//! fleet and exits too.
+//! The name of the run is the trial number, by which the run also resumes. If this program exits, the process drains
+//! the fleet and exits too.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -14,7 +14,6 @@ use anyhow::{Context as _, anyhow, ensure};
 use fleet::RunDirectory;
 use fleet::child::{self, Child};
 use fleet::plan::{self, Args};
-use run_metrics::RunMetrics;
 use service::cpus::{self, Cpu};
 
 use super::base::Base;
@@ -22,9 +21,9 @@ use super::budget::Budget;
 use super::objective::Objective;
 use super::range::Values;
 use super::scheduler::{Measurement, Report, Runner};
+use crate::run_metrics::RunMetrics;
 
-/// Maximum time to wait for a run of an earlier session to stop. The run drains within ten seconds and then draws a
-/// picture.
+/// Time limit for a run of an earlier session to stop. The run drains within ten seconds and then draws a picture.
 const EARLIER_RUN_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time limit for draining a run, after which the process is killed.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
@@ -100,8 +99,8 @@ impl TrialRuns {
         fs::remove_dir_all(run.path()).with_context(|| format!("remove {}", run.path().display()))
     }
 
-    /// Returns the CPUs for the parallel run with index `place`: an equal part of all CPUs, or a single CPU if there
-    /// are fewer CPUs than runs.
+    /// Returns the CPUs for a place among the parallel runs: an equal share, or a single CPU if there are fewer CPUs
+    /// than places.
     fn share(&self, place: usize) -> Vec<Cpu> {
         let (count, parallel) = (self.cpus.len(), self.settings.parallel);
         if count < parallel {
@@ -221,7 +220,12 @@ fn command_line(options: &Args, runs: &Path, name: &str, is_new: bool) -> Vec<Os
     let mut option = |option: &str, value: OsString| line.extend([option.into(), value]);
     option("--runs", runs.into());
     option("--run", name.into());
-    Base::session_options(options).into_iter().for_each(|(name, value)| option(name, value.into()));
+    options.minutes.iter().for_each(|minutes| option("--minutes", minutes.to_string().into()));
+    options.actors.iter().for_each(|actors| option("--actors", actors.to_string().into()));
+    options.replay_servers.iter().for_each(|servers| option("--replay-servers", servers.to_string().into()));
+    if let Some(inference) = options.inference.as_ref().and_then(clap::ValueEnum::to_possible_value) {
+        option("--inference", inference.get_name().into());
+    }
     if is_new {
         options.game.iter().for_each(|game| option("--game", game.into()));
         options.algorithm.iter().for_each(|algorithm| option("--algorithm", algorithm.to_string().into()));
@@ -244,8 +248,8 @@ impl MetricsReader {
         Self { path, read: 0 }
     }
 
-    /// Returns the metrics recorded since the last call; none if the file does not exist yet. A later call returns a
-    /// line that is still incomplete.
+    /// Returns the readings since the last call; none if the file does not exist yet. A later call returns a line that
+    /// is still incomplete.
     fn read(&mut self) -> anyhow::Result<Vec<RunMetrics>> {
         let named = || format!("read {}", self.path.display());
         let Some(mut file) = service::directory::if_exists(File::open(&self.path)).with_context(named)? else {

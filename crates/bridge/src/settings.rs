@@ -3,8 +3,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Error;
-
 /// The settings of a [`Bridge`](crate::Bridge): environments, processes and time limits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
@@ -80,15 +78,10 @@ impl Settings {
         }
     }
 
-    /// Returns the error of the environment for a failure.
-    pub(crate) fn failed(&self, reason: String) -> Error {
-        Error::Failed { environment: self.environment.clone(), reason }
-    }
-
     /// Returns the name in [`game::Spec`]: `gym:LunarLander-v3`.
     #[must_use]
     pub fn name(&self) -> String {
-        format!("{}{}", games::recorded::PREFIX, self.environment)
+        format!("gym:{}", self.environment)
     }
 }
 

@@ -111,8 +111,7 @@ pub struct Placement {
     environments: Vec<Vec<(String, String)>>,
     /// Environment variables of all processes without an assigned GPU.
     environment: Vec<(String, String)>,
-    /// Human-readable lines with the place of each process, and with the reason for each unused GPU.
-    pub lines: Vec<String>,
+    lines: Vec<String>,
 }
 
 impl Placement {
@@ -128,6 +127,12 @@ impl Placement {
             Place::Gpu(number) => &self.environments[number],
             Place::Configured | Place::Cpu => &self.environment,
         }
+    }
+
+    /// Returns human-readable lines with the place of each process, and with the reason for each unused GPU.
+    #[must_use]
+    pub fn lines(&self) -> &[String] {
+        &self.lines
     }
 }
 

@@ -52,6 +52,12 @@ impl SessionStart {
     pub fn succeeded(&mut self) {
         self.before = None;
     }
+
+    /// Returns true until [`succeeded`](Self::succeeded) is called.
+    #[must_use]
+    pub fn is_pending(&self) -> bool {
+        self.before.is_some()
+    }
 }
 
 impl Drop for SessionStart {
@@ -126,7 +132,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let runs = folder.path().join("runs");
         let start = SessionStart::new(&plan(&runs, &[])).unwrap();
-        assert!(runs.join("first/config.toml").exists());
+        assert!(start.is_pending() && runs.join("first/config.toml").exists());
         fs::write(runs.join("first/logs/learner.log"), "error: refused").unwrap();
         drop(start);
         assert_eq!(contents(folder.path()), []);

@@ -34,7 +34,7 @@ pub enum BoardGame {
 }
 
 impl BoardGame {
-    /// All games, sorted by SGF number.
+    /// All games, in order of the SGF number.
     pub const ALL: [Self; 4] = [Self::Go, Self::Othello, Self::Gomoku, Self::Hex];
 
     /// Returns the SGF number of the game, the value of the property `GM`.
@@ -48,17 +48,23 @@ impl BoardGame {
         }
     }
 
-    /// Returns the number of own moves left in a usual game after `plies` plies, for dividing time. The numbers are
-    /// estimates, except for Othello, which fills the board.
-    pub(crate) fn moves_left(self, size: Size, plies: usize) -> u32 {
+    /// Returns the number of plies in a usual game, for dividing time. Estimates, except for Othello, which fills the
+    /// board.
+    #[must_use]
+    pub const fn plies_expected(self, size: Size) -> usize {
         let cells = size.len();
-        let expected = match self {
+        match self {
             Self::Go => cells * 3 / 4,
             Self::Othello => cells.saturating_sub(4),
             Self::Gomoku => cells * 3 / 10,
             Self::Hex => cells / 2,
-        };
-        u32::try_from(expected.saturating_sub(plies).div_ceil(2)).unwrap_or(u32::MAX)
+        }
+    }
+
+    /// Returns the number of own moves left in a usual game after `plies` plies.
+    pub(crate) fn moves_left(self, size: Size, plies: usize) -> u32 {
+        let plies_left = self.plies_expected(size).saturating_sub(plies);
+        u32::try_from(plies_left.div_ceil(2)).unwrap_or(u32::MAX)
     }
 
     const fn letters(self) -> &'static [u8] {

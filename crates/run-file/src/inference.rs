@@ -1,4 +1,4 @@
-//! Defines the inference server's sections of the run file, as written and as checked settings.
+//! The inference server's sections of the run file, as written and as checked settings.
 
 use bridge::EnvironmentSection;
 use games::GameKind;

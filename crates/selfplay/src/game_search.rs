@@ -1,25 +1,24 @@
-//! Defines [`GameSearch`], with which a game engine searches the successive positions of one game.
+//! Search of successive positions of one game, for game engines: [`GameSearch`].
 
 use std::ops::ControlFlow::{self, Break};
 
 use game::{Action, Game};
 use inference::{Error, Evaluator};
 use rand::Rng;
-use search::{EarlyStop, SearchAlgorithm, Settings as SearchSettings, Tree, VariationStep};
+use search::{Settings as SearchSettings, Tree, VariationStep};
 
 use crate::analysis::{Analysis, searched};
-use crate::leaf_batcher;
 use crate::parallel::{Effort, search_together};
-use crate::tree_search::{TreeSearch, settings_by_rules};
+use crate::tree_search::{TreeSearch, settings_by_rules, settings_of_any_length};
 
 /// Maximum number of simulations of a search. Visit counts are exact in f32 up to 2²⁴.
 const SIMULATIONS_MAX: u32 = 10_000_000;
-/// Maximum number of simulations that may complete without an evaluation between two calls of `progress`.
+/// Maximum number of simulations completed without an evaluator between two calls of `progress`.
 const COMPLETED_MAX: usize = 1024;
 
-/// A search of the current position in a game, with a thread for each of several evaluators. The search stops at a
-/// limit or when the caller requests it, and keeps the subtree after each move. It always uses pUCT, since sequential
-/// halving requires a fixed budget. Rewards are not discounted, so use it for games scored by outcome.
+/// A multi-threaded search of the current position in a game. The search stops at a limit or when the caller requests
+/// it, and keeps the subtree after each move. It always uses pUCT, like [`Analyst`](crate::Analyst), and supports only
+/// games scored by outcome.
 pub struct GameSearch<G: Game> {
     game: G,
     position: G::Position,
@@ -40,7 +39,7 @@ impl<G: Game> std::fmt::Debug for GameSearch<G> {
 pub struct Limits {
     /// Maximum number of simulations, including the visits already in the tree; `None` for the maximum of a tree.
     pub simulations: Option<u32>,
-    /// Maximum number of leaves in one batch. With 1 leaf and a single evaluator, the search is exactly sequential.
+    /// Maximum leaves in one batch of an evaluator. With 1 and a single evaluator the search is exactly sequential.
     pub leaves_per_batch: usize,
     /// Tree memory in bytes at which the search stops, checked after every batch.
     pub tree_bytes_max: usize,
@@ -48,16 +47,6 @@ pub struct Limits {
     pub position_heap_bytes: usize,
     /// The allowed root actions, including at least one legal action; `None` for all legal actions.
     pub actions: Option<Vec<Action>>,
-}
-
-impl Limits {
-    /// Limits only the number of simulations.
-    #[must_use]
-    pub fn of_simulations(simulations: u32, leaves_per_batch: usize) -> Self {
-        let (tree_bytes_max, position_heap_bytes) = (usize::MAX, 0);
-        let simulations = Some(simulations);
-        Self { simulations, leaves_per_batch, tree_bytes_max, position_heap_bytes, actions: None }
-    }
 }
 
 /// A view of the search results so far.
@@ -79,7 +68,7 @@ impl<S> Findings<'_, S> {
         searched(self.tree)
     }
 
-    /// Returns the best play of both players after the action `first`, starting with `first`.
+    /// Returns the variation of best play that starts with the action `first`.
     #[must_use]
     pub fn variation(&self, first: Action) -> Vec<VariationStep> {
         self.tree.variation(first)
@@ -90,9 +79,7 @@ impl<G: Game> GameSearch<G> {
     /// Creates a search of `position` without simulations.
     #[must_use]
     pub fn new(game: G, position: G::Position, search: &SearchSettings) -> Self {
-        // The caller decides when to stop.
-        let (algorithm, early_stop) = (SearchAlgorithm::Puct, EarlyStop::Never);
-        let settings = settings_by_rules(game.spec(), &SearchSettings { algorithm, early_stop, ..search.clone() });
+        let settings = settings_by_rules(game.spec(), &settings_of_any_length(search));
         Self { search: TreeSearch::new(&settings, 0), game, position, settings, restriction: None }
     }
 
@@ -150,8 +137,7 @@ impl<G: Game> GameSearch<G> {
             self.restriction.clone_from(&limits.actions);
         }
         let simulations = limits.simulations.map_or(SIMULATIONS_MAX, |simulations| simulations.min(SIMULATIONS_MAX));
-        let of_batch = leaf_batcher::Limits { leaves: limits.leaves_per_batch.max(1), completed: COMPLETED_MAX };
-        let effort = Effort { simulations, limits: of_batch, discount: 1.0 };
+        let effort = Effort { simulations, leaves: limits.leaves_per_batch, completed: COMPLETED_MAX, discount: 1.0 };
         let mut progress = |tree: &Tree<G::Position>| {
             let bytes = tree.bytes() + tree.node_count() * limits.position_heap_bytes;
             let is_large = bytes >= limits.tree_bytes_max;
@@ -184,7 +170,7 @@ mod tests {
     use inference::Hashing;
     use rand_chacha::ChaCha8Rng;
     use rand_chacha::rand_core::SeedableRng;
-    use search::Proven;
+    use search::{EarlyStop, Proven, SearchAlgorithm};
 
     use super::*;
     use crate::{AnalysisSettings, analyse};
@@ -199,7 +185,13 @@ mod tests {
     }
 
     fn limits(simulations: u32) -> Limits {
-        Limits::of_simulations(simulations, 1)
+        Limits {
+            simulations: Some(simulations),
+            leaves_per_batch: 1,
+            tree_bytes_max: usize::MAX,
+            position_heap_bytes: 0,
+            actions: None,
+        }
     }
 
     fn game_search(moves: &[u16]) -> GameSearch<ConnectFour> {

@@ -11,7 +11,7 @@ use search::{Expansion, Request, Selection, Tree};
 
 use crate::images::Images;
 use crate::settings::SymmetryReuse;
-use crate::tree_search::{Next, State, Step, TreeSearch, TreeSet, every_action};
+use crate::tree_search::{Next, State, Step, TreeSearch, TreeSet};
 
 /// The game, the cache and the evaluator attributes, shared by all descents of a batch.
 pub(crate) struct BatchContext<'a, G: Game> {
@@ -33,7 +33,7 @@ impl<G: Game> Clone for BatchContext<'_, G> {
 impl<G: Game> Copy for BatchContext<'_, G> {}
 
 impl<'a, G: Game> BatchContext<'a, G> {
-    /// Creates a context without a cache, in which symmetric positions are evaluated separately.
+    /// Creates a context without a cache and without sharing of evaluations between symmetric positions.
     pub(crate) fn new(game: &'a G, discount: f32, leaves: &dyn LeafEvaluator<G>) -> Self {
         Self { game, discount, cache: None, symmetry_reuse: SymmetryReuse::Apart, leaves: leaves.attributes() }
     }
@@ -60,8 +60,7 @@ pub(crate) struct LeafBatcher<G: Game> {
     chances: Chances,
     cached: Predictions,
     images: Images,
-    /// Pairs of the owner and the value of the last position, one for each truncated episode, until the caller takes
-    /// the pairs.
+    /// The values of the last positions of truncated episodes, each with the owner, until the caller takes them.
     pub(crate) last_values: Vec<(usize, f32)>,
     pub(crate) cache_lookups: usize,
     pub(crate) cache_hits: usize,
@@ -132,17 +131,16 @@ enum Source {
     Cache { symmetry: usize },
     /// The prediction for a leaf of the batch: the image of the position under `symmetry`.
     Leaf { leaf: usize, symmetry: usize },
-    /// The batch is full.
+    /// The batch has no capacity left.
     NoRoom,
 }
 
 /// The limits of one call of [`LeafBatcher::gather`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// Maximum number of leaves to add to the batch.
+    /// Maximum number of leaves added to the batch.
     pub(crate) leaves: usize,
-    /// Maximum number of simulations that may complete without an evaluation, because the position is terminal or in
-    /// the cache.
+    /// Maximum number of simulations completed without an evaluation.
     pub(crate) completed: usize,
 }
 
@@ -151,17 +149,16 @@ pub(crate) struct Limits {
 pub(crate) struct Gathered {
     /// Number of leaves added to the batch; 1 if the root was added.
     pub(crate) waiting: usize,
-    /// Number of simulations that completed without an evaluation.
+    /// Number of simulations completed without an evaluation.
     pub(crate) completed: usize,
-    /// True if the batch had no room for another leaf.
+    /// True if the batch had no capacity for another leaf.
     pub(crate) is_full: bool,
     /// True if the search is finished.
     pub(crate) is_finished: bool,
 }
 
 impl Gathered {
-    /// Returns true if the search waits for a batch: the current batch, or a later batch because the current batch is
-    /// full.
+    /// Returns true if the search waits for a batch: the current batch, or a later batch with free capacity.
     pub(crate) fn goes_on(&self) -> bool {
         self.waiting > 0 || self.is_full
     }
@@ -217,7 +214,11 @@ impl<G: Game> LeafBatcher<G> {
                 Source::NoRoom => gathered.is_full = true,
             }
         }
-        if search.start(begin) {
+        if search.state == State::Rooted {
+            begin(&mut search.tree);
+            search.state = State::Searching;
+        }
+        if search.state == State::Searching {
             self.descend(context, search, limits, &mut gathered);
         }
         gathered
@@ -327,7 +328,8 @@ impl<G: Game> LeafBatcher<G> {
         }
         // The priors are not used, but an evaluation requires at least one action.
         let start = self.legal.len();
-        self.legal.extend(every_action(context.game.spec()));
+        let every = (0..context.game.spec().actions).filter_map(|action| u16::try_from(action).ok());
+        self.legal.extend(every.map(Action));
         self.leaves.push(Leaf { hash: context.game.hash(position), legal: start..self.legal.len() });
         Source::Leaf { leaf: self.leaves.len() - 1, symmetry: 0 }
     }
@@ -339,8 +341,7 @@ impl<G: Game> LeafBatcher<G> {
         true
     }
 
-    /// Pushes the observations of all leaves in the batch to `leaves`, in one pass so that one measurement covers all
-    /// observations.
+    /// Pushes the observations of all leaves of the batch to `leaves`, in one pass to measure the total time.
     pub(crate) fn observe(&mut self, context: &BatchContext<'_, G>, leaves: &mut dyn LeafEvaluator<G>) {
         let start = self.clock.map(|clock| clock());
         let mut next = 0;

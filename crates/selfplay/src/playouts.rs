@@ -1,5 +1,4 @@
-//! Searches without a network: leaf values come from random playouts. This is a fixed baseline for measuring playing
-//! strength.
+//! Search without a network: leaf values come from random playouts. A fixed baseline for measuring playing strength.
 
 use game::{Action, Game};
 use inference::{Error, Predictions};
@@ -7,7 +6,7 @@ use rand::{Rng, RngExt};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
-use crate::analysis::{Analysis, AnalysisSettings, analyse_by_rules};
+use crate::analysis::{Analysis, AnalysisSettings, analyse_with};
 use crate::leaf_batcher::{LeafAttributes, LeafEvaluator};
 
 /// The maximum batch size in positions. The limit only bounds memory: playouts do not benefit from batches.
@@ -82,7 +81,7 @@ pub fn analyse_with_playouts<G: Game>(
     rng: &mut impl Rng,
 ) -> Vec<Analysis> {
     let mut playouts = Playouts::new(settings.discount, rng);
-    analyse_by_rules(game, positions, settings, &mut playouts, rng).expect("playouts do not fail")
+    analyse_with(game, positions, settings, &mut playouts, rng).expect("playouts do not fail")
 }
 
 #[cfg(test)]

@@ -9,13 +9,12 @@ use crate::resignation::Watch;
 /// Counters of one round, or sums over several rounds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Round {
-    /// Positions in the batch of the round; 0 if no batch was needed. With a learned model, this counts observations,
-    /// recurrent steps and actions to afterstates together. Adding rounds does not add this field: it keeps the value
-    /// of the last round.
+    /// Positions in the batch; 0 if no batch was needed. With a learned model, the total of observations, recurrent
+    /// steps and actions to afterstates. A sum over rounds has the value of the last round.
     pub batch: usize,
-    /// Positions evaluated in this round, or in all rounds of a sum.
+    /// Positions evaluated in the batch, or in all batches of summed rounds.
     pub evaluated: usize,
-    /// Evaluated batches: at most 1 in a round, or 3 with a learned model; a sum over rounds may have more.
+    /// Evaluated batches: at most 1 in a round, with a learned model at most 3. Summed rounds have more.
     pub batches: usize,
     /// Lookups of positions in the evaluation cache.
     pub cache_lookups: usize,
@@ -31,11 +30,30 @@ pub struct Round {
     pub episodes_lost: usize,
     /// Time spent writing the observations of the batch; zero unless [timed](crate::Episodes::timed).
     pub observing: Duration,
-    /// Counts of correct and wrong resignations in the finished episodes.
+    /// Resignation accuracy over the finished episodes.
     pub calibration: Calibration,
 }
 
-/// Counts of finished episodes from which the rate of wrong resignations follows.
+impl Round {
+    /// Adds the result of an evaluated batch in a search by the rules. `resolved` is the number of simulations
+    /// completed by the batch. On an error the counters move to `unreported`.
+    pub(crate) fn answered<E>(mut self, resolved: Result<usize, E>, unreported: &mut Self) -> Result<Self, E> {
+        match resolved {
+            Ok(simulations) => {
+                self.simulations += simulations;
+                self.evaluated += self.batch;
+                self.batches += usize::from(self.batch > 0);
+                Ok(self)
+            }
+            Err(error) => {
+                *unreported = self;
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Resignation accuracy, in numbers of finished episodes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Calibration {
     /// Episodes in which a resignation took effect: ended early or played out with fast searches.
@@ -78,5 +96,19 @@ impl std::ops::AddAssign for Round {
         self.calibration.episodes += other.calibration.episodes;
         self.calibration.would_resign += other.calibration.would_resign;
         self.calibration.wrong += other.calibration.wrong;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_that_evaluates_nothing_has_no_batch() {
+        let batches = |batch| {
+            let round = Round { batch, ..Round::default() };
+            round.answered(Ok::<_, ()>(3), &mut Round::default()).map(|round| round.batches)
+        };
+        assert_eq!([0, 5].map(batches), [Ok(0), Ok(1)]);
     }
 }

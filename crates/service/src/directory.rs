@@ -172,10 +172,14 @@ impl RememberedFile {
     /// Reads the file; `None` if it is missing or cannot be read.
     #[must_use]
     pub fn read(&self) -> Option<Vec<u8>> {
-        if_exists(fs::read(&self.path)).unwrap_or_else(|error| {
-            tracing::warn!(path = %self.path.display(), %error, "cannot read stored measurements; measuring again");
-            None
-        })
+        match fs::read(&self.path) {
+            Ok(contents) => Some(contents),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => {
+                tracing::warn!(path = %self.path.display(), %error, "cannot read stored measurements; measuring again");
+                None
+            }
+        }
     }
 
     /// Replaces the file atomically.

@@ -18,16 +18,16 @@ use crate::ledger::Player;
 /// Maximum number of positions evaluated together; larger batches gain nothing on a CPU.
 const BATCH: usize = 256;
 
-/// Leaves in flight per tree in a sequential search.
+/// Leaves in flight per tree in a sequential search: one leaf per position at a time.
 pub const SEQUENTIAL: usize = 1;
 
-/// Leaves in flight per tree in a batched search, where several leaves per position share a batch because there are too
-/// few positions to fill one.
+/// Leaves in flight per tree in a batched search: a few leaves per position share a batch, because there are too few
+/// positions to fill one.
 pub const BATCHED: usize = 4;
 
-/// Search settings of opponents without a network: pUCT with AlphaZero's constants, and the first-play reduction of
-/// KataGo. The Elo scale is fixed by these opponents. A change to any value would make ratings incomparable with
-/// earlier runs, so the values do not follow the defaults of the search.
+/// Search of opponents without a network: pUCT with AlphaZero's constants, and the first-play reduction of KataGo.
+/// These players are the fixed points of the Elo scale. A change to any value would make ratings from earlier runs
+/// incomparable, so these values do not follow the defaults of the search.
 const PLAYOUT_SEARCH: SearchSettings = SearchSettings {
     algorithm: SearchAlgorithm::Puct,
     c_base: 19_652.0,
@@ -57,13 +57,21 @@ pub trait Contestant<G: Game> {
     }
 }
 
-/// A chosen action, and the value that the player expects.
+/// A chosen action with the expected value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Assessment {
     /// The chosen action.
     pub action: Action,
     /// Expected value for the player to move, from −1 to 1.
     pub value: Option<f32>,
+}
+
+fn assessments(analyses: &[Analysis]) -> Vec<Assessment> {
+    analyses.iter().map(|&Analysis { best: action, value, .. }| Assessment { action, value: Some(value) }).collect()
+}
+
+fn actions(assessments: Vec<Assessment>) -> Vec<Action> {
+    assessments.into_iter().map(|assessment| assessment.action).collect()
 }
 
 impl<G: Game, C: Contestant<G> + ?Sized> Contestant<G> for Box<C> {
@@ -116,63 +124,64 @@ impl<G: Game> Contestant<G> for PlayoutMover {
     }
 }
 
-/// Returns the settings of an analysis, which with 0 simulations only evaluates each position. `discount` is γ.
+/// Returns the settings of an analysis; with 0 simulations it is one evaluation per position. `discount` is γ.
 #[must_use]
 pub fn analysis(simulations: u32, search: &SearchSettings, discount: f32, leaves_per_tree: usize) -> AnalysisSettings {
     AnalysisSettings { simulations, search: search.clone(), leaves_per_tree, batch: BATCH, discount }
 }
 
-/// Searches with a network and plays the best action.
+/// Searches with an evaluator and plays the best action.
 pub struct Searcher<'a> {
-    network: Searched<'a>,
-    settings: AnalysisSettings,
+    /// Evaluator for all positions.
+    pub evaluator: &'a mut dyn Evaluator,
+    /// Settings of the search.
+    pub settings: AnalysisSettings,
     /// Random number generator of the search.
-    rng: ChaCha8Rng,
-}
-
-/// The network of a search.
-enum Searched<'a> {
-    /// The search uses the rules.
-    Evaluator(&'a mut dyn Evaluator),
-    /// The search uses latent states.
-    Latent(&'a mut dyn LatentModel),
-}
-
-impl<'a> Searcher<'a> {
-    /// Creates a player that searches by the rules with an AlphaZero network, in latent states with a MuZero network.
-    #[must_use]
-    pub fn new(network: &'a mut Network, settings: AnalysisSettings, rng: ChaCha8Rng) -> Self {
-        let network = match network {
-            Network::Evaluator(evaluator) => Searched::Evaluator(&mut **evaluator),
-            Network::Latent(model) => Searched::Latent(&mut **model),
-        };
-        Self { network, settings, rng }
-    }
-
-    /// Creates a player that searches by the rules.
-    #[must_use]
-    pub fn by_rules(evaluator: &'a mut dyn Evaluator, settings: AnalysisSettings, rng: ChaCha8Rng) -> Self {
-        Self { network: Searched::Evaluator(evaluator), settings, rng }
-    }
+    pub rng: ChaCha8Rng,
 }
 
 impl<G: Game> Contestant<G> for Searcher<'_> {
     fn choose(&mut self, game: &G, positions: &[G::Position]) -> Result<Vec<Action>, inference::Error> {
-        Ok(self.assess(game, positions)?.into_iter().map(|assessment| assessment.action).collect())
+        self.assess(game, positions).map(actions)
     }
 
     fn assess(&mut self, game: &G, positions: &[G::Position]) -> Result<Vec<Assessment>, inference::Error> {
-        let Self { network, settings, rng } = self;
-        let analyses = match network {
-            Searched::Evaluator(evaluator) => analyse(game, positions, settings, &mut **evaluator, rng)?,
-            Searched::Latent(model) => latent::analyse(game, positions, settings, &mut **model, rng)?,
-        };
-        let assessment = |Analysis { best: action, value, .. }| Assessment { action, value: Some(value) };
-        Ok(analyses.into_iter().map(assessment).collect())
+        Ok(assessments(&analyse(game, positions, &self.settings, self.evaluator, &mut self.rng)?))
     }
 }
 
-/// Returns the contestant for a player that needs no weights and anchors the Elo scale; `None` for a weights version.
+/// Searches in the latent states of a learned model and plays the best action.
+struct LatentSearcher<'a> {
+    model: &'a mut dyn LatentModel,
+    settings: AnalysisSettings,
+    rng: ChaCha8Rng,
+}
+
+impl<G: Game> Contestant<G> for LatentSearcher<'_> {
+    fn choose(&mut self, game: &G, positions: &[G::Position]) -> Result<Vec<Action>, inference::Error> {
+        self.assess(game, positions).map(actions)
+    }
+
+    fn assess(&mut self, game: &G, positions: &[G::Position]) -> Result<Vec<Assessment>, inference::Error> {
+        let Self { model, settings, rng } = self;
+        Ok(assessments(&latent::analyse(game, positions, settings, &mut **model, rng)?))
+    }
+}
+
+/// Returns a player that searches with a network: by the rules with an AlphaZero network, in latent states with a
+/// MuZero network.
+pub fn searcher<'a, G: Game>(
+    network: &'a mut Network,
+    settings: AnalysisSettings,
+    rng: ChaCha8Rng,
+) -> Box<dyn Contestant<G> + 'a> {
+    match network {
+        Network::Evaluator(evaluator) => Box::new(Searcher { evaluator: &mut **evaluator, settings, rng }),
+        Network::Latent(model) => Box::new(LatentSearcher { model: &mut **model, settings, rng }),
+    }
+}
+
+/// Returns a player that needs no weights, an anchor of the Elo scale; `None` for a weights version.
 pub fn fixed_contestant<G: Game>(player: Player, rng: ChaCha8Rng) -> Option<Box<dyn Contestant<G>>> {
     match player {
         Player::Random => Some(Box::new(RandomMover { rng })),

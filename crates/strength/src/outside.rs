@@ -1,4 +1,4 @@
-//! Plays evaluation episodes in environments that run outside this process.
+//! Evaluation episodes in environments that run outside this process.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use games::{AnyGame, AnyPosition};
 use crate::contestant::Contestant;
 use crate::returns::{EpisodeReturn, Error};
 
-/// Maximum number of attempts at an evaluation episode, if the environments keep failing.
+/// Maximum number of attempts at one evaluation episode that environments lose.
 const TRIES_MAX: u32 = 10;
 
 /// A function that starts the environments of an evaluation, at least one per episode.
@@ -24,7 +24,7 @@ pub struct Outside<G: Game> {
 }
 
 impl Outside<AnyGame> {
-    /// Creates environments that `start` will start on first use.
+    /// Returns environments that `start` starts on first use.
     #[must_use]
     pub fn new(start: StartEnvironments) -> Self {
         Self { start, idle: None, observed: AnyPosition::observed }

@@ -1,4 +1,4 @@
-//! Computes the deadline of a call from the client's timeout, and stops calls at the deadline.
+//! Deadlines of calls, from client timeouts, and the layer that ends calls at the deadline.
 
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -11,15 +11,15 @@ use tonic::codegen::http::{HeaderMap, Request, Response};
 use tonic::metadata::MetadataMap;
 use tower_layer::Layer;
 
-/// The header in which a gRPC client states the timeout.
+/// The header with the timeout of a gRPC client.
 const HEADER: &str = "grpc-timeout";
-/// Maximum number of digits in a gRPC timeout.
+/// Maximum number of digits in gRPC.
 const DIGITS_MAX: usize = 8;
 /// Resolution of tokio's timers.
 const TICK: Duration = Duration::from_millis(1);
 
-/// Returns the deadline of a call whose headers arrived at `now`; `None` if the headers have no timeout or an invalid
-/// one.
+/// Returns the deadline of a client that sent these headers at `now`; `None` without a timeout, or with a timeout
+/// that is invalid in gRPC.
 #[must_use]
 pub fn of(headers: &MetadataMap, now: Instant) -> Option<Instant> {
     // A timeout beyond the range of the clock sets no deadline.
@@ -31,13 +31,6 @@ pub fn of(headers: &MetadataMap, now: Instant) -> Option<Instant> {
 pub fn earlier(deadline: Option<Instant>, timeout_us: Option<u64>, now: Instant) -> Option<Instant> {
     let own = timeout_us.and_then(|us| now.checked_add(Duration::from_micros(us)));
     deadline.into_iter().chain(own).min()
-}
-
-/// Returns the request of a call that the server stops after `timeout`.
-pub fn with_timeout<T>(message: T, timeout: Duration) -> tonic::Request<T> {
-    let mut request = tonic::Request::new(message);
-    request.set_timeout(timeout);
-    request
 }
 
 fn timeout(headers: &HeaderMap) -> Option<Duration> {
@@ -62,9 +55,9 @@ fn parse(text: &str) -> Option<Duration> {
     }
 }
 
-/// Stops a call without a response at the deadline, with `DEADLINE_EXCEEDED`, as gRPC requires of servers.
+/// Ends a call without a response at the deadline, with `DEADLINE_EXCEEDED`, as gRPC asks of servers.
 ///
-/// tonic stops such calls with `CANCELLED`, which clients report as their own cancellation. The timer of this layer
+/// tonic ends such calls with `CANCELLED`, which clients report as their own cancellation. The timer of this layer
 /// starts earlier and is one tick shorter, so tonic's timer never fires first.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadlines;

@@ -1,8 +1,8 @@
 //! Accepts a server's connections: a bounded number at once, with TLS if the server has a certificate, and
 //! TCP_NODELAY.
 //!
-//! A connection is a *newcomer* until the first call with the required credentials. Newcomers have a deadline, and a
-//! separate limit on their number, so silent connections do not displace known clients.
+//! A connection is a *newcomer* until the first call with the required credentials. Newcomers have a deadline and a
+//! separate, bounded number of places, so silent connections do not displace known clients.
 
 mod handshakes;
 mod lifetime;
@@ -23,20 +23,19 @@ use crate::socket::Socket;
 use handshakes::{Arrival, Handshakes};
 use lifetime::{Certificate, Lifetime};
 
-/// Delay after an error of the listener, such as a lack of file descriptors, during which other connections may close.
+/// Wait after an error of the listener, such as a lack of file descriptors. Meanwhile, other connections may close.
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
-/// Number of file descriptors to reserve for uses other than open connections: files, timers, the admin port and
-/// closing connections.
-const DESCRIPTORS_OTHER: usize = 128;
+/// File descriptors in use other than open connections: files, timers, the admin port, closing connections.
+const DESCRIPTORS_BESIDE: usize = 128;
 
 /// A client connection. Counts towards the limits until dropped.
 pub type Connection = Socket<Lifetime>;
 
 /// Returns the connections that `listener` accepts, for tonic's `serve_with_incoming`. A connection beyond
-/// `connections_max` is closed at once: the client retries with growing delays, and open connections are not affected.
-/// Connections without an accepted call are closed after a time limit. Such connections are limited to half of
-/// `connections_max`, and to a fixed number for each address. With TLS in `security`, a connection is returned after
-/// the handshake; handshakes run concurrently and have a time limit. The stream is endless.
+/// `connections_max` is closed at once: the client retries with growing delays, and open connections are not
+/// affected. Connections without an accepted call are closed after a time limit. They take at most half of the
+/// places, and a fixed number for each address. With TLS in `security`, a connection is returned after the handshake;
+/// handshakes run concurrently and have a time limit. The stream never ends.
 pub fn incoming(
     listener: TcpListener,
     connections_max: usize,
@@ -62,12 +61,12 @@ pub fn incoming(
 struct Accepting {
     listener: TcpListener,
     permits: Arc<Semaphore>,
-    /// Permits for connections without an accepted call.
+    /// Places for connections without an accepted call.
     newcomers: Arc<Semaphore>,
     networks: Networks,
     identities: Arc<Identities>,
     connections_max: usize,
-    /// The last reason for refusing a connection. Consecutive refusals for the same reason are logged once.
+    /// The last reason for refusing a connection: a series of refusals is logged once.
     refusal: Option<Refusal>,
     /// True after a failed accept.
     is_failing: bool,
@@ -125,7 +124,7 @@ impl Accepting {
                     }
                 }
                 // A handshake takes no place among all connections, since it may never finish.
-                Some(tls) if self.permits.available_permits() > 0 => self.handshakes.start(tls, stream, arrival),
+                Some(tls) if self.permits.available_permits() > 0 => self.handshakes.begin(tls, stream, arrival),
                 Some(_) => self.log_refusal(Refusal::All),
             }
         }
@@ -145,14 +144,14 @@ impl Accepting {
         self.admit(Either::Right(stream), peer, arrival, certificate)
     }
 
-    /// Returns what is known about the client before the first call on a connection.
+    /// Returns the client of a connection, before any call.
     fn peer(&self, stream: &TcpStream, certificate_name: Option<Arc<str>>, arrival: &Arrival) -> Peer {
         let standing = Arc::new(Standing::new(Arc::clone(&arrival.network), Arc::clone(&self.identities)));
         let connection: TcpConnectInfo = stream.connect_info();
         Peer { connection, certificate_name, standing }
     }
 
-    /// Counts a connection towards the limits; returns `None` if a limit is reached.
+    /// Takes the places of a connection; `None` if there are none.
     fn admit(
         &mut self,
         stream: Either<TcpStream, Box<TlsStream<TcpStream>>>,
@@ -184,7 +183,7 @@ impl Accepting {
         }
     }
 
-    /// Logs an error of the listener, and only the first of consecutive errors.
+    /// Logs an error of the listener, once for a series of errors.
     fn log_once(&mut self, error: &io::Error) {
         if !std::mem::replace(&mut self.is_failing, true) {
             let remedy = service::descriptors::exhausted(error).unwrap_or_default();
@@ -195,7 +194,7 @@ impl Accepting {
 
 /// Warns at start if file descriptors will run out before `connections_max` is reached.
 fn warn_of_few_descriptors(connections_max: usize) {
-    let wanted = connections_max.saturating_add(DESCRIPTORS_OTHER);
+    let wanted = connections_max.saturating_add(DESCRIPTORS_BESIDE);
     if let Some(descriptors_max) = service::descriptors::limit().filter(|&limit| limit < wanted as u64) {
         tracing::warn!(
             descriptors_max,

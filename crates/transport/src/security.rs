@@ -1,11 +1,11 @@
-//! Authenticates and authorizes clients and servers: TLS, client certificates, bearer tokens, scopes and quotas for
-//! every server and channel.
+//! Authentication and authorization: TLS, client certificates, bearer tokens, scopes and quotas for every server and
+//! channel.
 //!
 //! A server opens [`Security`] from the `[security]` section of the run file and passes it to
 //! [`incoming`](crate::incoming()), which terminates TLS, and to [`server`](crate::server()), which checks scopes and
 //! quota of every call. [`Credentials`] of a client hold the trusted authorities, the certificate and the token.
-//! [`use_credentials`] sets the credentials of a process once, for all later channels. Background threads reload
-//! changed files. If the section sets no key, a server accepts every call and a client sends no credentials.
+//! [`use_credentials`] sets the credentials of a process once, for all later channels. Threads read the files again.
+//! With no key set, a server accepts every call and a client sends no credentials.
 
 mod caller;
 mod certificates;
@@ -13,11 +13,11 @@ mod credentials;
 mod guard;
 mod held_body;
 mod identities;
-mod methods;
 mod networks;
 mod peer;
 mod quota;
 mod request_body;
+mod request_limits;
 mod scope;
 mod shared_by_key;
 mod tls;
@@ -33,10 +33,11 @@ pub(crate) use certificates::client_name;
 pub use credentials::{Credentials, use_credentials};
 pub use guard::{Guard, Guarded};
 pub(crate) use identities::Identities;
-pub use methods::takes_stream;
 pub(crate) use networks::{Network, Networks};
 pub use peer::Peer;
 pub(crate) use peer::Standing;
+pub use request_limits::takes_stream;
+pub use scope::has_scope;
 use service::security::is_set;
 use service::{ConfigError, SecuritySection};
 pub use shared_by_key::SharedByKey;
@@ -47,15 +48,15 @@ use scope::Holder;
 pub(crate) use tls::ServerTls;
 use watched::{Times, Watched};
 
-/// Interval at which the files are read again.
+/// Interval for reading files again.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Time limits for connections.
+/// Time limits of connections.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timing {
-    /// Maximum time from the opening of a connection to the first call with the required credentials.
+    /// Time limit of a connection for the first call with the required credentials.
     pub(crate) first_call: Duration,
-    /// Interval at which the credentials of open connections are checked again.
+    /// Interval for checking the credentials of open connections again.
     pub(crate) review: Duration,
 }
 
@@ -113,8 +114,8 @@ impl Security {
         self.tls.as_ref().map(|tls| tls.current())
     }
 
-    /// Returns a holder whose calls as `peer` were accepted, but whose token or certificate would now be rejected or
-    /// have other scopes.
+    /// Returns a holder that made accepted calls as `peer`, if the token or certificate would no longer be accepted,
+    /// or only with other scopes.
     pub(crate) fn no_longer_accepted(&self, peer: &Peer) -> Option<Arc<Holder>> {
         let now = Instant::now();
         peer.standing.holders().into_iter().find(|holder| !self.guard.accepts(holder, now))

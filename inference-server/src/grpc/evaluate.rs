@@ -17,7 +17,7 @@ use crate::rejection::Rejection;
 /// The answer and the number of cache hits, or the reason for a rejection.
 type Answered = Result<(Answer, usize), Rejection>;
 
-/// The stream of one client, which answers each request, in any order.
+/// The stream of one client: reads requests and answers each, in any order.
 pub(super) struct EvaluateStream {
     pub(super) inbound: Streaming<v1::EvaluateRequest>,
     pub(super) order: EvaluateOrder,
@@ -70,8 +70,11 @@ impl EvaluateStream {
     async fn receive(&mut self, message: v1::EvaluateRequest) -> Result<Option<Welcome>, Status> {
         match self.order.receive(message)? {
             Evaluate::Hello(hello) => {
-                let model = self.drain.run_until_cancelled(self.cached.handle.served()).await;
-                let model = model.ok_or(Rejection::Draining)?;
+                let drain = self.drain.clone();
+                let model = tokio::select! {
+                    model = self.cached.handle.served() => model,
+                    () = drain.cancelled() => return Err(Rejection::Draining.into()),
+                };
                 fits(&hello, &model)?;
                 tracing::info!(client = hello.name, "evaluation stream opened");
                 let Model { newest, positions_max, .. } = model;
@@ -140,13 +143,13 @@ pub(super) struct OpenStream {
 
 impl OpenStream {
     pub(super) fn new(permit: OwnedSemaphorePermit) -> Self {
-        metrics::streams(1.0);
+        metrics::stream_opened();
         Self { _permit: permit }
     }
 }
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
-        metrics::streams(-1.0);
+        metrics::stream_closed();
     }
 }

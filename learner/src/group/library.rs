@@ -1,4 +1,4 @@
-//! Chooses the communication library for a group.
+//! The choice of the communication library for a group.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,4 @@
-//! Numbers the weights versions that groups publish, such that no number is ever assigned to two different sets of
-//! weights.
+//! Version numbers of weights published by groups. No number is ever assigned to two different sets of weights.
 //!
 //! If the network between learners is partitioned, each side may continue to train, without knowing the numbers
 //! assigned by the other side. Each group therefore assigns numbers from one [`Class`]. Two groups that may exist at
@@ -18,7 +17,7 @@ pub(crate) struct Numbering {
     /// The latest number assigned by the group, or stored by a member before the group formed.
     given: u64,
     /// The latest number stored on this learner's disk.
-    pub(crate) noted: u64,
+    noted: u64,
 }
 
 /// A class of version numbers: `first`, `first + stride`, `first + 2 stride`, and so on.
@@ -50,6 +49,11 @@ impl Numbering {
         let next = self.next()?;
         self.given = next;
         Some(next)
+    }
+
+    /// Returns the latest number stored on this learner's disk.
+    pub(crate) fn noted(&self) -> u64 {
+        self.noted
     }
 
     /// Records that a number is now stored on this learner's disk.

@@ -4,19 +4,20 @@ use futures::stream::BoxStream;
 use futures::{StreamExt as _, TryStreamExt as _};
 use game::Action;
 use tonic::Status;
+use transport::limits::MESSAGE_BYTES_MAX;
 use transport::{Channel, InvalidEndpoint, channel};
 
 use super::convert::analysis::{analyse_to_wire, checked, selected_from_wire};
+use super::v1;
 use super::v1::inference_client::InferenceClient;
-use super::{client, v1};
 use crate::convert::Invalid;
 
 /// The moves from the start position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Moves {
-    /// Action numbers, in the order of play.
+    /// Moves as actions, in the order of play.
     Actions(Vec<Action>),
-    /// Moves in the notation that players use.
+    /// Moves in the notation of players.
     Notation(Vec<String>),
 }
 
@@ -56,7 +57,8 @@ impl AnalysisClient {
     /// # Errors
     /// [`InvalidEndpoint`].
     pub fn new(endpoint: &str) -> Result<Self, InvalidEndpoint> {
-        Ok(Self { client: client(channel(endpoint)?) })
+        let client = InferenceClient::new(channel(endpoint)?).max_decoding_message_size(MESSAGE_BYTES_MAX);
+        Ok(Self { client })
     }
 
     /// Returns the move to play and the result of the search.
@@ -84,8 +86,8 @@ impl AnalysisClient {
         Ok(reports.and_then(async |report| Ok(checked(report)?)).boxed())
     }
 
-    /// Returns the served models with their load and the reasons for small batches. The response is for people to read,
-    /// so the contents are not checked.
+    /// Returns the served models, the load of each, and the reasons for small batches. The contents are
+    /// human-readable and not checked.
     ///
     /// # Errors
     /// [`AnalysisError::Status`].

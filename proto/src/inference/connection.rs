@@ -4,34 +4,36 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Instant, timeout};
+use tokio::time::{sleep_until, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
-use transport::reconnect::{Backoff, Broken, Client, until};
+use transport::limits::MESSAGE_BYTES_MAX;
+use transport::reconnect::{Backoff, Broken, Client};
 use transport::servers::Server;
 use transport::{Channel, channel};
 
-use super::convert::evaluation::rejection_from_wire;
+use super::convert::evaluation::{rejection_from_wire, required_message};
 use super::replicas::Replicas;
 use super::v1::evaluate_request::Message as Request;
 use super::v1::evaluate_response::Message as Response;
-use super::{EvaluationsSettings, Link, Rejection, Welcome, client, v1};
+use super::v1::inference_client::InferenceClient;
+use super::{EvaluationsSettings, Link, Rejection, Welcome, v1};
 use crate::convert::invalid;
 use crate::replay::order::Fault;
 
 /// Capacity of the request queue between task and socket: enough to keep a connection busy, at no cost.
 const REQUESTS_BUFFERED: usize = 16;
-/// Maximum time to wait for requests in flight before the client moves to another server and abandons the requests.
+/// Time limit for requests in flight before a stream moves to another server without them.
 const MOVE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time limit for a health check: a server that does not respond within this time counts as not serving.
+/// Time limit of a health check: a server without a response within this time is treated as not serving.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 /// Name of the health-checked service.
 const SERVICE: &str = "zerofleet.inference.v1.Inference";
 
-/// A running health check of a server that failed.
+/// A health check, in progress, of a server that failed.
 type Look = Pin<Box<dyn Future<Output = (Server, bool)> + Send>>;
 
 /// A request, and the channel for the response.
@@ -55,7 +57,7 @@ pub(super) struct Connection {
 
 impl Connection {
     fn receive(&mut self, message: v1::EvaluateResponse, welcomed: &mut Option<Welcome>) -> Result<(), Fault> {
-        let (id, answer) = match (message.message.ok_or(Fault::Empty)?, &welcomed) {
+        let (id, answer) = match (required_message(message.message)?, &welcomed) {
             (Response::Welcome(welcome), None) => {
                 let welcome = Welcome::try_from(welcome)?;
                 *welcomed = Some(welcome);
@@ -105,16 +107,18 @@ impl Client for Connection {
         let (requests, receiver) = mpsc::channel(REQUESTS_BUFFERED);
         let hello = Request::Hello(self.settings.hello.clone().into());
         requests.try_send(v1::EvaluateRequest { message: Some(hello) }).expect("a new channel has room");
-        let mut client = client(channel(&endpoint)?);
+        let mut client = InferenceClient::new(channel(&endpoint)?)
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX);
         let mut replies = tokio::select! {
             response = client.evaluate(ReceiverStream::new(receiver)) => response?.into_inner(),
             () = self.finished() => return Ok(()),
         };
         let (mut welcomed, mut next): (Option<Welcome>, Option<Command>) = (None, None);
-        let (mut look, mut moving): (Option<Look>, Option<Instant>) = (None, None);
+        let (mut look, mut moving): (Option<Look>, Option<tokio::time::Instant>) = (None, None);
         loop {
             let (outranked, suspect) = (self.replicas.is_outranked(), self.replicas.suspect());
-            let moves_by = outranked.then(|| *moving.get_or_insert_with(|| Instant::now() + MOVE_TIMEOUT));
+            let moves_by = outranked.then(|| *moving.get_or_insert_with(|| tokio::time::Instant::now() + MOVE_TIMEOUT));
             if moves_by.is_some() && self.unanswered.is_empty() && next.is_none() {
                 backoff.reset();
                 return Err(Broken::Moved);
@@ -124,13 +128,15 @@ impl Client for Connection {
             let due = suspect.as_ref().map(|(_, due)| *due);
             // This is the only await: responses must be read while a full window blocks requests.
             tokio::select! {
-                () = until(moves_by) => return Err(Broken::Moved),
-                () = until(due), if look.is_none() => {
+                () = sleep_until(moves_by.unwrap_or_else(tokio::time::Instant::now)), if moves_by.is_some() => {
+                    return Err(Broken::Moved);
+                }
+                () = sleep_until(due.unwrap_or_else(tokio::time::Instant::now)), if due.is_some() && look.is_none() => {
                     look = suspect.map(|(server, _)| Box::pin(look_at(server)) as Look);
                 }
-                (server, serves) = under_way(&mut look) => {
+                (server, serves) = under_way(&mut look), if look.is_some() => {
                     look = None;
-                    self.replicas.looked_at(&server, serves, Instant::now());
+                    self.replicas.looked_at(&server, serves, tokio::time::Instant::now());
                 }
                 () = self.replicas.changed() => {}
                 reply = replies.message() => {
@@ -153,7 +159,7 @@ impl Client for Connection {
 
     fn broke(&mut self, broken: &Broken) {
         if !matches!(broken, Broken::Moved) {
-            self.replicas.failed(Instant::now());
+            self.replicas.failed(tokio::time::Instant::now());
         }
         if matches!(*self.link.borrow(), Link::Up(_)) {
             self.link.send_replace(Link::Away);
@@ -181,7 +187,7 @@ async fn under_way(look: &mut Option<Look>) -> (Server, bool) {
     }
 }
 
-/// Returns true if a server reports that it is serving, or if a server without health checks responds.
+/// Returns true if a server's health check reports serving, or if a server without health checks responds.
 async fn look_at(server: Server) -> (Server, bool) {
     let probe = async {
         let mut client = HealthClient::new(channel(&server.endpoint).ok()?);

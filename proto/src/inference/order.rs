@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 
-use super::convert::evaluation::request_from_wire;
+use super::convert::evaluation::{request_from_wire, required_message};
 use super::v1::evaluate_request::Message;
 use super::{EvalRequest, Hello, Welcome, v1};
 use crate::replay::order::Fault;
 
-/// The event that a message from the client causes.
+/// The event of a client message.
 #[derive(Debug)]
 pub enum Evaluate {
     /// The identity of the client: respond with a [`Welcome`].
@@ -29,7 +29,7 @@ impl EvaluateOrder {
     /// # Errors
     /// The [`Fault`] for which the server must close the stream.
     pub fn receive(&mut self, message: v1::EvaluateRequest) -> Result<Evaluate, Fault> {
-        match (message.message.ok_or(Fault::Empty)?, &mut self.opened) {
+        match (required_message(message.message)?, &mut self.opened) {
             (Message::Hello(hello), opened @ None) => {
                 let hello = Hello::try_from(hello)?;
                 *opened = Some((hello.clone(), None));

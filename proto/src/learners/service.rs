@@ -6,19 +6,19 @@ use super::v1::learners_server::{Learners, LearnersServer};
 use super::{Candidate, Exchange, ExchangeError, Look, Roster, v1};
 use crate::convert;
 
-/// Maximum number of questions that wait for an answer from the membership: a few from each other learner.
+/// Maximum number of questions that wait for the owner of the membership: a few from each other learner.
 const QUESTIONS_MAX: usize = 256;
 
 /// A question from another learner, and the channel for the response.
 #[derive(Debug)]
 pub enum Question {
-    /// Requests the activity of this learner.
+    /// Asks for the activity of this learner.
     Look(oneshot::Sender<Look>),
-    /// Requests a place in the next group.
+    /// Asks for a place in the next group.
     Join(Candidate, oneshot::Sender<Result<Roster, Refusal>>),
 }
 
-/// A reason why a candidate gets no place in a group.
+/// A reason why a candidate has no place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
     /// This learner coordinates no group.

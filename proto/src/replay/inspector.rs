@@ -11,7 +11,7 @@ use super::{
 };
 use crate::convert;
 
-/// Inspects and changes the tables of a server. Each call sends one request and does not retry.
+/// Inspects and changes the tables of a server, by single requests without retries.
 #[derive(Debug, Clone)]
 pub struct Inspector {
     client: v1::replay_client::ReplayClient<Channel>,
@@ -73,8 +73,7 @@ impl Inspector {
         Ok(table::checked_actors(self.client.clone().actors(v1::ActorsRequest {}).await?.into_inner())?)
     }
 
-    /// Returns the ids of the trajectories in a table. `limit` also bounds the memory that this client uses for the
-    /// ids.
+    /// Returns the ids of the trajectories in a table. `limit` also bounds the number of ids in memory here.
     ///
     /// # Errors
     /// [`RequestError`]; ids beyond the limit, or out of ascending order, make the response invalid.
@@ -135,8 +134,8 @@ impl Inspector {
     /// [`RequestError`]; `INVALID_ARGUMENT` for a value out of range, `RESOURCE_EXHAUSTED` if the log accepts no writes
     /// now.
     pub async fn configure(&self, change: TableChange) -> Result<BTreeMap<String, String>, RequestError> {
-        let response = self.client.clone().configure(change).await?.into_inner();
-        Ok(operator::checked_settings(response.settings)?)
+        let response = self.client.clone().configure(v1::ConfigureRequest::from(change)).await?.into_inner();
+        Ok(operator::settings_from_wire(response.settings)?)
     }
 
     /// Excludes a trajectory from sampling. Returns true if the table held it.
@@ -157,7 +156,7 @@ fn check_next(ids: &[TrajectoryId], id: TrajectoryId, query: &ListQuery) -> Resu
         return Err(convert::invalid("id", format!("{id} exceeds the limit of {} ids", ids.len())));
     }
     let ascends = ids.last().copied().or(after).is_none_or(|before| id > before);
-    if order == ListOrder::ASCENDING && !ascends {
+    if order == ListOrder::Ascending && !ascends {
         return Err(convert::invalid("id", format!("{id} does not ascend")));
     }
     Ok(())

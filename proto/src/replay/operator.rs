@@ -1,25 +1,21 @@
-//! Requests that operators send, and that a learner sends between batches. The state reported by a server has no domain
-//! type: the messages are checked and passed on.
+//! Requests of operators, and of a learner between batches. The state reported by a server has no second type: the
+//! messages are checked and passed on.
+
+use std::collections::BTreeMap;
 
 use experience::{TotalWeight, Trajectory, TrajectoryId};
 
 pub use super::v1::{
-    Actor, ActorState, ActorsResponse as Actors, ConfigureRequest as TableChange, ListOrder, TableEdge, TableStats,
-    UpdatePrioritiesResponse as UpdatedPriorities,
+    Actor, ActorState, ActorsResponse as Actors, TableEdge, TableStats, UpdatePrioritiesResponse as UpdatedPriorities,
 };
 
 impl TableStats {
-    /// Returns the total weight of the items that may be drawn now. If the server reports no weight, each item has
-    /// weight 1.
+    /// Returns the total weight of the items that may be drawn now; each item weighs one if the server reports no
+    /// weight.
     #[must_use]
     pub fn total_weight(&self) -> TotalWeight {
         self.total_weight.map_or_else(|| TotalWeight::of_items(self.window_items), TotalWeight::from)
     }
-}
-
-impl ListOrder {
-    /// Ascending by id: actor, epoch, sequence number.
-    pub const ASCENDING: Self = Self::Unspecified;
 }
 
 impl ActorState {
@@ -99,4 +95,13 @@ pub struct PriorityUpdate {
     pub table: String,
     /// At most [`PRIORITIES_MAX`](crate::limits::PRIORITIES_MAX); if an item occurs twice, the later priority applies.
     pub priorities: Vec<ItemPriority>,
+}
+
+/// New settings for a table; every other setting stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TableChange {
+    /// Name of the table.
+    pub table: String,
+    /// Keys and values of the run file's `[[replay.tables]]`, in the syntax of `--set`.
+    pub settings: BTreeMap<String, String>,
 }

@@ -1,6 +1,6 @@
 //! The legal order of messages in each stream, as pure state machines.
 //!
-//! A machine converts each message on arrival, and returns an event or the fault that closes the stream. The server's
+//! A machine converts each message on arrival, and returns an event or the fault that ends the stream. The server's
 //! handlers use [`InsertOrder`] and [`SampleOrder`], the clients [`InsertReplies`] and [`SampleReplies`]. The
 //! machines depend on no sockets and no tables.
 
@@ -19,13 +19,13 @@ use super::{Answer, INSERT_REVISION, InsertWait, Origin, SampleBatch, SampleQuer
 use crate::convert;
 use crate::limits::CREDIT_BATCHES_MAX;
 
-/// A protocol error in a message, for which the stream is closed.
+/// A message fault that ends the stream.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// The message has no field that this side supports.
+    /// A message without any field that this side supports.
     #[error("empty message or unknown message kind")]
     Empty,
-    /// The message came before another message that must precede it.
+    /// A message before a required earlier message.
     #[error("`{got}` came before `{expected}`")]
     TooEarly {
         /// Name of the received message.
@@ -33,13 +33,13 @@ pub enum Fault {
         /// Name of the message that must come first.
         expected: &'static str,
     },
-    /// The message came a second time, although the stream allows it only once.
+    /// A second message where the stream allows one.
     #[error("duplicate `{message}`")]
     Twice {
         /// Name of the repeated message.
         message: &'static str,
     },
-    /// The message exceeds the credit.
+    /// More than the credit allows.
     #[error("`{message}` exceeds the credit of {credit}")]
     OverCredit {
         /// Name of the message beyond the credit.
@@ -47,7 +47,7 @@ pub enum Fault {
         /// The credit of the stream.
         credit: u32,
     },
-    /// A field is invalid that concerns the whole stream.
+    /// An invalid field that concerns the whole stream.
     #[error(transparent)]
     Invalid(#[from] Invalid),
 }
@@ -77,14 +77,14 @@ pub struct InsertOrder {
     unanswered: u32,
 }
 
-/// The event that a client message causes on an insert stream.
+/// The event of a message on an insert stream.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Inserted {
-    /// The stream is open: respond with [`InsertOrder::ready`].
+    /// The stream is open: answer with [`InsertOrder::ready`].
     Hello(Origin),
-    /// A valid trajectory: make it durable, then send the response and call [`InsertOrder::answered`].
+    /// A valid trajectory: make it durable, then answer it and call [`InsertOrder::answered`].
     Trajectory(Trajectory),
-    /// An invalid trajectory: send this response and call [`InsertOrder::answered`]; the stream stays open.
+    /// An invalid trajectory: send this answer and call [`InsertOrder::answered`]; the stream stays open.
     Refused(Answer),
     /// The client is alive.
     Heartbeat,
@@ -93,8 +93,8 @@ pub enum Inserted {
 }
 
 impl InsertOrder {
-    /// Creates the state machine for trajectories of `game` within `limits`, at most `credit` of them unanswered. The
-    /// server asks the client for heartbeats at the interval `heartbeat`, in whole milliseconds; zero for none.
+    /// Returns the order for trajectories of `game` within `limits`, at most `credit` unanswered. The client is
+    /// requested to send heartbeats at the interval `heartbeat`, in whole milliseconds; zero for none.
     #[must_use]
     pub fn new(game: impl Into<String>, credit: u32, limits: Limits, heartbeat: Duration) -> Self {
         Self {
@@ -132,7 +132,7 @@ impl InsertOrder {
         }
     }
 
-    /// Returns the response to `hello`; `highest_epoch` is the highest epoch of this actor with a stored trajectory, or
+    /// Returns the answer to `hello`; `highest_epoch` is the highest epoch of this actor with a stored trajectory, or
     /// 0.
     #[must_use]
     pub fn ready(&self, highest_epoch: u64) -> v1::InsertResponse {
@@ -141,13 +141,13 @@ impl InsertOrder {
         v1::Ready { credit: self.credit, heartbeat_ms, highest_epoch, revision: self.revision }.into()
     }
 
-    /// Returns true if the client supports reports of why trajectories wait, which stream revision 2 added.
+    /// Returns true if the client reads the reason why trajectories wait.
     #[must_use]
     pub fn reads_waiting(&self) -> bool {
         self.revision >= 2
     }
 
-    /// Returns true if the client sends heartbeats and goodbye, and supports the response for stale trajectories.
+    /// Returns true if the client sends heartbeats and goodbye, and accepts stale trajectories as an answer.
     #[must_use]
     pub fn keeps_lease(&self) -> bool {
         self.revision >= 1
@@ -162,7 +162,7 @@ impl InsertOrder {
         }
     }
 
-    /// Records that a response was sent: the client may send one more trajectory.
+    /// Records that an answer was sent: the client may send one more trajectory.
     pub fn answered(&mut self) {
         debug_assert!(self.unanswered > 0, "each trajectory is answered once");
         self.unanswered = self.unanswered.saturating_sub(1);
@@ -213,14 +213,14 @@ impl InsertOrder {
     }
 }
 
-/// The client's side of an insert stream: `ready`, then one response for each sent trajectory.
+/// The client's side of an insert stream: `ready`, then one answer for each sent trajectory.
 #[derive(Debug, Default)]
 pub struct InsertReplies {
     ready: Option<v1::Ready>,
     unanswered: HashSet<u64>,
 }
 
-/// The event that a server message causes on an insert stream.
+/// The event of a server message on an insert stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InsertReply {
     /// Trajectories may be sent.
@@ -228,7 +228,7 @@ pub enum InsertReply {
         /// The highest epoch of this actor with a trajectory stored by the server; 0 for none.
         highest_epoch: u64,
     },
-    /// The response to a trajectory.
+    /// The server answered a trajectory.
     Answer(Answer),
     /// Unanswered trajectories wait for this reason.
     Waiting(InsertWait),
@@ -241,17 +241,16 @@ impl InsertReplies {
         self.ready.is_some_and(|ready| self.unanswered.len() < ready.credit as usize)
     }
 
-    /// Returns the heartbeat interval that the server requests; `None` before `ready`, and for a server without leases,
-    /// which does not support a goodbye either.
+    /// Returns the heartbeat interval requested by the server; `None` before `ready`, and for a server that keeps no
+    /// leases and does not support goodbye.
     #[must_use]
     pub fn heartbeat(&self) -> Option<Duration> {
         let heartbeat_ms = self.ready.map(|ready| ready.heartbeat_ms).filter(|&interval| interval > 0)?;
         Some(Duration::from_millis(heartbeat_ms.into()))
     }
 
-    /// Returns the longest time between two messages from a server that reports why trajectories wait: one heartbeat
-    /// interval, twice the interval at which the server sends reports. `None` before `ready`, and for a server without
-    /// such reports.
+    /// Returns the longest time between two messages of a server that reports why trajectories wait: a heartbeat
+    /// interval, of which the server uses half. `None` before `ready`, and for a server without such reports.
     #[must_use]
     pub fn silence_max(&self) -> Option<Duration> {
         self.heartbeat().filter(|_| self.reads_waiting())
@@ -286,7 +285,7 @@ impl InsertReplies {
                 let reason = format!("requires revision 2, the stream has revision {}", ready.revision);
                 Err(Fault::Invalid(convert::invalid("waiting", reason)))
             }
-            (InsertResponse::Waiting(waiting), Some(_)) => Ok(InsertReply::Waiting(insert::checked_wait(waiting)?)),
+            (InsertResponse::Waiting(waiting), Some(_)) => Ok(InsertReply::Waiting(waiting.try_into()?)),
             (InsertResponse::Ack(ack), Some(_)) => self.answer(ack.try_into()),
             (InsertResponse::Refused(refused), Some(_)) => self.answer(refused.try_into()),
         }
@@ -311,7 +310,7 @@ pub struct SampleOrder {
     credit: u32,
 }
 
-/// The event that a client message causes on a sample stream.
+/// The event of a message on a sample stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sampled {
     /// The stream is open.
@@ -324,7 +323,7 @@ pub enum Sampled {
 }
 
 impl SampleOrder {
-    /// Creates the state machine for samples of `game`.
+    /// Returns the order for samples of `game`.
     #[must_use]
     pub fn new(game: impl Into<String>) -> Self {
         Self { game: game.into(), query: None, credit: 0 }
@@ -385,7 +384,7 @@ pub struct SampleReplies {
     samples: Vec<Sample>,
 }
 
-/// The event that a server message causes on a sample stream.
+/// The event of a server message on a sample stream.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SampleReply {
     /// A part of a batch; further parts follow.
@@ -397,8 +396,7 @@ pub enum SampleReply {
 }
 
 impl SampleReplies {
-    /// Creates the state machine for batches of `batch_size` segments, each with at most `unroll_steps` steps after the
-    /// first.
+    /// Returns the order for batches of `batch_size` segments, with at most `unroll_steps` steps after the first.
     #[must_use]
     pub fn new(batch_size: usize, unroll_steps: usize) -> Self {
         Self { batch_size, unroll_steps, credit: 0, samples: Vec::new() }
@@ -424,7 +422,10 @@ impl SampleReplies {
 
     fn add(&mut self, part: v1::Batch) -> Result<SampleReply, Fault> {
         let (got, wanted) = (part.samples.len(), self.batch_size - self.samples.len());
-        convert::one_to("samples", got, "entries", wanted)?;
+        if got > wanted {
+            let reason = format!("has {got} entries, expected 1 to {wanted}");
+            return Err(Fault::Invalid(convert::invalid("samples", reason)));
+        }
         let SampleBatch { samples, table } = part.try_into()?;
         self.check_segments(&samples)?;
         self.samples.extend(samples);
@@ -436,12 +437,17 @@ impl SampleReplies {
         Ok(SampleReply::Batch(Box::new(SampleBatch { samples, table })))
     }
 
-    /// Rejects segments longer than requested. The last segments of an episode may be shorter.
-    fn check_segments(&self, samples: &[Sample]) -> Result<(), Invalid> {
-        samples.iter().enumerate().try_for_each(|(index, sample)| {
-            let field = format!("samples[{index}].segment.steps");
-            convert::one_to(&field, sample.segment.len(), "entries", self.unroll_steps + 1)
-        })
+    /// Rejects segments longer than requested. At the end of an episode they may be shorter.
+    fn check_segments(&self, samples: &[Sample]) -> Result<(), Fault> {
+        let most = self.unroll_steps + 1;
+        let lengths = samples.iter().map(|sample| sample.segment.len());
+        match lengths.enumerate().find(|&(_, steps)| steps > most) {
+            Some((index, steps)) => {
+                let reason = format!("has {steps} entries, expected 1 to {most}");
+                Err(Fault::Invalid(convert::invalid(format!("samples[{index}].segment.steps"), reason)))
+            }
+            None => Ok(()),
+        }
     }
 }
 

@@ -1,8 +1,7 @@
 use std::time::Duration;
 
 use experience::{Trajectory, WeightsVersion};
-use tonic::{Code, Status};
-use transport::deadline::with_timeout;
+use tonic::{Code, Request, Status};
 use transport::{Channel, InvalidEndpoint, channel};
 
 use super::{RequestError, client, v1};
@@ -12,17 +11,17 @@ use crate::convert;
 /// long.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A request for a trajectory to search again.
+/// A request for a trajectory with searches to revise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
     /// The table with the window to choose from.
     pub table: String,
-    /// The weights version for the new searches, above zero. The server returns only a trajectory whose last step was
-    /// searched by an earlier version.
+    /// The weights version for the new searches: an earlier version has searched the last step of the trajectory.
+    /// Above zero.
     pub older_than: WeightsVersion,
 }
 
-/// A trajectory, and the revision of the searches. New searches carry the revision of the searches to replace.
+/// A trajectory, and the revision of the searches; with new searches, the revision that they were computed from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Revisable {
     /// The trajectory, with stored or new searches.
@@ -43,11 +42,11 @@ pub enum Revised {
 /// The kinds of refused revisions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReviseRefusal {
-    /// The trajectory was revised in the meantime.
+    /// The trajectory has another revision than the searched one.
     Stale,
     /// No table holds the trajectory any more.
     Evicted,
-    /// The new searches were computed with older weights than the stored searches.
+    /// The sent searches come from older weights than the stored ones.
     Older,
     /// The revision is invalid, or belongs to another episode.
     Invalid,
@@ -59,7 +58,7 @@ impl ReviseRefusal {
     /// All kinds, in declaration order.
     pub const ALL: [Self; 5] = [Self::Stale, Self::Evicted, Self::Older, Self::Invalid, Self::Busy];
 
-    /// Returns the name of the kind, for use as a metric label.
+    /// Returns the name of the kind, as a label of metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -88,8 +87,8 @@ impl ReviseRefusal {
     }
 }
 
-/// Replaces the searches of stored trajectories on one server. Each call sends one request and does not retry, because
-/// a revision may have been stored even if the response was lost.
+/// Revises the searches of stored trajectories on one server, by single requests without retries: a revision with a
+/// lost response may have been stored.
 #[derive(Debug, Clone)]
 pub struct Reviser {
     client: v1::replay_client::ReplayClient<Channel>,
@@ -109,19 +108,18 @@ impl Reviser {
     /// # Errors
     /// [`RequestError`]; `UNIMPLEMENTED` with a reason from a server that predates reanalysis.
     pub async fn choose(&self, choice: Choice) -> Result<Option<Revisable>, RequestError> {
-        let request = with_timeout(v1::ChooseRequest::from(choice), CALL_TIMEOUT);
-        let response = self.client.clone().choose(request).await.map_err(explained)?;
+        let response = self.client.clone().choose(timed(v1::ChooseRequest::from(choice))).await.map_err(explained)?;
         Ok(super::convert::revise::choice_from_wire(response.into_inner())?)
     }
 
-    /// Sends new searches of a trajectory, with the revision of the searches to replace.
+    /// Sends new searches of a trajectory, with the revision that they were computed from.
     ///
     /// # Errors
     /// [`RequestError`] if the server cannot be reached, or violates the protocol: the revision may then be stored or
     /// not.
     pub async fn revise(&self, revised: Revisable) -> Result<Revised, RequestError> {
         let expected = revised.revision + 1;
-        match self.client.clone().revise(with_timeout(v1::ReviseRequest::from(revised), CALL_TIMEOUT)).await {
+        match self.client.clone().revise(timed(v1::ReviseRequest::from(revised))).await {
             Ok(response) if response.get_ref().revision == expected => Ok(Revised::Replaced(expected)),
             Ok(response) => {
                 let reason = format!("is {}, expected {expected}", response.get_ref().revision);
@@ -133,6 +131,12 @@ impl Reviser {
             },
         }
     }
+}
+
+fn timed<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(CALL_TIMEOUT);
+    request
 }
 
 /// Adds the reason to the bare status of a server without the method.

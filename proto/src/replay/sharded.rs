@@ -24,13 +24,13 @@ pub struct ShardedSettings {
     pub shard: SamplerSettings,
     /// Seed for the random choice of the server of each sample.
     pub seed: u64,
-    /// Maximum time that a batch waits for a chosen server while other servers have samples; [`SHARD_TIMEOUT`] except
-    /// in tests.
+    /// Maximum time for a chosen server to keep a batch waiting while other servers could serve it; [`SHARD_TIMEOUT`]
+    /// except in tests.
     pub shard_timeout: Duration,
 }
 
-/// Maximum time that a draw waits for a server that has items but sends none, most often because the rate limiter waits
-/// for inserts. It is long enough that the limiters of equally loaded servers do not bias the draws, and short enough
+/// Time for a draw to wait for a server that has items but sends none, most often because the rate limiter waits for
+/// inserts. It is long enough that the limiters of equally loaded servers do not bias the draws, and short enough
 /// that a server without actors does not block the other servers for long.
 pub const SHARD_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -45,13 +45,13 @@ pub struct ShardedBatch {
 
 /// Draws from the tables of several replay servers as from a single table.
 ///
-/// For each sample in a batch, a server is drawn in proportion to the total weight of the table. The number of samples
-/// per server is multinomial, and an item has the same probability as in one table of all items. The sample states this
-/// probability: the probability in the server's table times the probability of the server.
+/// For each sample of a batch, a server is drawn with probability equal to its share of the total weight. The number
+/// of samples per server is multinomial, and an item has the same probability as in one table of all items. The
+/// sample carries this probability: the probability in the server's table times the share of the server.
 ///
-/// The set of servers may change at any time. A server that currently has nothing to draw has a total weight of zero. A
-/// server that is unreachable, or delays the draw for longer than [`ShardedSettings::shard_timeout`], is left out until
-/// the next batch from it. The batches of a single server are returned unchanged.
+/// The set of servers may change at any time. A server with a table that draws nothing has a total weight of zero. A
+/// server that is unreachable, or delays the draw for longer than [`ShardedSettings::shard_timeout`], is left out
+/// until the next batch from it. The batches of a single server are returned unchanged.
 #[derive(Debug)]
 pub struct ShardedSampler {
     servers: Servers,
@@ -71,7 +71,7 @@ pub struct ShardedSampler {
 struct Choice {
     id: Arc<str>,
     share: f64,
-    /// Items in all tables together; `None` for a single server, since the samples already carry this number.
+    /// Items in all tables together; `None` for a single server, since its samples already carry this number.
     all_items: Option<u64>,
     since: Instant,
 }
@@ -101,13 +101,13 @@ impl ShardedSampler {
         ShardedBatch { samples, servers }
     }
 
-    /// Returns the number of servers, and the number of servers that batches are currently drawn from.
+    /// Returns the number of servers, and the number of servers to draw from now.
     #[must_use]
     pub fn servers(&self) -> (usize, usize) {
         (self.streams.len(), self.total_weights().iter().filter(|total| total.weight > 0.0).count())
     }
 
-    /// Stops all streams and joins the tasks.
+    /// Ends all streams and joins the tasks.
     pub async fn close(self) {
         for stream in self.streams {
             stream.sampler.close().await;
@@ -216,7 +216,7 @@ impl ShardedSampler {
             if is_one_of_several {
                 stream.poll_total_weight(&self.settings.shard.table);
             } else {
-                stream.stop_poll();
+                stream.end_poll();
             }
         }
     }
@@ -234,7 +234,7 @@ struct ShardStream {
     /// Statistics in the last batch.
     table: Option<TableStats>,
     polled: Option<Polled>,
-    /// True while no samples are expected from this server, because it is unreachable or delays batches.
+    /// True while the server holds back draws: no sample of this server is expected for the next batch.
     excluded: bool,
     started: Instant,
 }
@@ -253,7 +253,7 @@ impl ShardStream {
         Self { server, sampler, queue, table: None, polled: None, excluded: false, started }
     }
 
-    /// Returns true if this stream draws from `server` and the endpoint of `server` has not changed.
+    /// Returns true if batches are drawn from this server, at the current endpoint.
     fn is_of(&self, server: &Server) -> bool {
         self.server.id == server.id && self.server.endpoint == server.endpoint
     }
@@ -269,8 +269,8 @@ impl ShardStream {
         }
     }
 
-    /// Stops the requests, which a single server does not need because it has all of the weight.
-    fn stop_poll(&mut self) {
+    /// Stops the requests: a single server has all of the weight.
+    fn end_poll(&mut self) {
         self.polled = None;
     }
 
@@ -297,7 +297,7 @@ impl ShardStream {
         }
     }
 
-    /// Returns the total weight of the server's table; `None` while the server is unlikely to send a batch.
+    /// Returns the server's total weight; `None` while no batch can be expected from the server.
     fn total_weight(&self) -> Option<TotalWeight> {
         if self.excluded {
             return None;
@@ -312,7 +312,7 @@ impl ShardStream {
         self.known(|table| table.window_items).unwrap_or(0)
     }
 
-    /// Returns `what` of the latest known table statistics.
+    /// Returns a part of the latest known table statistics.
     fn known<T>(&self, what: impl Fn(&TableStats) -> T) -> Option<T> {
         let polled = self.polled.as_ref().and_then(|polled| polled.table.borrow().as_deref().map(&what));
         polled.or_else(|| self.table.as_ref().map(what))
@@ -322,8 +322,7 @@ impl ShardStream {
         matches!(self.sampler.state(), State::Unreachable(_))
     }
 
-    /// Returns true if the stream has just started and has no weight yet, so that a draw now would leave the server
-    /// out.
+    /// Returns true if the stream has just started and has no weight yet: a draw now would exclude it.
     fn awaits_weight(&self, shard_timeout: Duration) -> bool {
         self.weight_deadline(shard_timeout).is_some_and(|until| Instant::now() < until)
     }
@@ -383,8 +382,7 @@ fn reweigh(sample: &mut Sample, choice: &Choice) {
     }
 }
 
-/// Divides the interval from 0 to 1 in proportion to `shares`, and returns the index of the part that contains `point`;
-/// `None` if all shares are zero.
+/// Returns the index of the share that contains `point`, from 0 up to 1; `None` if all are zero.
 fn pick(shares: &[f64], point: f64) -> Option<usize> {
     let mut left = point;
     for (at, &share) in shares.iter().enumerate() {

@@ -20,18 +20,17 @@ use crate::convert;
 use crate::limits::CHUNK_BYTES_MAX;
 use fetch_limiter::{FetchLimiter, FetchPermit};
 
-/// Default maximum number of concurrent fetches: enough to saturate any link, and each fetch takes the memory of only a
-/// chunk or two.
+/// Default number of concurrent fetches: enough to saturate any link, at a chunk or two of memory each.
 const FETCHES_MAX: usize = 64;
-/// Time after which a fetch no longer blocks other fetches; a link of 100 Mbit/s transfers about 60 MB in that time.
+/// Time after which a fetch stops blocking other fetches; a link of 100 Mbit/s transfers about 60 MB in that time.
 const PERMIT_MAX: Duration = Duration::from_secs(5);
 
 /// Time limit for fetches of a version that is no longer kept, on top of the time at the slowest rate.
 const RETIRED_TIMEOUT: Duration = Duration::from_secs(10);
 /// Slowest rate for fetches of a version that is no longer kept, in bytes per second: two megabits per second.
 const BYTES_PER_SECOND_MIN: u64 = 256 << 10;
-/// Maximum number of old versions that are kept only for fetches in progress. If a learner publishes faster than
-/// fetches finish, the oldest version is dropped.
+/// Maximum number of versions held for fetches only. If a learner publishes faster than fetches finish, the oldest
+/// goes.
 const RETIRED_MAX: usize = 4;
 
 /// Serves published versions: pushes the latest manifest to subscribers, and sends the bytes of the latest few
@@ -43,7 +42,7 @@ pub struct WeightsService {
     limiter: FetchLimiter,
 }
 
-/// Publishes through a [`WeightsService`]. Closing or dropping the publisher stops the subscribers' streams.
+/// Publishes through a [`WeightsService`]. Closing or dropping the publisher ends the subscribers' streams.
 #[derive(Debug)]
 pub struct Publisher {
     store: watch::Sender<VersionStore>,
@@ -57,7 +56,7 @@ struct VersionStore {
     retired: VecDeque<Retired>,
 }
 
-/// A version that is no longer kept. A fetch holds no version: a client that stops reading, and is no longer
+/// A version that is no longer kept. A fetch holds no version itself: a client that stops reading, and is no longer
 /// polled, would hold the version until the connection closes.
 #[derive(Debug, Clone)]
 struct Retired {
@@ -95,7 +94,7 @@ pub enum PublishError {
         /// The latest published version.
         newest: WeightsVersion,
     },
-    /// The manifest does not match the bytes.
+    /// The manifest describes other bytes.
     #[error("the manifest has {} bytes with digest {}, got {got_bytes} bytes with digest {got}", .manifest.size_bytes, .manifest.digest)]
     OtherBytes {
         /// The manifest, with the expected size and digest.
@@ -123,7 +122,7 @@ impl WeightsService {
         Self { limiter: FetchLimiter::new(fetches_max), ..self }
     }
 
-    /// Stops the subscribers' streams when `drain` fires, so that a server with subscribers can stop.
+    /// Ends the subscribers' streams when `drain` fires, so that a server with subscribers can stop.
     #[must_use]
     pub fn until(self, drain: CancellationToken) -> Self {
         Self { drain, ..self }
@@ -174,7 +173,7 @@ impl Publisher {
         self.store.borrow().versions.back().cloned()
     }
 
-    /// Stops the subscribers' streams, so that the server can drain.
+    /// Ends the subscribers' streams, so that the server can drain.
     pub fn close(self) {}
 }
 
@@ -212,7 +211,7 @@ impl Weights for WeightsService {
 }
 
 /// Returns the bytes of a range, in chunks sliced on sending, and only then copied for the connection. The permit is
-/// released after the last chunk. If the version is gone, the stream stops with an error.
+/// released after the last chunk. If the version is gone, the stream ends with an error.
 fn chunks(
     published: Weak<Published>,
     range: Range<usize>,

@@ -43,7 +43,7 @@ pub struct Subscriber {
     following: Reconnecting<Following>,
 }
 
-/// Counters of received weights versions and broken streams since the subscriber started.
+/// Counts of a subscriber since it started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SubscriberStats {
     /// Completely received and verified versions.
@@ -98,13 +98,13 @@ impl Subscriber {
         self.away.clone()
     }
 
-    /// Returns the counters since the start.
+    /// Returns counts since the start.
     #[must_use]
     pub fn stats(&self) -> SubscriberStats {
         *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stops the stream and joins the task.
+    /// Ends the stream and joins the task.
     pub async fn close(self) {
         drop(self.following.stop().await);
     }
@@ -116,7 +116,7 @@ struct Following {
     settings: SubscriberSettings,
     latest: watch::Sender<Option<Arc<Published>>>,
     away: watch::Sender<Option<Instant>>,
-    /// The chunks of a version received so far, which are kept when the connection breaks.
+    /// The received chunks of a version; they survive broken connections.
     partial: Option<Assembly>,
     stats: Arc<Mutex<SubscriberStats>>,
 }
@@ -156,7 +156,7 @@ impl Client for Following {
     }
 }
 
-/// Returns the reason why `next` cannot follow `announced` from the same learner; `None` if it can.
+/// Returns a reason why a manifest may not follow an earlier manifest of the same learner; `None` if it may.
 fn goes_back(announced: &Manifest, next: &Manifest) -> Option<Invalid> {
     let is_same = announced == next;
     let reason = || format!("{} was announced after {} by the same learner", next.version, announced.version);
@@ -188,7 +188,7 @@ impl Following {
         let before = assembly.next_offset();
         match fetch(client, &mut assembly).await {
             Ok(()) => {}
-            // The server no longer keeps this version: the stream has a later version, or will have one soon.
+            // The server no longer keeps this version: the stream has a newer one, or will have soon.
             Err(Broken::Status(status)) if status.code() == Code::NotFound => return Ok(()),
             Err(link @ (Broken::Status(_) | Broken::Ended)) => {
                 // A connection that breaks often is retried soon if it makes progress.
@@ -235,7 +235,7 @@ async fn fetch(client: &mut WeightsClient<Channel>, assembly: &mut Assembly) -> 
 /// Waits for a manifest and returns the last that has arrived.
 async fn newest(manifests: &mut Streaming<v1::Manifest>) -> Result<Manifest, Broken> {
     let mut manifest = manifests.message().await?.ok_or(Broken::Ended)?;
-    // A closed stream is noticed after handling the last manifest.
+    // The end of a stream is noticed after handling the last manifest.
     while let Some(Ok(Some(newer))) = manifests.message().now_or_never() {
         manifest = newer;
     }

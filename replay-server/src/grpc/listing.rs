@@ -1,10 +1,10 @@
-//! Sends a list of ids. The list occupies memory, and blocks other lists, until the client has read it or the time
-//! limit passes. A stream without a reader is not polled, so only a separate task can release them.
+//! Sends a list of ids. The list holds memory and a turn until the client has read it or the time limit passes. A
+//! stream without a reader is not polled, so only a separate task can release them.
 
 use std::time::Duration;
 
 use experience::TrajectoryId;
-use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use futures::stream::{self, StreamExt as _};
 use proto::replay::v1;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinSet;
@@ -13,14 +13,25 @@ use tonic::Status;
 
 use super::Answers;
 
-/// Number of ids in one message.
+/// Ids converted at once.
 const PART_IDS: usize = 1024;
 
-/// Time limit for reading the list, enough for ten million ids over a slow link.
+/// Time limit for reading the list: ten million ids over a slow link.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// A message from the task to the connection; `None` once every id has been read.
-type Part = Option<Vec<TrajectoryId>>;
+/// A message from the task to the connection.
+enum Part {
+    Ids(Vec<TrajectoryId>),
+    /// Every id has been read.
+    End,
+}
+
+/// The unsent part of a list.
+struct Unread {
+    parts: mpsc::Receiver<Part>,
+    /// Aborted with the stream.
+    _sending: JoinSet<()>,
+}
 
 /// Returns a stream of `ids`; releases `turn` once they are read.
 pub(super) fn send(ids: Vec<TrajectoryId>, turn: OwnedSemaphorePermit) -> Answers<v1::TrajectoryId> {
@@ -28,25 +39,35 @@ pub(super) fn send(ids: Vec<TrajectoryId>, turn: OwnedSemaphorePermit) -> Answer
     let mut sending = JoinSet::new();
     // After the time limit the sender is dropped, which shows the connection that the list is incomplete.
     sending.spawn(async move { drop(timeout(TIME_LIMIT, send_parts(ids, turn, sender)).await) });
-    // The task is aborted with the stream, which holds it.
-    let answers = stream::try_unfold((parts, sending), |(mut parts, sending)| async move {
-        let late = || format!("the client did not read the list within {} s", TIME_LIMIT.as_secs());
-        let part: Part = parts.recv().await.ok_or_else(|| Status::deadline_exceeded(late()))?;
-        let answer = |id| Ok::<_, Status>(v1::TrajectoryId::from(id));
-        Ok::<_, Status>(part.map(|ids| (stream::iter(ids).map(answer), (parts, sending))))
+    let answers = stream::unfold(Some(Unread { parts, _sending: sending }), async |unread| {
+        let mut unread = unread?;
+        match unread.parts.recv().await {
+            Some(Part::Ids(ids)) => Some((Ok(ids), Some(unread))),
+            Some(Part::End) => None,
+            None => {
+                let message = format!("the client did not read the list within {} s", TIME_LIMIT.as_secs());
+                Some((Err(Status::deadline_exceeded(message)), None))
+            }
+        }
     });
-    Box::pin(answers.try_flatten())
+    Box::pin(answers.flat_map(|part| {
+        let (ids, error) = match part {
+            Ok(ids) => (ids, None),
+            Err(status) => (Vec::new(), Some(Err(status))),
+        };
+        stream::iter(ids.into_iter().map(|id| Ok(v1::TrajectoryId::from(id))).chain(error))
+    }))
 }
 
 async fn send_parts(ids: Vec<TrajectoryId>, turn: OwnedSemaphorePermit, sender: mpsc::Sender<Part>) {
     for part in ids.chunks(PART_IDS) {
         // A client that has left reads no more.
-        if sender.send(Some(part.to_vec())).await.is_err() {
+        if sender.send(Part::Ids(part.to_vec())).await.is_err() {
             return;
         }
     }
     drop((ids, turn));
-    drop(sender.send(None).await);
+    drop(sender.send(Part::End).await);
 }
 
 #[cfg(test)]

@@ -11,12 +11,11 @@ use run_file::replay::TableIndex;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::Instant;
 use tonic::{Status, Streaming};
-use transport::reconnect::until;
 
-use super::{Answers, ReplayService, draining};
+use super::{Answers, ReplayService, draining, until};
 use crate::table_service::{Command, Sampled};
 
-/// Number of trajectories that are prefetched into the CPU cache together, before samples are cut from the first.
+/// Number of trajectories prefetched into the cache together, before the first is cut.
 const CUT_TOGETHER: usize = 16;
 
 /// Maximum number of unsent wait reasons.
@@ -32,7 +31,7 @@ pub(super) struct SampleStream {
     replies: mpsc::Receiver<Sampled>,
     /// The latest weights version received on this stream.
     newest: Option<WeightsVersion>,
-    /// Number of batches that are requested but not yet drawn.
+    /// Batches requested and not yet drawn.
     requested: u32,
     /// Deadline of the next batch.
     due: Option<Instant>,
@@ -119,12 +118,7 @@ impl SampleStream {
                 self.query = Some((table, query));
             }
             Message::Credit { newest } => {
-                if let Some(version) = newest
-                    && self.newest != newest
-                {
-                    self.newest = newest;
-                    self.service.handle.send(Command::NewestWeights(version)).await?;
-                }
+                self.forward(newest).await?;
                 let Some((table, query)) = &self.query else { return Ok(()) };
                 let (table, items) = (*table, query.batch_size as u64);
                 if self.requested == 0 {
@@ -135,6 +129,17 @@ impl SampleStream {
                     self.requested += 1;
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Forwards the learner's latest weights version if it has changed.
+    async fn forward(&mut self, newest: Option<WeightsVersion>) -> Result<(), Status> {
+        if let Some(version) = newest
+            && self.newest != newest
+        {
+            self.newest = newest;
+            self.service.handle.send(Command::NewestWeights(version)).await?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Runs the log thread, which gathers entries, commits them together and reports each result.
+//! The log thread: gathers entries, commits them together and reports each result.
 //!
 //! [`Committer`] decides what is written and reported, [`run`] decides when. While a commit syncs, the entries for
 //! the next one accumulate in the channel, so a client with many inserts in flight never waits for a timer.
@@ -16,8 +16,8 @@ pub const COMMIT_ENTRIES_MAX: usize = 256;
 /// Size at which a commit takes no more entries, in bytes.
 pub const COMMIT_BYTES_MAX: usize = 16 << 20;
 
-/// Number of entries from which on a commit waits for more entries only for [`QUIET`], since writers with this many
-/// entries in flight are probably waiting for this commit.
+/// Number of entries from which a commit stops waiting after [`QUIET`]: writers with that many in flight are probably
+/// waiting for this commit.
 const COMPANY_ENTRIES: usize = 8;
 
 /// Idle time after which no more entries are expected: far longer than a writer takes from a reply to the next
@@ -29,9 +29,9 @@ const QUIET: Duration = Duration::from_millis(1);
 pub enum LogCommand {
     /// Make an entry durable; an event reports the result.
     Append(Entry),
-    /// Total number of samples drawn, which every commit makes durable.
+    /// Total number of samples drawn; every commit makes it durable.
     Samples(u64),
-    /// Drop the segments before this one, from which no table holds a trajectory any more.
+    /// Drop the segments before this one; no trajectory from them is held.
     DropBefore(SegmentNumber),
 }
 
@@ -118,20 +118,20 @@ fn remaining(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now())
 }
 
-/// The logic of the log thread, without clock and channel.
+/// The work of the log thread, without clock and channel.
 pub struct Committer<V: Volume> {
     log: Log<V>,
     ack: Ack,
-    /// Gathered entries whose result has not been reported.
+    /// Gathered entries without a reported result.
     entries: Vec<Entry>,
     /// The approximate size of the entries in the log.
     bytes: usize,
     /// Acknowledged entries that are not written because writes fail; at most one commit.
-    pub(crate) unwritten: Vec<Entry>,
+    unwritten: Vec<Entry>,
     samples: u64,
     drop_before: Option<SegmentNumber>,
-    /// True while the disk fails. Only the first failure and the recovery are logged.
-    pub(crate) is_failing: bool,
+    /// True while the disk fails: the first failure and the recovery are logged, but no failure between them.
+    is_failing: bool,
 }
 
 impl<V: Volume> Committer<V> {
@@ -162,7 +162,7 @@ impl<V: Volume> Committer<V> {
         }
     }
 
-    /// Returns true if the gathered entries fill a commit.
+    /// Returns true if a commit takes no more entries.
     pub fn is_full(&self) -> bool {
         self.entries.len() >= COMMIT_ENTRIES_MAX || self.bytes >= COMMIT_BYTES_MAX
     }
@@ -209,6 +209,35 @@ impl<V: Volume> Committer<V> {
             let entries = self.unwritten.len();
             tracing::error!(entries, "acknowledged entries lost: they could not be written to the replay log");
         }
+    }
+
+    /// Returns true if the last write failed.
+    #[cfg(test)]
+    pub(crate) fn is_failing(&self) -> bool {
+        self.is_failing
+    }
+
+    /// Returns the ids of acknowledged, unwritten entries.
+    #[cfg(test)]
+    pub(crate) fn unwritten_ids(&self) -> impl Iterator<Item = experience::TrajectoryId> + '_ {
+        use proto::replay::Suspect;
+
+        use super::OperatorRecord;
+        self.unwritten.iter().filter_map(|entry| match entry {
+            Entry::Trajectory { id, .. } | Entry::Operator(OperatorRecord::Quarantine(Suspect::Trajectory(id))) => {
+                Some(*id)
+            }
+            Entry::Revision { .. } | Entry::Operator(_) => None,
+        })
+    }
+
+    /// Returns the ids of trajectories with acknowledged, unwritten revisions.
+    #[cfg(test)]
+    pub(crate) fn unwritten_revisions(&self) -> impl Iterator<Item = experience::TrajectoryId> + '_ {
+        self.unwritten.iter().filter_map(|entry| match entry {
+            Entry::Revision { id, .. } => Some(*id),
+            Entry::Trajectory { .. } | Entry::Operator(_) => None,
+        })
     }
 
     fn write_then_report(&mut self, entries: Vec<Entry>, on_event: &mut impl FnMut(LogEvent)) {

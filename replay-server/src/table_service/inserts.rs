@@ -1,4 +1,4 @@
-//! Handles inserts: an insert waits until every table admits it, goes to the log, and enters the tables once it is
+//! The path of an insert: it waits until every table admits it, goes to the log, and enters the tables once it is
 //! durable.
 
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ use crate::log::committer::LogCommand;
 use crate::log::{EncodedTrajectory, Entry, SegmentNumber, UnixMillis};
 use crate::{metrics, storage};
 
-/// Time without any result from the log after which the log counts as stalled: several times the duration of a slow
+/// Time without a reply to any entry after which the log counts as stalled: several times the duration of a slow
 /// commit.
 const LOG_STALL: Duration = Duration::from_secs(1);
 
@@ -39,10 +39,10 @@ pub(super) struct InLog {
     since: Instant,
 }
 
-/// The progress of the log, as its replies show.
+/// The progress of the log, as seen from the replies.
 #[derive(Debug, Default)]
 pub(super) struct LogProgress {
-    /// Time since which entries have waited in the log without a commit.
+    /// Time since which entries are in the log without a commit.
     waits_since: Option<Instant>,
     /// True from a failure until the next commit.
     is_failing: bool,
@@ -52,6 +52,14 @@ impl LogProgress {
     /// Updates the start of the wait from the number of entries in the log.
     pub(super) fn update(&mut self, in_log_entries: usize, now: Instant) {
         self.waits_since = if in_log_entries == 0 { None } else { self.waits_since.or(Some(now)) };
+    }
+
+    fn committed(&mut self) {
+        *self = Self::default();
+    }
+
+    fn failed(&mut self) {
+        self.is_failing = true;
     }
 
     fn is_stalled(&self, now: Instant) -> bool {
@@ -85,7 +93,7 @@ impl TableService {
         }
         let more = InFlight::trajectory(&arrival.trajectory, &arrival.content);
         if let Err(bytes_max) = self.make_room(more) {
-            metrics::count_refused(metrics::OVER_MEMORY);
+            metrics::count_over_memory();
             return reply.answer(Inserted::OverMemory { id, bytes_max });
         }
         self.replies.insert(id, vec![reply]);
@@ -171,7 +179,7 @@ impl TableService {
     }
 
     pub(super) fn committed(&mut self, entries: Vec<Entry>, segment: SegmentNumber, bytes: u64, now: Instant) {
-        self.log_progress = LogProgress::default();
+        self.log_progress.committed();
         self.common.log_bytes = bytes;
         self.in_log_entries -= entries.len();
         for entry in entries {
@@ -205,14 +213,14 @@ impl TableService {
     }
 
     pub(super) fn failed(&mut self, entries: Vec<Entry>, error: &str) {
-        self.log_progress.is_failing = true;
+        self.log_progress.failed();
         self.in_log_entries -= entries.len();
         for entry in entries {
             match entry {
                 Entry::Trajectory { id, items, content } => {
                     self.land(id, items, &content);
                     for reply in self.replies.remove(&id).into_iter().flatten() {
-                        metrics::count_refused(metrics::NOT_STORED);
+                        metrics::count_not_stored();
                         reply.answer(Inserted::NotStored(id, error.to_owned()));
                     }
                 }
@@ -222,7 +230,7 @@ impl TableService {
         }
     }
 
-    /// Removes a trajectory from the trajectories in flight after the log has replied.
+    /// Removes a trajectory from flight after the reply of the log.
     fn land(&mut self, id: TrajectoryId, items: u32, content: &EncodedTrajectory) -> Option<InLog> {
         let landed = self.in_log.remove(&id)?;
         self.in_flight -= InFlight::trajectory(&landed.trajectory, content);

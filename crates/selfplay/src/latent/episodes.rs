@@ -2,15 +2,16 @@ use std::time::Instant;
 
 use experience::{Element, ObservationLayout};
 use game::{Environments, Frame, Game, Play, RulesEnvironments, Start, Started, Taken};
-use inference::LatentModel;
+use inference::{LatentModel, Slot};
 
 use crate::Error;
-use crate::episode::{EpisodeProgress, FinishedEpisode, Pace, TRUNCATED, Workspace};
+use crate::episode::{EpisodeProgress, FinishedEpisode, Pace, Workspace};
 use crate::latent::batcher::LatentBatcher;
 use crate::latent::episode::{Advance, LatentEpisode};
 use crate::latent::search_settings;
 use crate::round::Round;
 use crate::settings::Settings;
+use crate::tree_search::{TreeSearch, TreeSet};
 
 /// Plays an endless stream of concurrent self-play episodes on one thread, with search in a learned model.
 ///
@@ -26,14 +27,14 @@ pub struct LatentEpisodes {
     environments: Box<dyn Environments>,
     settings: Settings,
     episodes: Vec<LatentEpisode>,
-    /// The slot that gathers requests first in the next round: one slot later in each round, so that every slot
-    /// advances even if batches are too small for all slots.
+    /// The first slot to gather requests in the next round. It advances by one in each round, so that every slot
+    /// progresses even if batches are too small for all slots.
     first: usize,
     batcher: LatentBatcher,
     workspace: Workspace,
     steps: Steps,
     finished: Vec<FinishedEpisode>,
-    /// Counters of failed rounds, which are added to the result of the next successful round.
+    /// Counters of failed rounds, added to the result of the next successful round.
     unreported: Round,
 }
 
@@ -56,6 +57,14 @@ impl std::fmt::Debug for LatentEpisodes {
     }
 }
 
+struct Searches<'a>(&'a mut [LatentEpisode]);
+
+impl TreeSet<Slot> for Searches<'_> {
+    fn search(&mut self, owner: usize) -> &mut TreeSearch<Slot> {
+        &mut self.0[owner].search
+    }
+}
+
 impl LatentEpisodes {
     /// Creates `settings.games` slots for episodes by the rules of a game, with no episode started. `discount` is γ for
     /// one step, above 0 and at most 1. With two players, values also change sign at each step.
@@ -71,8 +80,7 @@ impl LatentEpisodes {
         let (spec, games) = (environments.spec(), environments.len());
         let settings = Settings { search: search_settings(&settings.search), games, ..settings };
         let simulations = settings.full_simulations.max(settings.fast_simulations).max(settings.full_simulations_max);
-        let episode =
-            |slot| LatentEpisode::in_environment(&*environments, &settings, seed, slot, layout(&*environments));
+        let episode = |slot| LatentEpisode::new(&*environments, &settings, seed, slot).recorded(layout(&*environments));
         Self {
             episodes: (0..games).map(episode).collect(),
             first: 0,
@@ -115,8 +123,13 @@ impl LatentEpisodes {
     pub fn settle(&mut self, model: &mut dyn LatentModel) -> Result<Round, Error> {
         let mut sum = Round::default();
         while !self.episodes.iter().all(LatentEpisode::is_at_move) {
-            let round = self.round(model, Pace::Settle).inspect_err(|_| self.unreported += sum)?;
-            sum += round;
+            match self.round(model, Pace::Settle) {
+                Ok(round) => sum += round,
+                Err(error) => {
+                    self.unreported += sum;
+                    return Err(error);
+                }
+            }
         }
         Ok(sum)
     }
@@ -132,18 +145,25 @@ impl LatentEpisodes {
         let mut round = std::mem::take(&mut self.unreported);
         let gathered = self.gather(model.attributes().weights_version, pace, &mut round);
         self.first = (self.first + 1) % self.episodes.len();
+        let mut searches = Searches(&mut self.episodes);
         let resolved = match gathered {
-            Ok(()) => self.batcher.resolve(model, &mut self.episodes, &mut round).map_err(Error::Model),
+            Ok(()) => self.batcher.resolve(model, &mut searches, &mut round).map_err(Error::Model),
             Err(error) => {
-                self.batcher.cancel(&mut self.episodes);
+                self.batcher.cancel(&mut searches);
                 Err(error)
             }
         };
         for (slot, value) in self.batcher.last_values.drain(..) {
             let episode = &mut self.episodes[slot];
-            self.finished.push(episode.finish(&*self.environments, &self.settings, TRUNCATED, value, &mut round));
+            self.finished.push(episode.finish_truncated(&*self.environments, &self.settings, value, &mut round));
         }
-        resolved.map(|()| round).inspect_err(|_| self.unreported = round)
+        match resolved {
+            Ok(()) => Ok(round),
+            Err(error) => {
+                self.unreported = round;
+                Err(error)
+            }
+        }
     }
 
     /// Gathers the requests of all searches, and executes the actions of finished searches.
@@ -195,7 +215,7 @@ impl LatentEpisodes {
         Ok(())
     }
 
-    /// Returns how many processes, environments and episodes have been lost since the start.
+    /// Returns the losses counted by the environments since the start.
     #[must_use]
     pub fn losses(&self) -> game::Losses {
         self.environments.losses()

@@ -5,7 +5,6 @@ use game::{Action, Game, Outcome};
 use rand_chacha::ChaCha8Rng;
 
 use super::{Reanalysed, generator};
-use crate::driver::SearchRoot;
 
 /// The reason why a trajectory cannot be reanalysed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -46,9 +45,9 @@ pub(super) struct Course<G: Game> {
     ply: usize,
     /// True if the last observation still needs an evaluation.
     needs_last: bool,
-    /// Number of positions that [`next`](Self::next) has not returned yet.
+    /// Number of positions not yet taken.
     left: usize,
-    /// Number of positions that [`next`](Self::next) has returned and that have no result yet.
+    /// Number of positions taken but without a result.
     in_flight: usize,
     positions: usize,
     is_abandoned: bool,
@@ -69,12 +68,12 @@ pub(super) struct Position<G: Game> {
     /// The ply of the position, or the number of steps for [`Purpose::Last`].
     pub(super) ply: usize,
     pub(super) purpose: Purpose,
-    pub(super) root: SearchRoot<G>,
+    pub(super) root: Root<G>,
     /// Random number generator of the search. Each search uses a copy, so that a restarted search draws the same noise.
     pub(super) rng: ChaCha8Rng,
 }
 
-/// The kind of result that a position needs.
+/// The results required from the search of a position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// A policy and a value from a full search.
@@ -83,6 +82,13 @@ pub(super) enum Purpose {
     Fast,
     /// The network value of the last observation of a truncated episode, without a search.
     Last,
+}
+
+/// The root of a search.
+pub(super) enum Root<G: Game> {
+    Position(G::Position),
+    /// A stored observation, with every action legal.
+    Observation(Vec<f32>),
 }
 
 /// The result for a position.
@@ -132,12 +138,12 @@ impl<G: Game> Course<G> {
         self.is_abandoned = true;
     }
 
-    /// Returns the number of positions that [`next`](Self::next) has not returned yet; 0 for an abandoned trajectory.
+    /// Returns the number of positions not yet taken; 0 for an abandoned trajectory.
     pub(super) fn left(&self) -> usize {
         if self.is_abandoned { 0 } else { self.left }
     }
 
-    /// Returns the next position to search, or `None` if no position is left. `number` is the number of this course.
+    /// Takes the next position to search. `None` if no position is left. `number` is the number of this course.
     pub(super) fn next(&mut self, game: &G, number: u64, seed: u64) -> Option<Position<G>> {
         if self.left() == 0 {
             return None;
@@ -221,13 +227,13 @@ impl<G: Game> Source<G> {
     }
 
     /// Returns the root of the search at `ply`, which must be the next ply.
-    fn root(&self, ply: usize) -> Option<SearchRoot<G>> {
+    fn root(&self, ply: usize) -> Option<Root<G>> {
         match self {
-            Self::Rules(position) => Some(SearchRoot::Position(position.clone())),
+            Self::Rules(position) => Some(Root::Position(position.clone())),
             Self::Recorded(segment) => {
                 let mut observation = vec![0.0; segment.observation_layout()?.observation_values()];
                 segment.observation(ply, &mut observation)?;
-                Some(SearchRoot::Observation(observation))
+                Some(Root::Observation(observation))
             }
         }
     }

@@ -21,7 +21,7 @@ const HANDSHAKES_MAX: usize = if cfg!(test) { 8 } else { 512 };
 /// Time limit of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time during which the server still reads from a rejected client, so that the client receives the alert.
+/// Time for reading further data from a rejected client, so that the client can read the alert.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// Interval between warnings about failed handshakes, which any client can cause.
@@ -35,12 +35,11 @@ pub(super) struct Handshakes {
     under_way: FuturesUnordered<BoxFuture<'static, Finished>>,
     /// Abort handles, keyed by the start order of the handshakes.
     give_up: BTreeMap<u64, AbortHandle>,
-    started: u64,
+    begun: u64,
     warned: Option<Instant>,
 }
 
-/// Origin of a connection, and the permit that counts the connection among those from its address without an accepted
-/// call.
+/// Origin of a connection, and the place among the connections from that address without an accepted call.
 pub(super) struct Arrival {
     pub(super) network: Arc<Network>,
     pub(super) place: OwnedSemaphorePermit,
@@ -58,14 +57,14 @@ struct Failure {
 }
 
 impl Handshakes {
-    pub(super) fn start(&mut self, tls: Arc<ServerTls>, stream: TcpStream, arrival: Arrival) {
+    pub(super) fn begin(&mut self, tls: Arc<ServerTls>, stream: TcpStream, arrival: Arrival) {
         if self.give_up.len() >= HANDSHAKES_MAX
             && let Some((_, oldest)) = self.give_up.pop_first()
         {
             oldest.abort();
         }
-        let number = self.started;
-        self.started += 1;
+        let number = self.begun;
+        self.begun += 1;
         let (handshake, give_up) = abortable(handshake(tls, stream, arrival));
         self.give_up.insert(number, give_up);
         self.under_way.push(handshake.map(move |finished| (number, finished.ok())).boxed());

@@ -1,4 +1,4 @@
-//! Identifies the client of a call, for a service that needs more than the scope check.
+//! The client of a call, for a service that needs more than the scope check.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -9,7 +9,7 @@ use tonic::{Request, Status};
 
 use super::scope::{Holder, Scope};
 
-/// Prefix of the actor ids in a line of the token file or scope file.
+/// Prefix of the actors in a line of tokens or scopes.
 const ACTORS: &str = "actors=";
 
 /// The actor ids that a token or certificate may insert as.
@@ -25,12 +25,12 @@ pub(super) enum ActorIds {
 /// The client of a call, for services that serve clients differently.
 #[derive(Debug, Clone, Default)]
 pub struct Caller {
-    /// The client's token or certificate; `None` if the server requires no credentials.
+    /// `None`: the server requires no credentials.
     holder: Option<Arc<Holder>>,
 }
 
 impl ActorIds {
-    /// Parses the actor ids from the optional last word of a line.
+    /// Reads the optional last word of a line.
     pub(super) fn of_word(word: Option<&str>) -> Result<Self, String> {
         let Some(word) = word else { return Ok(Self::Any) };
         let ids = word.strip_prefix(ACTORS).ok_or("the last word is not actors=ID[-ID][,ID[-ID]]")?;

@@ -13,16 +13,16 @@ use tower_layer::Layer;
 use super::caller::Caller;
 use super::certificates::CertificateScopes;
 use super::held_body::HeldBody;
-use super::methods::Method;
 use super::peer::{Peer, Standing};
 use super::quota::{Client, Quota};
 use super::request_body::RequestBody;
+use super::request_limits::RequestLimits;
 use super::scope::{Credential, Holder, Need};
 use super::tokens::Tokens;
 use super::watched::{Usable, Watched};
 use crate::status::retry_after;
 
-/// The source from which the scopes of a client follow.
+/// The source of client scopes.
 #[derive(Debug, Clone, Default)]
 pub(super) enum Access {
     /// Every client may call every method.
@@ -45,7 +45,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Creates a guard. `clients` are the files for verifying client certificates, if any.
+    /// `clients` are the files for verifying client certificates, if any.
     pub(super) fn new(access: Access, clients: Option<Arc<Usable>>, quota: Option<Quota>) -> Self {
         let named = match &access {
             Access::Open => None,
@@ -100,7 +100,7 @@ impl Guard {
         peer: Option<&Peer>,
     ) -> Result<(Caller, Option<OwnedSemaphorePermit>), Status> {
         let path = request.uri().path();
-        let limits = Method::of(path).limits;
+        let limits = RequestLimits::of(path);
         let accepted = self.check(path, request.headers(), peer, Instant::now())?;
         if let Some(peer) = peer {
             let body = std::mem::take(request.body_mut());
@@ -110,7 +110,8 @@ impl Guard {
         Ok(accepted)
     }
 
-    /// Checks a call and returns the caller. The permit counts a call on a connection without accepted credentials.
+    /// Checks a call and returns the caller. The permit belongs to a call on a connection without accepted
+    /// credentials.
     pub(super) fn check(
         &self,
         path: &str,
@@ -134,7 +135,7 @@ impl Guard {
             (Some(Err(_)), _) | (_, None) => {}
         }
         let permit = standing.filter(|standing| !standing.is_known()).map(Standing::stranger_call).transpose();
-        let (Some(holder), need) = (holder, Method::of(path).need) else { return Ok((Caller::default(), permit?)) };
+        let (Some(holder), need) = (holder, Need::of(path)) else { return Ok((Caller::default(), permit?)) };
         if need == Need::Nothing {
             return Ok((Caller::new(holder.ok()), permit?));
         }
@@ -204,7 +205,7 @@ where
     }
 }
 
-/// The response to a call. The call counts as in progress until the whole response is sent.
+/// The response to a call that counts as in progress until the whole response is sent.
 type Held<E> = BoxFuture<'static, Result<Response<Body>, E>>;
 
 async fn held<E>(

@@ -13,10 +13,10 @@ use super::scope::Holder;
 /// Maximum number of calls in progress on a connection without an accepted call: health probes need one or two.
 const STRANGER_CALLS_MAX: usize = 8;
 
-/// Maximum number of different tokens on one connection. A proxy may serve several processes over one connection.
+/// Maximum number of tokens in calls on one connection: a proxy may serve several processes over one connection.
 const HOLDERS_MAX: usize = 64;
 
-/// The client of a connection, in the extensions of each request.
+/// The client at the other end of a connection, in the extensions of each request.
 #[derive(Debug, Clone)]
 pub struct Peer {
     pub(crate) connection: TcpConnectInfo,
@@ -25,14 +25,13 @@ pub struct Peer {
     pub(crate) standing: Arc<Standing>,
 }
 
-/// State that a connection shares with the checks of its calls.
+/// State learned from the calls of a connection; shared by the connection and the call checks.
 #[derive(Debug)]
 pub(crate) struct Standing {
     pub(super) network: Arc<Network>,
     identities: Arc<Identities>,
     is_known: AtomicBool,
-    /// The holders of the tokens or the certificate in accepted calls, each with the permit that counts this
-    /// connection.
+    /// The holders of the tokens or of the certificate in accepted calls, each with a place.
     holders: Mutex<Vec<(Arc<Holder>, OwnedSemaphorePermit)>>,
     stranger_calls: Arc<Semaphore>,
 }
@@ -84,7 +83,7 @@ impl Standing {
         holders.iter().map(|(holder, _)| Arc::clone(holder)).collect()
     }
 
-    /// Counts a call on a connection that has no accepted call yet.
+    /// Takes a place for a call; needed until the connection is known.
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED`: too many calls are in progress.

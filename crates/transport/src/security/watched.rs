@@ -11,10 +11,10 @@ use metrics::gauge;
 use service::ConfigError;
 use tonic::Status;
 
-/// Maximum file size in bytes. Certificate revocation lists can have megabytes.
+/// Maximum file size: certificate revocation lists have megabytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// A key of the run file, and the file that the key names.
+/// A key of the run file and the named file.
 pub(super) type Named = (&'static str, PathBuf);
 
 /// An error in the contents of a file.
@@ -25,12 +25,12 @@ pub(super) struct Fault {
     pub(super) reason: String,
 }
 
-/// Time limits for watched files.
+/// Time limits of watched files.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
     /// Interval at which a thread reads the files again. Zero, in tests: read on each use, without a thread.
     pub(super) interval: Duration,
-    /// Maximum time during which the files may be unusable: see [`Usable::check`].
+    /// See [`Usable::check`].
     pub(super) unusable_max: Duration,
 }
 
@@ -59,7 +59,7 @@ struct Files<T> {
 struct LastRead {
     /// The contents in use.
     contents: Contents,
-    /// The reason why the current files cannot be used.
+    /// The reason why the files cannot be used now.
     error: Option<String>,
 }
 
@@ -198,7 +198,7 @@ fn made<T>(names: &[Named], build: Build<T>, contents: &[Vec<u8>]) -> Result<T, 
     })
 }
 
-/// Omits the value, which is secret.
+/// Leaves the secret value out.
 impl<T> fmt::Debug for Watched<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Watched").field("files", &self.files.names).finish_non_exhaustive()
@@ -220,8 +220,8 @@ mod tests {
 
     /// A watched file and the temporary directory. Building `hang` takes forever, like a read from a hanging volume.
     fn watched(interval: Duration) -> (TempDir, Arc<Watched<Vec<u8>>>) {
-        let directory = tempfile::tempdir().unwrap();
-        let names = vec![("security.tokens", directory.path().join("tokens"))];
+        let folder = tempfile::tempdir().unwrap();
+        let names = vec![("security.tokens", folder.path().join("tokens"))];
         std::fs::write(&names[0].1, "old").unwrap();
         let build: Build<Vec<u8>> = |files| match &files[0][..] {
             b"hang" => loop {
@@ -230,18 +230,18 @@ mod tests {
             contents => Ok(contents.to_vec()),
         };
         let watched = Watched::open(names, Times { interval, unusable_max: HOUR }, build).unwrap();
-        (directory, Arc::new(watched))
+        (folder, Arc::new(watched))
     }
 
-    fn replace(directory: &TempDir, contents: &str) {
-        std::fs::write(directory.path().join("new"), contents).unwrap();
-        std::fs::rename(directory.path().join("new"), directory.path().join("tokens")).unwrap();
+    fn replace(folder: &TempDir, contents: &str) {
+        std::fs::write(folder.path().join("new"), contents).unwrap();
+        std::fs::rename(folder.path().join("new"), folder.path().join("tokens")).unwrap();
     }
 
-    fn replace_with_fifo(directory: &TempDir) {
-        let fifo = directory.path().join("fifo");
+    fn replace_with_fifo(folder: &TempDir) {
+        let fifo = folder.path().join("fifo");
         assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
-        std::fs::rename(fifo, directory.path().join("tokens")).unwrap();
+        std::fs::rename(fifo, folder.path().join("tokens")).unwrap();
     }
 
     /// Returns the value, which must come at once even while the files cannot be read.
@@ -262,19 +262,19 @@ mod tests {
 
     #[test]
     fn a_fifo_in_the_place_of_a_file_is_an_error_and_the_previous_contents_are_used() {
-        let (directory, watched) = watched(Duration::from_millis(1));
-        replace_with_fifo(&directory);
+        let (folder, watched) = watched(Duration::from_millis(1));
+        replace_with_fifo(&folder);
         let is_refused = |last: &LastRead| last.error.as_ref().is_some_and(|it| it.ends_with("not a regular file"));
         wait_until(|| watched.files.last.try_lock().is_ok_and(|last| is_refused(&last)));
         assert_eq!(current(&watched), b"old");
-        replace(&directory, "new");
+        replace(&folder, "new");
         wait_until(|| current(&watched) == b"new");
     }
 
     #[test]
     fn a_read_that_does_not_return_delays_no_use_of_the_value() {
-        let (directory, watched) = watched(Duration::from_millis(1));
-        replace(&directory, "hang");
+        let (folder, watched) = watched(Duration::from_millis(1));
+        replace(&folder, "hang");
         let is_locked = || matches!(watched.files.last.try_lock(), Err(TryLockError::WouldBlock));
         // A read that returns is over soon.
         wait_until(|| (0..10_000).all(|_| is_locked()));
@@ -283,21 +283,21 @@ mod tests {
 
     #[test]
     fn files_that_cannot_be_used_for_longer_than_the_limit_are_refused_until_they_can() {
-        let (directory, watched) = watched(HOUR);
+        let (folder, watched) = watched(HOUR);
         let (files, start) = (&watched.files, Instant::now());
         let look = |hours| {
             files.look(start + hours * HOUR);
             files.usable.check(start + hours * HOUR)
         };
         look(2).unwrap();
-        replace_with_fifo(&directory);
+        replace_with_fifo(&folder);
         look(3).unwrap();
-        replace(&directory, &" ".repeat(usize::try_from(FILE_BYTES_MAX).unwrap() + 1));
+        replace(&folder, &" ".repeat(usize::try_from(FILE_BYTES_MAX).unwrap() + 1));
         let message = look(4).unwrap_err().message().to_owned();
         assert_eq!(message, "files of security.tokens unusable for 7200 s");
-        std::fs::remove_file(directory.path().join("tokens")).unwrap();
+        std::fs::remove_file(folder.path().join("tokens")).unwrap();
         look(5).unwrap_err();
-        replace(&directory, "old");
+        replace(&folder, "old");
         look(6).unwrap();
     }
 }

@@ -4,16 +4,15 @@ use experience::{Sample, Segment, WeightsVersion};
 use prost::Message as _;
 
 use super::table::checked_table;
-use crate::convert::{
-    Invalid, between, cut, inside, invalid, name, one_to, required, sentence, table_name, time_to_ms, wire_count,
-};
+use crate::convert::{Invalid, between, cut, inside, invalid, name, required, sentence, table_name, wire_count};
 use crate::limits::{ANY_TRAJECTORY, CREDIT_BATCHES_MAX, PART_BYTES_MAX, SAMPLES_PER_BATCH_MAX, UNROLL_STEPS_MAX};
 use crate::replay::{SampleBatch, SampleQuery, v1};
 
 impl From<SampleQuery> for v1::Open {
     fn from(SampleQuery { game, batch_size, unroll_steps, table, timeout }: SampleQuery) -> Self {
-        let (batch_size, unroll_steps) = (wire_count(batch_size), wire_count(unroll_steps));
-        Self { game, batch_size, unroll_steps, table, timeout_ms: time_to_ms(timeout) }
+        // Zero would mean no deadline.
+        let timeout_ms = timeout.map_or(0, |timeout| u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX).max(1));
+        Self { game, batch_size: wire_count(batch_size), unroll_steps: wire_count(unroll_steps), table, timeout_ms }
     }
 }
 
@@ -46,7 +45,7 @@ pub fn waiting_to_wire(reason: String) -> v1::SampleResponse {
     v1::SampleResponse { message: Some(v1::sample_response::Message::Waiting(waiting)) }
 }
 
-/// Checks a `waiting` message and returns the reason.
+/// Returns the checked reason of a `waiting` message.
 pub(crate) fn waiting_from_wire(v1::Waiting { reason }: v1::Waiting) -> Result<String, Invalid> {
     sentence("reason", reason)
 }
@@ -58,8 +57,7 @@ pub fn batch_to_wire(batch: &SampleBatch) -> Vec<v1::SampleResponse> {
     parts(batch, PART_BYTES_MAX).into_iter().map(response).collect()
 }
 
-/// Splits a batch into parts. Each part repeats the table statistics of the whole batch, so that a part can be decoded
-/// alone.
+/// Splits a batch into parts. Each part has the table of the whole batch, so that the part can be decoded alone.
 pub(crate) fn parts(batch: &SampleBatch, part_bytes_max: usize) -> Vec<v1::Batch> {
     let v1::Batch { samples, table } = batch.into();
     let mut parts: Vec<v1::Batch> = Vec::new();
@@ -99,7 +97,10 @@ impl TryFrom<v1::Sample> for Sample {
         let v1::Sample { trajectory, segment, probability, table_items } = message;
         let trajectory = required("trajectory", trajectory)?.into();
         let segment = Segment::parse(trajectory, segment, ANY_TRAJECTORY).map_err(inside("segment"))?;
-        one_to("segment.steps", segment.len(), "entries", UNROLL_STEPS_MAX + 1)?;
+        if segment.len() > UNROLL_STEPS_MAX + 1 {
+            let reason = format!("has {} entries, expected 1 to {}", segment.len(), UNROLL_STEPS_MAX + 1);
+            return Err(invalid("segment.steps", reason));
+        }
         // Written so that NaN is rejected.
         if !(probability > 0.0 && probability <= 1.0) {
             return Err(invalid("probability", format!("{probability} is not a probability")));
@@ -111,7 +112,7 @@ impl TryFrom<v1::Sample> for Sample {
     }
 }
 
-/// Converts a whole batch to a single message, however large. [`batch_to_wire`] splits a batch by size instead.
+/// Converts a whole batch to one part of any size.
 impl From<&SampleBatch> for v1::Batch {
     fn from(SampleBatch { samples, table }: &SampleBatch) -> Self {
         Self { samples: samples.iter().map(v1::Sample::from).collect(), table: Some(table.clone()) }
@@ -123,7 +124,10 @@ impl TryFrom<v1::Batch> for SampleBatch {
     type Error = Invalid;
 
     fn try_from(v1::Batch { samples, table }: v1::Batch) -> Result<Self, Invalid> {
-        one_to("samples", samples.len(), "entries", SAMPLES_PER_BATCH_MAX)?;
+        if samples.is_empty() || samples.len() > SAMPLES_PER_BATCH_MAX {
+            let reason = format!("has {} entries, expected 1 to {SAMPLES_PER_BATCH_MAX}", samples.len());
+            return Err(invalid("samples", reason));
+        }
         let samples = samples
             .into_iter()
             .enumerate()

@@ -1,6 +1,6 @@
 use experience::{Limits, Trajectory, TrajectoryId};
 
-use crate::convert::{Invalid, at_most, required};
+use crate::convert::{Invalid, invalid, required};
 use crate::limits::{ANY_TRAJECTORY, TRAJECTORY_BYTES_MAX};
 use crate::replay::v1;
 
@@ -37,8 +37,12 @@ pub(crate) fn within(v1::Trajectory { id, columns }: v1::Trajectory, limits: Lim
     Trajectory::parse(id, within_limit(&columns)?, limits)
 }
 
-/// Returns `columns` if every sample cut from these columns fits a message.
+/// Returns the columns, if a sample cut from them fits a message.
 pub(crate) fn within_limit(columns: &[u8]) -> Result<&[u8], Invalid> {
-    at_most("columns", columns.len(), "bytes", TRAJECTORY_BYTES_MAX)?;
-    Ok(columns)
+    match columns.len() {
+        bytes if bytes > TRAJECTORY_BYTES_MAX => {
+            Err(invalid("columns", format!("has {bytes} bytes, the limit is {TRAJECTORY_BYTES_MAX}")))
+        }
+        _ => Ok(columns),
+    }
 }

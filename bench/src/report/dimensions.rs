@@ -1,5 +1,3 @@
-//! Names and values that distinguish the rows of a report.
-
 use std::fmt;
 
 use serde::de::{MapAccess, Visitor};
@@ -27,7 +25,7 @@ impl Dimensions {
     }
 
     /// Describes the first dimension with a different value in `other`.
-    pub(crate) fn difference(&self, other: &Self) -> Option<String> {
+    pub(super) fn difference(&self, other: &Self) -> Option<String> {
         let mut names = self.iter().chain(other.iter()).map(|(name, _)| name);
         let name = names.find(|name| self.get(name) != other.get(name))?;
         let value = |dimensions: &Self| dimensions.get(name).unwrap_or("absent").to_owned();
