@@ -10,8 +10,8 @@ mod placement;
 mod shares;
 
 use anyhow::ensure;
-use fleet::bottleneck::bottleneck;
 use fleet::{Rating, Role};
+use run_metrics::bottleneck::{Load, bottleneck};
 
 use crate::machine;
 use crate::report::{Report, Value, bytes, number, percent, value_of};
@@ -55,12 +55,12 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
 
 /// Adds the devices of a run and, with an accelerator, the rates of a second run on the CPU alone.
 fn add_placement(report: &mut Report, args: &Args, measured: &Measured) -> anyhow::Result<()> {
-    let (window, game) = (&measured.window, args.run.game.clone());
-    if placement::add(report, game, window, &shares::rates(window)) == Placement::Accelerated {
+    let (metrics, game) = (measured.window.metrics(), args.run.game.clone());
+    if placement::add(report, game, &metrics, &shares::rates(&metrics)) == Placement::Accelerated {
         let mut on_the_cpu = args.run.clone();
         on_the_cpu.sets.extend(placement::ON_THE_CPU.map(str::to_owned));
         let measured = training_run::measure(&on_the_cpu, Rating::On, |_| Ok(()))?;
-        report.at(RATES, &[("run", &"all on the CPU")]).values(&shares::rates(&measured.window));
+        report.at(RATES, &[("run", &"all on the CPU")]).values(&shares::rates(&measured.window.metrics()));
     }
     Ok(())
 }
@@ -76,7 +76,8 @@ fn check(args: &Args) -> anyhow::Result<()> {
 /// Computes the report of a run.
 fn report(args: &Args, measured: &Measured) -> Report {
     let Measured { config, actors, window, .. } = measured;
-    let rates = shares::rates(window);
+    let metrics = window.metrics();
+    let rates = shares::rates(&metrics);
     let mut report = describe(&args.run, measured);
     report.note(format!("transfers: {}", shares::transfers(window)));
     shares::add_phases(&mut report, window, actors * config.actor.threads);
@@ -84,8 +85,8 @@ fn report(args: &Args, measured: &Measured) -> Report {
     report.at(RATES, &[("run", &"the run")]).values(&rates);
     report.plot(PHASES, SHARE, None, Some("threads"));
     let cores_used = window.cpu_seconds().map(|cpu| cpu / (window.seconds * machine::cores() as f64));
-    let bottleneck = bottleneck(&shares::load(&report, cores_used));
-    report.finding(format!("**{}** {}", bottleneck.sentence, bottleneck.remedy));
+    let found = Load::of(&metrics).map(|load| bottleneck(&Load { cores_used, ..load }));
+    report.findings.extend(found.map(|found| format!("**{}** {}", found.sentence, found.remedy)));
     report.finding(cost(args, config.replay.main.window_items_min, &rates));
     report
 }
@@ -118,7 +119,8 @@ const SHARE: &str = "share of the threads' time";
 fn describe(run: &training_run::RunArgs, measured: &Measured) -> Report {
     let Measured { config, actors, window, accelerators } = measured;
     let mut report = Report::new("phases", "Where the time of a run goes");
-    let label = |role, name, label| window.label(role, name, label).unwrap_or("unknown").to_owned();
+    let metrics = window.metrics();
+    let label = |role, name, label| metrics.label(role, name, label).unwrap_or("unknown");
     let sets: String = run.sets.iter().map(|set| format!(", {set}")).collect();
     report.note(format!(
         "run: {}, network {}x{}, {actors} actor(s) of {} thread(s), learner of {} thread(s){sets}",
@@ -126,9 +128,9 @@ fn describe(run: &training_run::RunArgs, measured: &Measured) -> Report {
     ));
     report.note(format!(
         "self-play evaluates with {}; the learner trains on {}, {}",
-        label(Role::Actor, "zerofleet_actor_evaluator", "evaluator"),
-        shares::learner_device(window).unwrap_or("unknown"),
-        label(Role::Learner, "zerofleet_learner_device", "precision"),
+        label(Role::Actor, "evaluator", "evaluator"),
+        label(Role::Learner, "device", "device"),
+        label(Role::Learner, "device", "precision"),
     ));
     report
         .note(format!("measured: {:.1} s, {:.0} s after the first training step", window.seconds, run.warm_up_seconds));
@@ -152,8 +154,7 @@ mod tests {
     use super::*;
     use crate::report::Unit;
     use crate::tests::{args, parsed};
-    use crate::training_run::Window;
-    use crate::training_run::tests::{actor, learner, usage};
+    use crate::training_run::tests::{actor, learner, usage, window};
 
     /// Returns the report of ten seconds in which self-play threads evaluated and the learner waited for eight.
     fn report(line: &str) -> Report {
@@ -166,14 +167,16 @@ mod tests {
             let learner = learner(&format!(
                 "zerofleet_learner_positions_total {}\n\
              zerofleet_learner_device{{device=\"cpu\",precision=\"bf16\"}} 1\n\
-             zerofleet_learner_seconds_total{{phase=\"wait\"}} {seconds}",
-                positions * 4.0
+             zerofleet_learner_seconds_total{{phase=\"wait\"}} {seconds}\n\
+             zerofleet_learner_seconds_total{{phase=\"train\"}} {}",
+                positions * 4.0,
+                seconds / 4.0
             ));
             vec![actor, learner]
         };
         let mut config = RunFile::default();
         (config.actor.threads, config.replay.main.window_items_min) = (2, 72_000);
-        let window = Window { seconds: 10.0, begin: scrape(1.0, 100.0), end: scrape(9.0, 1100.0) };
+        let window = window(10.0, scrape(1.0, 100.0), scrape(9.0, 1100.0));
         let measured = Measured { config, actors: 1, window, accelerators: Vec::new() };
         super::report(&args(line), &measured)
     }
@@ -219,7 +222,7 @@ mod tests {
         let name = "A".to_owned();
         let busy = Gpu { name, busy_share: Some(0.25), memory_used_bytes: Some(3_000_000), ..Gpu::default() };
         let accelerators = vec![busy.clone(), Gpu { busy_share: None, memory_used_bytes: None, ..busy }];
-        let window = Window { seconds: 1.0, begin: Vec::new(), end: Vec::new() };
+        let window = window(1.0, Vec::new(), Vec::new());
         let measured = Measured { config: RunFile::default(), actors: 1, window, accelerators };
         let text = describe(&args::<Args>("").run, &measured).markdown();
         assert!(text.contains("\n- accelerator: A, busy 25.0 % of the time, 3.00 MB in use\n"), "{text}");

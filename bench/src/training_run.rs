@@ -5,18 +5,18 @@
 
 mod temporary_folder;
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use fleet::Role;
 use fleet::child::Event;
-use fleet::exposition::{Exposition, increase};
+use fleet::exposition::Exposition;
 use fleet::plan::{self, Plan};
 use fleet::{Fleet, Member, Rating};
 use games::GameKind;
 use run_file::RunFile;
+use run_metrics::{CounterRates, Meter, Processes};
 use service::Drain;
 use service::gpus::{Gpu, Gpus};
 
@@ -137,15 +137,15 @@ impl Session {
     fn measure(&mut self, warm_up: Duration, measured: Duration) -> anyhow::Result<(Window, Vec<Gpu>)> {
         self.wait_for_the_first_step()?;
         self.run_for(warm_up)?;
-        let (began, begin) = self.read()?;
+        let begin = self.read()?;
         let accelerators = self.watch_accelerators_for(measured)?;
-        let (ended, end) = self.read()?;
-        Ok((Window { seconds: ended.duration_since(began).as_secs_f64(), begin, end }, accelerators))
+        Ok((Window::between(begin, self.read()?), accelerators))
     }
 
     fn wait_for_the_first_step(&mut self) -> anyhow::Result<()> {
         let deadline = Instant::now() + FIRST_STEP_DEADLINE;
-        while !has_trained(&self.fleet.scrape()) {
+        let mut meter = Meter::default();
+        while meter.read(Instant::now(), self.fleet.scrape()).steps.unwrap_or(0.0) == 0.0 {
             ensure!(Instant::now() < deadline, "no training step within {FIRST_STEP_DEADLINE:?}");
             self.look()?;
         }
@@ -205,11 +205,6 @@ impl Session {
     }
 }
 
-fn has_trained(scrapes: &[(usize, Role, Exposition)]) -> bool {
-    let steps = |exposition: &Exposition| exposition.get("zerofleet_learner_steps_total", &[]);
-    scrapes.iter().any(|(_, role, scraped)| *role == Role::Learner && steps(scraped).is_some_and(|steps| steps > 0.0))
-}
-
 fn readings(members: &[Member], scrapes: Vec<(usize, Role, Exposition)>) -> Vec<Reading> {
     let reading = |(index, role, exposition): (usize, Role, Exposition)| {
         let child = &members[index].child;
@@ -228,88 +223,80 @@ pub(crate) struct Reading {
     pub(crate) usage: Option<Usage>,
 }
 
-/// Readings of all processes in a run at the start and the end of the measured time, in the same order; no process
-/// restarted in between.
+/// A process over the measured time, without a restart.
+#[derive(Debug, Clone)]
+pub(crate) struct Process {
+    pub(crate) name: String,
+    pub(crate) role: Role,
+    pub(crate) rates: CounterRates,
+    /// Resource usage at the start and the end; `None` if the system does not report it.
+    pub(crate) usage: Option<[Usage; 2]>,
+}
+
+impl Process {
+    /// Returns the CPU time of the process.
+    pub(crate) fn cpu_seconds(&self) -> Option<f64> {
+        let [begin, end] = self.usage.as_ref()?;
+        Some((end.cpu_seconds - begin.cpu_seconds).max(0.0))
+    }
+
+    /// Returns the CPU time of the threads with names that start with `name`; a thread that is missing at the start
+    /// counts from zero.
+    pub(crate) fn cpu_seconds_of_threads(&self, name: &str) -> Option<f64> {
+        let [begin, end] = self.usage.as_ref()?;
+        let before = |thread: &ThreadUsage| {
+            begin.threads.iter().find(|before| before.id == thread.id).map_or(0.0, |before| before.cpu_seconds)
+        };
+        let named = end.threads.iter().filter(|thread| thread.name.starts_with(name));
+        named.map(|thread| (thread.cpu_seconds - before(thread)).max(0.0)).reduce(|a, b| a + b)
+    }
+
+    /// Returns the resident memory at the end, in bytes.
+    pub(crate) fn memory_bytes(&self) -> Option<f64> {
+        let [_, end] = self.usage.as_ref()?;
+        Some(end.memory_bytes? as f64)
+    }
+}
+
+/// All processes of a run over the measured time.
 #[derive(Debug, Clone)]
 pub(crate) struct Window {
     pub(crate) seconds: f64,
-    pub(crate) begin: Vec<Reading>,
-    pub(crate) end: Vec<Reading>,
+    pub(crate) processes: Vec<Process>,
 }
 
 impl Window {
-    /// Returns the growth of a series over all processes of a role. A series that is missing at the start counts from
-    /// zero.
-    pub(crate) fn growth(&self, role: Role, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
-        let grown = self.processes().filter(|(_, end)| end.role == role).filter_map(|(begin, end)| {
-            let before = begin.exposition.get(name, labels).unwrap_or(0.0);
-            Some(increase(before, end.exposition.get(name, labels)?))
-        });
-        sum(grown)
+    /// Pairs the readings of each process, which are in the same order.
+    fn between((began, begin): (Instant, Vec<Reading>), (ended, end): (Instant, Vec<Reading>)) -> Self {
+        let process = |(begin, end): (Reading, Reading)| Process {
+            name: end.name,
+            role: end.role,
+            rates: CounterRates::between((began, begin.exposition), (ended, end.exposition)),
+            usage: begin.usage.zip(end.usage).map(<[Usage; 2]>::from),
+        };
+        let processes = begin.into_iter().zip(end).map(process).collect();
+        Self { seconds: ended.duration_since(began).as_secs_f64(), processes }
     }
 
-    /// Returns the growth per second of the window.
-    pub(crate) fn rate(&self, role: Role, name: &str) -> Option<f64> {
-        self.growth(role, name, &[]).filter(|_| self.seconds > 0.0).map(|growth| growth / self.seconds)
+    /// Returns the metrics of all processes.
+    pub(crate) fn metrics(&self) -> Processes<'_> {
+        Processes(self.processes.iter().map(|process| (process.role, &process.rates)).collect())
     }
 
-    /// Returns a metric of the first process of a role at the end.
-    pub(crate) fn last(&self, role: Role, name: &str) -> Option<f64> {
-        self.end.iter().find(|reading| reading.role == role)?.exposition.get(name, &[])
+    /// Returns the increase of a counter, summed over the processes of a role.
+    pub(crate) fn increase(&self, role: Role, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+        self.metrics().rate(role, name, labels).map(|rate| rate * self.seconds)
     }
 
-    /// Returns a label of a series at the end; with several series, from the one with the greatest value.
-    pub(crate) fn label(&self, role: Role, name: &str, label: &str) -> Option<&str> {
-        let of_role = self.end.iter().filter(|reading| reading.role == role);
-        let series = of_role.flat_map(|reading| &reading.exposition.series).filter(|series| series.name == name);
-        series.max_by(|a, b| a.value.total_cmp(&b.value))?.label(label)
-    }
-
-    /// Returns the devices on which the processes of a role report tensors of this kind, most often one.
-    pub(crate) fn device_of(&self, role: Role, what: &str) -> Option<String> {
-        let of_role = self.end.iter().filter(|reading| reading.role == role);
-        let placed = of_role.flat_map(|reading| &reading.exposition.series).filter(|series| {
-            series.name == "zerofleet_device_tensors" && series.label("what") == Some(what) && series.value > 0.0
-        });
-        let devices: BTreeSet<&str> = placed.filter_map(|series| series.label("device")).collect();
-        (!devices.is_empty()).then(|| devices.into_iter().collect::<Vec<_>>().join(", "))
-    }
-
-    /// Returns the CPU time of the threads of a role with names that start with `name`.
-    pub(crate) fn cpu_seconds_of_threads(&self, role: Role, name: &str) -> Option<f64> {
-        let of_role = self.processes().filter(|(_, end)| end.role == role);
-        sum(of_role.filter_map(|(begin, end)| of_threads(begin.usage.as_ref()?, end.usage.as_ref()?, name)))
+    /// Returns the sum of a value over the processes of a role.
+    pub(crate) fn sum(&self, role: Role, value: impl Fn(&Process) -> Option<f64>) -> Option<f64> {
+        self.processes.iter().filter(|process| process.role == role).filter_map(value).reduce(|a, b| a + b)
     }
 
     /// Returns the CPU time of all processes.
     pub(crate) fn cpu_seconds(&self) -> Option<f64> {
-        sum(self.processes().filter_map(|(begin, end)| cpu_seconds(begin, end)))
+        self.processes.iter().filter_map(Process::cpu_seconds).reduce(|a, b| a + b)
     }
-
-    /// Iterates over every process at the start and the end.
-    pub(crate) fn processes(&self) -> impl Iterator<Item = (&Reading, &Reading)> {
-        self.begin.iter().zip(&self.end)
-    }
-}
-
-/// Returns the CPU time of a process.
-pub(crate) fn cpu_seconds(begin: &Reading, end: &Reading) -> Option<f64> {
-    Some((end.usage.as_ref()?.cpu_seconds - begin.usage.as_ref()?.cpu_seconds).max(0.0))
-}
-
-/// Returns the CPU time of the threads with names that start with `name`; a thread that is missing at the start counts
-/// from zero.
-pub(crate) fn of_threads(begin: &Usage, end: &Usage, name: &str) -> Option<f64> {
-    let before = |thread: &ThreadUsage| {
-        begin.threads.iter().find(|before| before.id == thread.id).map_or(0.0, |before| before.cpu_seconds)
-    };
-    let named = end.threads.iter().filter(|thread| thread.name.starts_with(name));
-    sum(named.map(|thread| (thread.cpu_seconds - before(thread)).max(0.0)))
-}
-
-/// Returns the sum; `None` without values.
-fn sum(values: impl Iterator<Item = f64>) -> Option<f64> {
-    values.fold(None, |sum, value| Some(sum.unwrap_or(0.0) + value))
 }
 
 #[cfg(test)]
@@ -343,6 +330,12 @@ pub(crate) mod tests {
         }
     }
 
+    /// Returns the time of `seconds` between two readings of each process.
+    pub(crate) fn window(seconds: f64, begin: Vec<Reading>, end: Vec<Reading>) -> Window {
+        let began = Instant::now();
+        Window::between((began, begin), (began + Duration::from_secs_f64(seconds), end))
+    }
+
     #[test]
     fn a_key_that_does_not_exist_is_refused_before_anything_runs() {
         let folder = tempfile::tempdir().unwrap();
@@ -353,63 +346,19 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_learner_trains_from_its_first_step_on() {
-        let scraped =
-            |steps: &str| [(0, Role::Learner, Exposition::parse(steps)), (1, Role::Actor, Exposition::default())];
-        assert!(!has_trained(&scraped("")));
-        assert!(!has_trained(&scraped("zerofleet_learner_steps_total 0")));
-        assert!(has_trained(&scraped("zerofleet_learner_steps_total 1")));
-    }
-
-    #[test]
-    fn growth_is_summed_over_the_processes_of_a_role() {
-        let window = Window {
-            seconds: 10.0,
-            begin: vec![actor("zerofleet_actor_games_total 5"), actor(""), learner("zerofleet_actor_games_total 7")],
-            end: vec![
-                actor("zerofleet_actor_games_total 25"),
-                actor("zerofleet_actor_games_total 30"),
-                learner("zerofleet_actor_games_total 900"),
-            ],
-        };
-        assert_eq!(window.growth(Role::Actor, "zerofleet_actor_games_total", &[]), Some(50.0));
-        assert_eq!(window.rate(Role::Actor, "zerofleet_actor_games_total"), Some(5.0));
-        assert_eq!(window.growth(Role::Actor, "zerofleet_actor_plies_total", &[]), None);
-    }
-
-    #[test]
-    fn the_label_in_use_is_that_of_the_greatest_value() {
-        let end = vec![actor("evaluator{evaluator=\"old\"} 3\nevaluator{evaluator=\"new (f32)\"} 7")];
-        let window = Window { seconds: 1.0, begin: vec![actor("")], end };
-        assert_eq!(window.label(Role::Actor, "evaluator", "evaluator"), Some("new (f32)"));
-        assert_eq!(window.label(Role::Learner, "evaluator", "evaluator"), None);
-    }
-
-    #[test]
-    fn the_device_of_tensors_is_the_one_that_they_are_on_now() {
-        let tensors = |device: &str, value: u8| {
-            format!("zerofleet_device_tensors{{what=\"weights\",device=\"{device}\"}} {value}\n")
-        };
-        let moved = actor(&(tensors("cpu", 0) + &tensors("cuda", 1)));
-        let window = |end| Window { seconds: 1.0, begin: Vec::new(), end };
-        assert_eq!(window(vec![moved.clone()]).device_of(Role::Actor, "weights").as_deref(), Some("cuda"));
-        let both = window(vec![moved, actor(&tensors("cpu", 1))]);
-        assert_eq!(both.device_of(Role::Actor, "weights").as_deref(), Some("cpu, cuda"));
-        assert_eq!(both.device_of(Role::Actor, "parameters"), None);
-        assert_eq!(both.device_of(Role::Learner, "weights"), None);
-    }
-
-    #[test]
     fn cpu_time_is_matched_by_thread_id_and_a_new_thread_starts_at_zero() {
-        let begin = usage(&[(1, "selfplay-0", 2.0), (2, "tokio", 1.0)]);
-        let end = usage(&[(1, "selfplay-0", 5.0), (2, "tokio", 9.0), (3, "selfplay-1", 4.0)]);
-        assert_eq!(of_threads(&begin, &end, "selfplay-"), Some(7.0));
-        assert_eq!(of_threads(&begin, &end, "train"), None);
+        let with = |threads| Reading { usage: Some(usage(threads)), ..actor("") };
+        let begin = with(&[(1, "selfplay-0", 2.0), (2, "tokio", 1.0)]);
+        let end = with(&[(1, "selfplay-0", 5.0), (2, "tokio", 9.0), (3, "selfplay-1", 4.0)]);
+        let window = window(1.0, vec![begin], vec![end]);
+        let of_threads = |name| window.sum(Role::Actor, |process| process.cpu_seconds_of_threads(name));
+        assert_eq!((of_threads("selfplay-"), of_threads("train")), (Some(7.0), None));
     }
 
     #[test]
     fn cpu_time_is_unknown_without_process_usage() {
-        let window = Window { seconds: 1.0, begin: vec![actor("")], end: vec![actor("")] };
-        assert_eq!((window.cpu_seconds(), window.cpu_seconds_of_threads(Role::Actor, "selfplay-")), (None, None));
+        let window = window(1.0, vec![actor("")], vec![actor("")]);
+        let of_threads = window.processes[0].cpu_seconds_of_threads("selfplay-");
+        assert_eq!((window.cpu_seconds(), of_threads), (None, None));
     }
 }

@@ -3,8 +3,7 @@
 
 use fleet::placement::{Costs, learner_threads, threads_per_actor};
 use fleet::plan::Plan;
-
-use crate::run_metrics::RunMetrics;
+use run_metrics::RunMetrics;
 
 /// Minimum training time in seconds before the cores are divided, to exclude the warm-up of batches and caches.
 const MEASURED_SECONDS: f64 = 120.0;

@@ -4,7 +4,7 @@
 //! Start with [`Cli`], which dispatches to the commands. `train` supervises the processes of a run. The crate `fleet`
 //! starts the processes. Supervision only uses command lines, admin ports and exit statuses, and does not depend on
 //! games or networks. `tune` runs `train` many times with varied settings, and `ablate` runs pairs that differ in
-//! on/off settings. `run_metrics` computes the metrics of a run, `screen` shows them and `record` writes them. `report`
+//! on/off settings. The crate `run-metrics` reads the metrics of a run, `screen` shows them and `record` writes them. `report`
 //! writes the summary of a run and `picture` plots the metrics, both from the files of the run. `play` and `eval` use
 //! the latest weights of a run, or an older version from `kept_versions`. `trained` loads weights on this machine or on
 //! an inference server (`remote`), which the command may start itself (`own_server`). `engine` plays with these weights
@@ -40,7 +40,6 @@ mod remote;
 mod replay;
 mod report;
 mod resume;
-mod run_metrics;
 mod screen;
 mod sgf;
 mod stall;
@@ -124,6 +123,11 @@ impl Cli {
         }?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Returns the Unix time in seconds; 0 if the clock shows a time before 1970.
+fn unix_seconds() -> f64 {
+    std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs_f64()
 }
 
 /// Like [`drain_on_signals`], for commands with long steps: a second signal stops the process at once.

@@ -8,8 +8,8 @@ use plotters::coord::Shift;
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
+use run_metrics::RunMetrics;
 
-use crate::run_metrics::RunMetrics;
 use crate::screen::number;
 
 /// Width and height of the picture in pixels. The text stays readable at two thirds of this size, as in a README.

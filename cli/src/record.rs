@@ -7,8 +7,7 @@ use anyhow::Context;
 use event_file::{AppendLog, EventFile, Summary};
 use fleet::run_directory::RunDirectory;
 use run_file::RunFile;
-
-use crate::run_metrics::RunMetrics;
+use run_metrics::RunMetrics;
 
 /// The open metrics files of a run.
 #[derive(Debug)]

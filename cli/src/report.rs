@@ -16,6 +16,7 @@ use anyhow::bail;
 use fleet::run_directory::RunDirectory;
 use fleet::run_directory::load_run;
 use run_file::RunFile;
+use run_metrics::{DeviceUse, RunMetrics};
 use serde::{Deserialize, Serialize};
 use service::devices::CPU;
 use service::directory::replace;
@@ -23,7 +24,6 @@ use service::directory::replace;
 use crate::picture;
 use crate::printed_command;
 use crate::record;
-use crate::run_metrics::{DeviceUse, RunMetrics, device_lines};
 use crate::screen::{clock, count, distinct, elo, losses, mean_return, number, percent, refused, validation, warnings};
 
 pub(crate) use origin::Origin;
@@ -75,7 +75,7 @@ pub(crate) fn write(run: &RunDirectory, restarts: Vec<(String, u32)>, origin: Or
         restarts,
         date: date(last.unix_seconds),
         origin,
-        devices: DeviceUse::over(&readings),
+        devices: DeviceUse::over(readings.iter().flat_map(|reading| &reading.devices)),
         last,
     };
     replace(&run.path().join("summary.md"), summary.markdown().as_bytes())?;
@@ -195,7 +195,7 @@ impl Summary {
         for (role, engine) in &r.engines {
             row(&format!("engine of {role}"), engine.clone());
         }
-        for line in device_lines(&self.devices) {
+        for line in crate::screen::device_lines(&self.devices) {
             row(if line == CPU { "device" } else { "device (mean load, maximum memory)" }, line);
         }
         for (role, share) in shares(r) {

@@ -1,13 +1,14 @@
 //! Shows the progress of a run: live lines on a terminal, or a plain line at intervals.
 
+use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use inference::categorical::{inverse_transform, transform};
 use run_file::learner::SUPPORT_MAX;
-
-use crate::run_metrics::{Health, RunMetrics, device_lines, engines_line};
+use run_metrics::{DeviceUse, Health, RunMetrics};
+use service::devices::CPU;
 
 /// Interval between lines without a terminal.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(15);
@@ -216,6 +217,38 @@ pub(crate) fn distinct(r: &RunMetrics) -> Option<String> {
     Some(format!("distinct {overall} · top 1,000 {top} · by 8 plies {} %", bands.join(", ")))
 }
 
+/// Formats engines as one line: `actor cpu avx512-f32, learner cuda bf16`.
+pub(crate) fn engines_line(engines: &BTreeMap<String, String>) -> String {
+    engines.iter().map(|(role, engine)| format!("{role} {engine}")).collect::<Vec<_>>().join(", ")
+}
+
+/// Formats devices, one per line: `cuda H100 80GB HBM3 (actor, learner): busy 87 %, 12.3 of 85.0 GB`. A run on CPUs
+/// alone has the line `cpu`.
+pub(crate) fn device_lines(devices: &[DeviceUse]) -> Vec<String> {
+    match devices {
+        [] => Vec::new(),
+        _ if devices.iter().all(|used| used.device == CPU) => vec![CPU.to_owned()],
+        _ => devices.iter().map(device_line).collect(),
+    }
+}
+
+/// Formats the use of the device as one line. Unknown values are left out.
+fn device_line(used: &DeviceUse) -> String {
+    let roles: Vec<&str> = used.roles.iter().map(String::as_str).collect();
+    // Leaves out the manufacturer, which `cuda` implies, so that the line fits a terminal.
+    let name = used.name.as_deref().map(|name| format!(" {}", name.trim_start_matches("NVIDIA ")));
+    let busy = used.busy_share.map(|share| format!("busy {:.0} %", 100.0 * share));
+    let gigabytes = |bytes: f64| number(Some(bytes / 1e9));
+    let memory = used.memory().map(|held| match used.memory_bytes {
+        Some(total) => format!("{} of {} GB", gigabytes(held), gigabytes(total)),
+        None => format!("{} GB", gigabytes(held)),
+    });
+    let figures: Vec<String> = busy.into_iter().chain(memory).collect();
+    let figures = if figures.is_empty() { String::new() } else { format!(": {}", figures.join(", ")) };
+    let device = used.gpu.as_ref().map_or_else(|| used.device.clone(), |gpu| format!("GPU {gpu}"));
+    format!("{device}{} ({}){figures}", name.unwrap_or_default(), roles.join(", "))
+}
+
 /// Formats the accuracy on solved positions and the rating; `None` without either.
 pub(crate) fn strength(r: &RunMetrics) -> Option<String> {
     let solved = (!r.accuracy.is_empty()).then(|| {
@@ -315,8 +348,9 @@ pub(crate) fn whole(value: Option<f64>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use run_metrics::DISTINCT;
+
     use super::*;
-    use crate::run_metrics::DISTINCT;
 
     /// Returns the warning for a support of 25, if `share` of the targets lie beyond and the largest magnitude is
     /// `largest`.
@@ -348,6 +382,29 @@ mod tests {
         let shares = parts.map(|(part, share)| (part.to_owned(), share)).into();
         let line = distinct(&RunMetrics { distinct: shares, ..RunMetrics::default() }).unwrap();
         assert_eq!(line, "distinct 47.1 % · top 1,000 53.0 % · by 8 plies 3, –, 55, – %");
+    }
+
+    #[test]
+    fn a_device_is_one_line_with_its_roles_and_what_is_known_of_it() {
+        let gpu = DeviceUse {
+            device: "cuda".to_owned(),
+            name: Some("NVIDIA H100 80GB HBM3".to_owned()),
+            roles: ["learner".to_owned(), "actor".to_owned()].into(),
+            busy_share: Some(0.871),
+            memory_used_bytes: Some(12.34e9),
+            memory_bytes: Some(85e9),
+            ..DeviceUse::default()
+        };
+        let line = device_line(&gpu);
+        assert_eq!(line, "cuda H100 80GB HBM3 (actor, learner): busy 87 %, 12.3 of 85.0 GB");
+        let second = DeviceUse { gpu: Some("1".to_owned()), ..gpu.clone() };
+        assert_eq!(device_line(&second), line.replace("cuda", "GPU 1"));
+        let bare = DeviceUse { name: None, busy_share: None, memory_used_bytes: None, ..gpu.clone() };
+        assert_eq!(device_line(&bare), "cuda (actor, learner)");
+        let cpu = DeviceUse { device: CPU.to_owned(), roles: ["arena".to_owned()].into(), ..DeviceUse::default() };
+        assert_eq!(device_lines(&[gpu, cpu.clone()]), [line, "cpu (arena)".to_owned()]);
+        assert_eq!(device_lines(&[cpu]), ["cpu"]);
+        assert_eq!(device_lines(&[]), [""; 0]);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::run_metrics::RunMetrics;
+use run_metrics::RunMetrics;
 
 #[cfg(test)]
 mod tests;

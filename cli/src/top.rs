@@ -18,9 +18,9 @@ use anyhow::{Context as _, ensure};
 use indicatif::ProgressBar;
 use service::Drain;
 
-use crate::run_metrics::unix_seconds;
 use crate::screen::redrawn_text;
 use crate::stall::Watch;
+use crate::unix_seconds;
 use cost::Price;
 use roster::Roster;
 use snapshot::Snapshot;

@@ -3,7 +3,6 @@
 
 #![allow(clippy::print_stdout, reason = "a person reads the summary")]
 
-use std::collections::BTreeMap;
 use std::iter;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -15,6 +14,7 @@ use fleet::run_directory::{Progress, RunDirectory};
 use fleet::{Fleet, Member, Rating, Role, SessionStart};
 use run_file::arena::GateKind;
 use run_file::learner::libtorch::Cpu;
+use run_metrics::{Meter, RunMetrics};
 use service::Drain;
 use strength::ledger::{Ledger, Player};
 use training::NetworkSize;
@@ -27,10 +27,10 @@ use crate::libtorch::Answer;
 use crate::record::Record;
 use crate::report::{self, Origin};
 use crate::resume;
-use crate::run_metrics::{Meter, RunMetrics, metric, unix_seconds};
 use crate::screen::{Screen, beyond_support, print_line};
 use crate::stall::Watch;
 use crate::trained_time::TrainedTime;
+use crate::unix_seconds;
 use crate::write_failures::WriteFailures;
 
 /// Trains a network: starts all processes of a run and shows metrics.
@@ -158,13 +158,13 @@ fn supervise(
     let progress =
         Progress { replay: fleet.replay().to_vec(), boards: fleet.boards().clone(), ..plan.progress.clone() };
     let now = Instant::now();
-    let moves_before = moves(&plan.progress.totals);
+    let meter = Meter::resume(plan.progress.totals.clone());
     let mut session = Session {
         run,
         start,
-        moves_before,
+        moves_before: meter.moves(),
         record: Record::open(run, &plan.config)?,
-        meter: Meter::resume(plan.progress.totals.clone()),
+        meter,
         fleet,
         screen,
         total,
@@ -304,7 +304,7 @@ impl Session<'_> {
             self.screen.print(&warning);
         }
         // Actors have played with weights from the learner, so every process required for training has started.
-        if moves(self.meter.totals()) > self.moves_before {
+        if self.meter.moves() > self.moves_before {
             self.start.succeeded();
         }
     }
@@ -350,11 +350,6 @@ impl Session<'_> {
         }
         Ok(())
     }
-}
-
-/// Returns the total moves of all actors.
-fn moves(totals: &BTreeMap<String, f64>) -> f64 {
-    totals.get(&metric(Role::Actor, "moves_total")).copied().unwrap_or_default()
 }
 
 /// Returns the message about a process of this role that is no longer restarted.

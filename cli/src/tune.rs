@@ -36,8 +36,8 @@ use service::Drain;
 
 use crate::bench;
 use crate::printed_command::quoted;
-use crate::run_metrics::unix_seconds;
 use crate::screen::redrawn_text;
+use crate::unix_seconds;
 use journal::Journal;
 use scheduler::Scheduler;
 use study::Study;

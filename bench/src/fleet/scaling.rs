@@ -145,20 +145,18 @@ fn inserts_per_second(speeds: &[Value]) -> f64 {
 /// Computes the speeds of a fleet from its metrics, inserts/s first.
 pub(super) fn scale(window: &Window, actors: usize) -> Vec<Value> {
     let per_second = |seconds: Option<f64>| seconds.map(|seconds| seconds / window.seconds);
-    let cpu = |role: Role| {
-        let of_role = window.processes().filter(|(_, end)| end.role == role);
-        per_second(of_role.filter_map(|(begin, end)| training_run::cpu_seconds(begin, end)).reduce(|a, b| a + b))
-    };
-    let learner = |phase| window.growth(Role::Learner, "zerofleet_learner_seconds_total", &[("phase", phase)]);
+    let cpu = |role| per_second(window.sum(role, |process| process.cpu_seconds()));
+    let metrics = window.metrics();
+    let learner = |phase| metrics.rate(Role::Learner, "seconds_total", &[("phase", phase)]);
     // In the remaining time, the learner waits for samples.
     let learner_busy = learner("train").zip(learner("publish")).map(|(train, publish)| train + publish);
     // A share of the time of the self-play threads, one per actor.
-    let held_up = window.growth(Role::Actor, "zerofleet_actor_wait_seconds_total", &[("part", "replay")]);
-    let held_up = per_second(held_up).map(|share| share / actors as f64);
+    let held_up = metrics.rate(Role::Actor, "wait_seconds_total", &[("part", "replay")]);
+    let held_up = held_up.map(|share| share / actors as f64);
     // An actor has no such metric before the first acknowledgement.
-    let inserts = window.rate(Role::Actor, "zerofleet_actor_inserted_total").unwrap_or(0.0);
-    let samples = window.rate(Role::Replay, "zerofleet_replay_samples_total").unwrap_or(0.0);
-    let insert_wait = window.rate(Role::Replay, "zerofleet_replay_insert_wait_seconds_total");
+    let inserts = metrics.rate(Role::Actor, "inserted_total", &[]).unwrap_or(0.0);
+    let samples = metrics.rate(Role::Replay, "samples_total", &[]).unwrap_or(0.0);
+    let insert_wait = metrics.rate(Role::Replay, "insert_wait_seconds_total", &[]);
     vec![
         (INSERTS_PER_SECOND, Unit::PerSecond, Some(inserts)),
         ("samples/s", Unit::PerSecond, Some(samples)),
@@ -168,6 +166,6 @@ pub(super) fn scale(window: &Window, actors: usize) -> Vec<Value> {
         ("cores of learner", Unit::Cores, cpu(Role::Learner)),
         ("self-play waits for replay", Unit::Share, held_up),
         ("limiter delays inserts", Unit::Share, insert_wait),
-        ("learner busy", Unit::Share, per_second(learner_busy)),
+        ("learner busy", Unit::Share, learner_busy),
     ]
 }

@@ -6,8 +6,7 @@ use super::scaling::INSERTS_PER_SECOND;
 use super::*;
 use crate::report::{Unit, Value, value_of};
 use crate::tests::{args, parsed};
-use crate::training_run::Window;
-use crate::training_run::tests::{actor, learner, usage};
+use crate::training_run::tests::{actor, learner, usage, window};
 use fleet::Role;
 
 fn fleet(actors: usize, inserts_per_second: f64) -> (usize, Vec<Value>) {
@@ -80,18 +79,16 @@ fn rates_of_a_fleet_come_from_the_metrics_of_its_processes_over_the_window() {
         learner.usage = Some(usage(&[(1, "learner", train)]));
         learner
     };
-    let window = Window {
-        seconds: 10.0,
-        begin: vec![scrape(5, 0.0, 1.0), scrape(7, 1.0, 1.0), learner(1.0)],
-        end: vec![scrape(25, 1.0, 2.0), scrape(37, 2.0, 2.0), learner(3.0)],
-    };
+    let begin = vec![scrape(5, 0.0, 1.0), scrape(7, 1.0, 1.0), learner(1.0)];
+    let end = vec![scrape(25, 1.0, 2.0), scrape(37, 2.0, 2.0), learner(3.0)];
+    let window = window(10.0, begin, end);
     let scaled = scaling::scale(&window, 2);
     let of = |metric| value_of(&scaled, metric);
     assert_eq!(of(INSERTS_PER_SECOND), Some(5.0));
     assert_eq!((of("cores of actors"), of("cores of learner")), (Some(0.2), Some(0.2)));
     assert_eq!((of("self-play waits for replay"), of("learner busy")), (Some(0.1), Some(0.2)));
     assert_eq!((of("cores of replay"), of("limiter delays inserts")), (None, None), "not reported");
-    assert!(window.end.iter().all(|reading| reading.role != Role::Replay));
+    assert!(window.processes.iter().all(|process| process.role != Role::Replay));
 }
 
 #[test]

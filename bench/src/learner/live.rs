@@ -17,7 +17,7 @@ use crate::network::NetworkSize;
 use crate::replay::games::Games;
 use crate::replay::load;
 use crate::report::{Report, Unit};
-use crate::training_run::{self, Measured, RunArgs, Window, cpu_seconds, of_threads};
+use crate::training_run::{self, Measured, RunArgs, Window};
 
 /// Settings of a run with a full replay server, a rate limiter that never blocks, and an actor that evaluates one
 /// position in ten seconds. All drawn items are used for training, and the learner only trains.
@@ -113,20 +113,15 @@ fn at<'a>(case: &'a Case, name: &'static str, value: &'a dyn ToString) -> [(&'st
     dimensions
 }
 
-/// Returns the growth of a learner metric over the window.
-fn grown(window: &Window, name: &str, labels: &[(&str, &str)]) -> f64 {
-    window.growth(Role::Learner, &format!("zerofleet_learner_{name}"), labels).unwrap_or(0.0)
-}
-
 /// Returns the positions per second that the learner trained on.
 pub(super) fn speed(window: &Window) -> f64 {
-    grown(window, "positions_total", &[]) / window.seconds
+    window.metrics().rate(Role::Learner, "positions_total", &[]).unwrap_or(0.0)
 }
 
 /// Adds a learner; `from_memory` is the speed of the same steps from memory.
 pub(super) fn add(report: &mut Report, case: &Case, measured: &Measured, from_memory: Option<f64>) {
     let Measured { config, window, .. } = measured;
-    let learner = |name: &str, labels: &[(&str, &str)]| grown(window, name, labels);
+    let learner = |name: &str, labels: &[(&str, &str)]| window.increase(Role::Learner, name, labels).unwrap_or(0.0);
     let [wait, train, publish] =
         ["wait", "train", "publish"].map(|phase| learner("seconds_total", &[("phase", phase)]));
     let all = wait + train + publish;
@@ -134,7 +129,7 @@ pub(super) fn add(report: &mut Report, case: &Case, measured: &Measured, from_me
     let bound = (simulated_us > 0.0).then(|| 1e6 * case.batch as f64 / simulated_us);
     let (trained, prepare) =
         (learner("positions_total", &[]), learner("prepare_seconds_total", &[("part", "prepare")]));
-    let cores = window.cpu_seconds_of_threads(Role::Learner, "prepare").filter(|cpu| *cpu > 0.0);
+    let cores = window.sum(Role::Learner, |process| process.cpu_seconds_of_threads("prepare")).filter(|cpu| *cpu > 0.0);
     // On a CPU one thread prepares unless the settings give another number.
     let preparing_threads = config.learner.prepare_threads.max(1);
     let skipped = ["weights", "checkpoint"].map(|what| learner("writes_skipped_total", &[("what", what)]));
@@ -153,14 +148,13 @@ pub(super) fn add(report: &mut Report, case: &Case, measured: &Measured, from_me
         .value("busy writing weights", Unit::Share, writing("weights"))
         .value("busy writing checkpoints", Unit::Share, writing("checkpoint"))
         .value("writes skipped", Unit::Count, skipped.iter().sum::<f64>());
-    for (begin, end) in window.processes().filter(|(_, end)| end.role != Role::Actor) {
+    for process in window.processes.iter().filter(|process| process.role != Role::Actor) {
         let per_second = |seconds: Option<f64>| seconds.map(|seconds| seconds / window.seconds);
-        let usage = begin.usage.as_ref().zip(end.usage.as_ref());
         report
-            .at(PROCESSES, &at(case, "process", &end.name))
-            .value("cores", Unit::Cores, per_second(cpu_seconds(begin, end)))
-            .value("cores of sockets", Unit::Cores, per_second(usage.and_then(|(a, b)| of_threads(a, b, "tokio"))))
-            .value("memory", Unit::Bytes, usage.and_then(|(_, end)| Some(end.memory_bytes? as f64)));
+            .at(PROCESSES, &at(case, "process", &process.name))
+            .value("cores", Unit::Cores, per_second(process.cpu_seconds()))
+            .value("cores of sockets", Unit::Cores, per_second(process.cpu_seconds_of_threads("tokio")))
+            .value("memory", Unit::Bytes, process.memory_bytes());
     }
 }
 
@@ -170,7 +164,7 @@ pub(super) mod tests {
     use crate::report::Unit;
     use crate::tests::args;
     use crate::training_run::Reading;
-    use crate::training_run::tests::{learner, usage};
+    use crate::training_run::tests::{learner, usage, window};
 
     /// Returns ten seconds in which a learner trained on 102,400 positions, waited for one second and copied for one.
     pub(in super::super) fn measured(sets: impl FnOnce(&mut run_file::RunFile)) -> Measured {
@@ -189,7 +183,7 @@ pub(super) mod tests {
         let begin =
             Reading { usage: Some(usage(&[(1, "prepare-0", 1.0), (2, "prepare-1", 1.0)])), ..learner(&text(1)) };
         let end = Reading { usage: Some(usage(&[(1, "prepare-0", 2.0), (2, "prepare-1", 3.0)])), ..learner(&text(2)) };
-        let window = Window { seconds: 10.0, begin: vec![begin], end: vec![end] };
+        let window = window(10.0, vec![begin], vec![end]);
         let mut config = run_file::RunFile::default();
         sets(&mut config);
         Measured { config, actors: 1, window, accelerators: Vec::new() }

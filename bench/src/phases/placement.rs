@@ -6,9 +6,9 @@
 use fleet::Role;
 use game::Game;
 use games::{GameKind, with_game};
+use run_metrics::Processes;
 
 use crate::report::{Report, Value, bytes, number, value_of};
-use crate::training_run::Window;
 
 /// Device of all data outside accelerators.
 const CPU: &str = "cpu";
@@ -29,15 +29,15 @@ pub(super) enum Placement {
 }
 
 /// Adds notes on the devices of a run with these rates, and on the copies between devices.
-pub(super) fn add(report: &mut Report, game: GameKind, window: &Window, rates: &[Value]) -> Placement {
-    let tensors = placed(window);
+pub(super) fn add(report: &mut Report, game: GameKind, metrics: &Processes<'_>, rates: &[Value]) -> Placement {
+    let tensors = placed(metrics);
     let is_elsewhere = |placed: &Placed| placed.2.as_deref().is_some_and(|device| device != CPU);
     let placement = if tensors.iter().any(is_elsewhere) { Placement::Accelerated } else { Placement::Cpu };
     if placement == Placement::Cpu {
         report.note("**everything is on the CPU**");
     }
-    let batch = window.device_of(Role::Learner, "batch");
-    report.note(copies(game, batch.as_deref(), window.device_of(Role::Actor, "weights").as_deref(), rates));
+    let batch = metrics.device_of(Role::Learner, "batch");
+    report.note(copies(game, batch.as_deref(), metrics.device_of(Role::Actor, "weights").as_deref(), rates));
     for (what, process, device, computed_by) in tensors {
         let known = |text: Option<String>| text.unwrap_or_else(|| "unknown".to_owned());
         report.note(format!("{what} ({process}): on {}, computed by {}", known(device), known(computed_by)));
@@ -80,22 +80,22 @@ fn sizes(game: &impl Game) -> (f64, f64) {
 type Placed = (&'static str, &'static str, Option<String>, Option<String>);
 
 /// Lists the kinds of data of a run, in the order in which a position passes through them.
-fn placed(window: &Window) -> [Placed; 11] {
-    let label = |role, name, label| window.label(role, name, label).map(str::to_owned);
-    let learner = |what| window.device_of(Role::Learner, what);
-    let trainer = label(Role::Learner, "zerofleet_learner_device", "backend")
-        .zip(label(Role::Learner, "zerofleet_learner_device", "precision"))
+fn placed(metrics: &Processes<'_>) -> [Placed; 11] {
+    let label = |role, name, label| metrics.label(role, name, label).map(str::to_owned);
+    let learner = |what| metrics.device_of(Role::Learner, what);
+    let trainer = label(Role::Learner, "device", "backend")
+        .zip(label(Role::Learner, "device", "precision"))
         .map(|(backend, precision)| format!("{backend}, {precision}"));
     let trained = |what, device| (what, "learner", learner(device), trainer.clone());
-    let evaluated = |what, process, role, evaluator| {
-        (what, process, window.device_of(role, "weights"), label(role, evaluator, "evaluator"))
+    let evaluated = |what, process, role| {
+        (what, process, metrics.device_of(role, "weights"), label(role, "evaluator", "evaluator"))
     };
     let on_host = |what, process, code: &str| (what, process, Some(CPU.to_owned()), Some(code.to_owned()));
     let (self_play, rated) = ("weights and activations of self-play", "weights and activations of rated games");
     [
         on_host("positions, trees, position cache", "actor", "search and rules"),
         on_host("observations of a batch, priors and values", "actor", "rules; the evaluator's ends"),
-        evaluated(self_play, "actor", Role::Actor, "zerofleet_actor_evaluator"),
+        evaluated(self_play, "actor", Role::Actor),
         on_host("trajectories, items", "replay-server", "replay table and log"),
         on_host("samples, batches as they are made", "learner", "rules, one thread"),
         trained("batches as they are trained on", "batch"),
@@ -103,7 +103,7 @@ fn placed(window: &Window) -> [Placed; 11] {
         trained("moments of the optimiser", "moments"),
         trained("averaged weights", "average"),
         on_host("published weights", "learner, actor, arena", "nothing: bytes that are sent"),
-        evaluated(rated, "arena", Role::Arena, "zerofleet_arena_evaluator"),
+        evaluated(rated, "arena", Role::Arena),
     ]
 }
 
@@ -113,7 +113,8 @@ mod tests {
 
     use super::*;
     use crate::report::Unit;
-    use crate::training_run::tests::{actor, learner};
+    use crate::training_run::Window;
+    use crate::training_run::tests::{self, actor, learner};
 
     /// Returns ten seconds of a run in which the learner reports tensors on one device, and self-play on another.
     fn window(trained: &str, played: &str) -> Window {
@@ -129,13 +130,14 @@ mod tests {
             tensors(trained, &["batch", "parameters", "average"]),
             tensors("cpu", &["moments"])
         ));
-        Window { seconds: 10.0, begin: Vec::new(), end: vec![actor, learner] }
+        let end = vec![actor, learner];
+        tests::window(10.0, end.clone(), end)
     }
 
     /// Returns the notes on a run, and the placement.
     fn notes(window: &Window) -> (String, Placement) {
         let mut report = Report::new("phases", "A run");
-        let placement = add(&mut report, GameKind::TicTacToe, window, &WORK);
+        let placement = add(&mut report, GameKind::TicTacToe, &window.metrics(), &WORK);
         (report.notes.join("\n"), placement)
     }
 

@@ -1,10 +1,11 @@
+use fleet::Role;
+use run_metrics::{Processes, RunMetrics};
+
 use super::{PHASES, SHARE};
 use crate::report::{Report, Unit, Value};
-use crate::training_run::{Window, cpu_seconds, of_threads};
-use fleet::Role;
-use fleet::bottleneck::Load;
+use crate::training_run::Window;
 
-/// A phase of a thread: a name, and the metric that counts the time.
+/// A phase of a thread: a name, and the metric that counts the time, without the prefix of the role.
 struct Phase {
     name: &'static str,
     /// True if the thread waits in this phase.
@@ -22,13 +23,12 @@ const fn waits(name: &'static str, series: &'static str, label: (&'static str, &
     Phase { name, is_idle: true, series, label }
 }
 
-const SEARCH: &str = "zerofleet_actor_search_seconds_total";
-const ACTOR: &str = "zerofleet_actor_seconds_total";
-const ACTOR_WAIT: &str = "zerofleet_actor_wait_seconds_total";
-const PREPARE: &str = "zerofleet_learner_prepare_seconds_total";
-const LEARNER: &str = "zerofleet_learner_seconds_total";
-const TRAIN: &str = "zerofleet_learner_train_seconds_total";
-const PUBLISH: &str = "zerofleet_learner_publish_seconds_total";
+const SEARCH: &str = "search_seconds_total";
+const ALL_PHASES: &str = "seconds_total";
+const ACTOR_WAIT: &str = "wait_seconds_total";
+const PREPARE: &str = "prepare_seconds_total";
+const TRAIN: &str = "train_seconds_total";
+const PUBLISH: &str = "publish_seconds_total";
 
 /// The phase that stages a batch. On an accelerator it includes the copy to the device, and is reported as
 /// [`TRANSFER`].
@@ -54,10 +54,10 @@ const SELF_PLAY: Threads = Threads {
         // Descents to leaves, with the rules, the cache and the moves played.
         works("selection", SEARCH, ("part", "select")),
         works("observation", SEARCH, ("part", "observe")),
-        works("evaluation", ACTOR, ("phase", "evaluate")),
+        works("evaluation", ALL_PHASES, ("phase", "evaluate")),
         works("expansion", SEARCH, ("part", "expand")),
-        works("experience upload", ACTOR, ("phase", "upload")),
-        works("taking new weights", ACTOR, ("phase", "load")),
+        works("experience upload", ALL_PHASES, ("phase", "upload")),
+        works("taking new weights", ALL_PHASES, ("phase", "load")),
         // The replay server delays inserts because the learner lags.
         waits("waiting for the learner", ACTOR_WAIT, ("part", "replay")),
         waits("waiting for weights", ACTOR_WAIT, ("part", "weights")),
@@ -83,7 +83,7 @@ const TRAINING: Threads = Threads {
     role: Role::Learner,
     prefix: "train",
     phases: &[
-        waits("sampling (waiting for a batch)", LEARNER, ("phase", "wait")),
+        waits("sampling (waiting for a batch)", ALL_PHASES, ("phase", "wait")),
         works(STAGING, TRAIN, ("part", "stage")),
         works("forward", TRAIN, ("part", "forward")),
         works("backward", TRAIN, ("part", "backward")),
@@ -98,8 +98,8 @@ const ALL: [Threads; 3] = [SELF_PLAY, PREPARING, TRAINING];
 const CPU: &str = "cpu";
 
 /// Returns the device that the learner trains on.
-pub(super) fn learner_device(window: &Window) -> Option<&str> {
-    window.label(Role::Learner, "zerofleet_learner_device", "device")
+fn learner_device(window: &Window) -> Option<&str> {
+    window.metrics().label(Role::Learner, "device", "device")
 }
 
 /// Describes the copies between devices, and the phase that includes them.
@@ -117,7 +117,7 @@ pub(super) fn add_phases(report: &mut Report, window: &Window, self_play_threads
     for Threads { name, role, prefix, phases } in ALL {
         let threads = if name == SELF_PLAY.name { self_play_threads } else { 1 };
         let phase_seconds = phases.iter().map(|phase| {
-            let seconds = window.growth(role, phase.series, &[phase.label]).unwrap_or(0.0);
+            let seconds = window.increase(role, phase.series, &[phase.label]).unwrap_or(0.0);
             (if phase.name == STAGING { stage } else { phase.name }, phase.is_idle, seconds)
         });
         let mut phase_seconds: Vec<(&str, bool, f64)> = phase_seconds.collect();
@@ -126,7 +126,7 @@ pub(super) fn add_phases(report: &mut Report, window: &Window, self_play_threads
         phase_seconds.retain(|(phase, ..)| *phase != OTHER);
         phase_seconds.push((OTHER, true, whole - phase_seconds.iter().map(|(.., seconds)| seconds).sum::<f64>()));
         let busy: f64 = phase_seconds.iter().filter(|(_, is_idle, _)| !is_idle).map(|(.., seconds)| seconds).sum();
-        let of_all = window.cpu_seconds_of_threads(role, prefix).zip(window.cpu_seconds());
+        let of_all = window.sum(role, |process| process.cpu_seconds_of_threads(prefix)).zip(window.cpu_seconds());
         for (phase, is_idle, seconds) in phase_seconds {
             // CPU time is divided among the phases in proportion to time; waiting takes none.
             let of_busy = if is_idle { 0.0 } else { share(seconds, busy) };
@@ -147,63 +147,36 @@ fn share(part: f64, whole: f64) -> f64 {
 /// the learner the sample stream and weights.
 pub(super) fn add_processes(report: &mut Report, window: &Window) {
     let all = window.cpu_seconds();
-    for (begin, end) in window.processes() {
-        let cpu = cpu_seconds(begin, end);
-        let usage = begin.usage.as_ref().zip(end.usage.as_ref());
-        let of_role: Vec<Threads> = ALL.into_iter().filter(|threads| threads.role == end.role).collect();
-        let in_phases = of_role.iter().filter_map(|threads| of_threads(usage?.0, usage?.1, threads.prefix));
+    for process in &window.processes {
+        let cpu = process.cpu_seconds();
+        let of_role: Vec<Threads> = ALL.into_iter().filter(|threads| threads.role == process.role).collect();
+        let in_phases = of_role.iter().filter_map(|threads| process.cpu_seconds_of_threads(threads.prefix));
         let sockets = cpu.filter(|_| !of_role.is_empty()).map(|cpu| (cpu - in_phases.sum::<f64>()).max(0.0));
         report
-            .at("processes", &[("process", &end.name)])
+            .at("processes", &[("process", &process.name)])
             .value("CPU time", Unit::Microseconds, cpu.map(|seconds| 1e6 * seconds))
             .value("share of all CPU time", Unit::Share, cpu.zip(all).map(|(cpu, all)| share(cpu, all)))
             .value("sockets and timers", Unit::Microseconds, sockets.map(|seconds| 1e6 * seconds))
-            .value("memory", Unit::Bytes, usage.and_then(|(_, end)| Some(end.memory_bytes? as f64)));
+            .value("memory", Unit::Bytes, process.memory_bytes());
     }
 }
 
 /// Computes the work done per second.
-pub(super) fn rates(window: &Window) -> [Value; 10] {
-    let actors = |name: &str| window.rate(Role::Actor, &format!("zerofleet_actor_{name}_total"));
-    let learner = |name: &str| window.rate(Role::Learner, &format!("zerofleet_learner_{name}_total"));
-    let limiter = |name: &str| {
-        let waited = window.rate(Role::Replay, &format!("zerofleet_replay_{name}_wait_seconds_total"));
-        waited.map(|share| share.min(1.0))
-    };
-    let batches = actors("batches").filter(|batches| *batches > 0.0);
-    let mean_batch = actors("evaluations").zip(batches).map(|(evaluations, batches)| evaluations / batches);
-    let window_items = window.last(Role::Replay, "zerofleet_replay_window_items");
+pub(super) fn rates(metrics: &Processes<'_>) -> [Value; 10] {
+    let run = RunMetrics::of(metrics);
+    let limiter = |name| metrics.rate(Role::Replay, name, &[]).map(|share| share.min(1.0));
     [
-        ("games/s", Unit::PerSecond, actors("games")),
-        ("moves/s", Unit::PerSecond, actors("moves")),
-        ("evaluations/s", Unit::PerSecond, actors("evaluations")),
-        ("mean batch", Unit::Count, mean_batch),
-        ("simulations/s", Unit::PerSecond, actors("simulations")),
-        ("training steps/s", Unit::PerSecond, learner("steps")),
-        ("positions trained on/s", Unit::PerSecond, learner("positions")),
-        ("window items", Unit::Count, window_items),
-        ("limiter delays inserts", Unit::Share, limiter("insert")),
-        ("limiter delays samples", Unit::Share, limiter("sample")),
+        ("games/s", Unit::PerSecond, run.games_per_second),
+        ("moves/s", Unit::PerSecond, run.positions_per_second),
+        ("evaluations/s", Unit::PerSecond, run.evaluations_per_second),
+        ("mean batch", Unit::Count, run.batch_mean),
+        ("simulations/s", Unit::PerSecond, metrics.rate(Role::Actor, "simulations_total", &[])),
+        ("training steps/s", Unit::PerSecond, run.steps_per_second),
+        ("positions trained on/s", Unit::PerSecond, metrics.rate(Role::Learner, "positions_total", &[])),
+        ("window items", Unit::Count, run.window_items),
+        ("limiter delays inserts", Unit::Share, limiter("insert_wait_seconds_total")),
+        ("limiter delays samples", Unit::Share, limiter("sample_wait_seconds_total")),
     ]
-}
-
-/// Returns the shares of time in `report` that the bottleneck rules use.
-pub(super) fn load(report: &Report, cores_used: Option<f64>) -> Load {
-    let of = |threads: Threads, phases: &[&str]| {
-        let share = |phase: &&str| report.value(PHASES, &[("threads", threads.name), ("phase", phase)], SHARE);
-        phases.iter().filter_map(share).sum::<f64>()
-    };
-    Load {
-        sampling: of(TRAINING, &["sampling (waiting for a batch)"]),
-        training: of(TRAINING, &[STAGING, TRANSFER, "forward", "backward", "optimiser"]),
-        publishing: of(TRAINING, &["publication", "checkpoint"]),
-        preparing: of(PREPARING, &["preparation"]),
-        insert_wait: of(SELF_PLAY, &["waiting for the learner"]),
-        without_weights: of(SELF_PLAY, &["waiting for weights"]),
-        evaluating: of(SELF_PLAY, &["evaluation"]),
-        searching: of(SELF_PLAY, &["selection", "observation", "expansion"]),
-        cores_used,
-    }
 }
 
 #[cfg(test)]
@@ -211,7 +184,7 @@ mod tests {
     use super::*;
     use crate::report::value_of;
     use crate::training_run::Reading;
-    use crate::training_run::tests::{actor, learner, usage};
+    use crate::training_run::tests::{self, actor, learner, usage};
 
     const DEVICE: &str = "zerofleet_learner_device{device=\"cpu\",precision=\"f32\"} 1\n";
 
@@ -225,17 +198,13 @@ mod tests {
                    zerofleet_learner_train_seconds_total{part=\"stage\"} 1\n\
                    zerofleet_learner_train_seconds_total{part=\"forward\"} 5";
         let with = |reading: Reading, threads| Reading { usage: Some(usage(threads)), ..reading };
-        Window {
-            seconds: 10.0,
-            begin: vec![
-                with(actor(""), &[(1, "selfplay-0", 1.0)]),
-                with(learner(learner_before), &[(7, "train", 2.0)]),
-            ],
-            end: vec![
-                with(actor(played), &[(1, "selfplay-0", 10.0), (2, "tokio-rt-worker", 1.0)]),
-                with(learner(&format!("{learner_before}{trained}")), &[(7, "train", 12.0)]),
-            ],
-        }
+        let begin =
+            vec![with(actor(""), &[(1, "selfplay-0", 1.0)]), with(learner(learner_before), &[(7, "train", 2.0)])];
+        let end = vec![
+            with(actor(played), &[(1, "selfplay-0", 10.0), (2, "tokio-rt-worker", 1.0)]),
+            with(learner(&format!("{learner_before}{trained}")), &[(7, "train", 12.0)]),
+        ];
+        tests::window(10.0, begin, end)
     }
 
     /// Computes the report of a window with `self_play_threads` playing threads.
@@ -298,7 +267,7 @@ mod tests {
     #[test]
     fn without_process_usage_cpu_time_and_memory_are_unknown() {
         let mut window = window(DEVICE);
-        window.begin.iter_mut().chain(&mut window.end).for_each(|reading| reading.usage = None);
+        window.processes.iter_mut().for_each(|process| process.usage = None);
         let report = report(&window, 2);
         let phase_seconds = ["share of all CPU time", "CPU time", "memory"];
         let mut rows = report.rows.iter().filter(|row| phase_seconds.contains(&row.metric.as_str()));
@@ -316,26 +285,11 @@ mod tests {
 
     #[test]
     fn a_mean_batch_needs_batches() {
-        let with = |text: &str| Window { seconds: 2.0, begin: vec![actor("")], end: vec![actor(text)] };
+        let with = |text: &str| tests::window(2.0, vec![actor("")], vec![actor(text)]);
         let some = with("zerofleet_actor_evaluations_total 60\nzerofleet_actor_batches_total 2");
-        let of = |window: &Window, metric| value_of(&rates(window), metric);
+        let of = |window: &Window, metric| value_of(&rates(&window.metrics()), metric);
         assert_eq!((of(&some, "mean batch"), of(&some, "evaluations/s")), (Some(30.0), Some(30.0)));
         let none = with("zerofleet_actor_batches_total 0\nzerofleet_actor_evaluations_total 0");
         assert_eq!(of(&none, "mean batch"), None);
-    }
-
-    #[test]
-    fn bottleneck_rules_use_the_phase_shares_of_their_threads() {
-        let mut report = Report::new("phases", "A run");
-        let shares = [("self-play", "selection", 0.1), ("self-play", "observation", 0.2)];
-        let shares = shares
-            .into_iter()
-            .chain([("training", "sampling (waiting for a batch)", 0.4), ("training", "forward", 0.5)]);
-        for (threads, phase, share) in shares {
-            report.at(PHASES, &[("threads", &threads), ("phase", &phase)]).value(SHARE, Unit::Share, share);
-        }
-        let shares = load(&report, None);
-        assert!((shares.searching - 0.3).abs() < 1e-9, "{shares:?}");
-        assert_eq!(shares, Load { searching: shares.searching, sampling: 0.4, training: 0.5, ..Load::default() });
     }
 }

@@ -7,10 +7,10 @@ use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 use event_file::AppendLog;
+use run_metrics::DISTINCT;
 
 use super::design::Pair;
 use crate::csv;
-use crate::run_metrics::DISTINCT;
 
 /// Columns of the results file before the columns of the switches.
 pub(super) const COLUMNS_BEFORE: [&str; 4] = ["study", "design", "row", "side"];

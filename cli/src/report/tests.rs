@@ -1,9 +1,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use run_metrics::Health;
+
 use super::*;
 use crate::record::Record;
-use crate::run_metrics::Health;
 
 /// Creates a run directory of Hex for 40 minutes that contains only the configuration.
 fn begin(runs: &Path) -> RunDirectory {
@@ -57,8 +58,7 @@ fn a_device_is_reported_with_its_mean_load_and_its_most_memory() {
     };
     let cpu = DeviceUse { device: "cpu".to_owned(), ..DeviceUse::default() };
     let run = [vec![], vec![used(0.9, 4e9), cpu.clone()], vec![used(0.7, 2e9), cpu.clone()]];
-    let readings = run.map(|devices| RunMetrics { devices, ..RunMetrics::default() });
-    let lines = device_lines(&DeviceUse::over(&readings));
+    let lines = crate::screen::device_lines(&DeviceUse::over(run.iter().flatten()));
     assert_eq!(lines, ["cuda H100 (actor): busy 80 %, 4.0 of 8.0 GB", "cpu ()"]);
     let summary = Summary { devices: vec![cpu], ..summary(RunMetrics::default()) };
     assert_eq!(row(&summary, "device (mean load, maximum memory)").as_deref(), None, "a CPU has neither");

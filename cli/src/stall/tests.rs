@@ -1,7 +1,8 @@
 use std::collections::BTreeMap;
 
+use run_metrics::Health;
+
 use super::*;
-use crate::run_metrics::Health;
 
 /// The expected result if nothing is printed.
 const NOTHING: [(u64, String); 0] = [];

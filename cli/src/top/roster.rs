@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use fleet::Role;
 use fleet::exposition::{Exposition, agent, get, scrape};
+use run_metrics::CounterRates;
 
-use crate::run_metrics::{CounterRates, unix_seconds};
+use crate::unix_seconds;
 
 /// Timeout of a request to an admin port; a process that takes longer is overloaded or has exited.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -70,7 +71,8 @@ impl Process {
             return;
         };
         if matches!(self.state, State::Lost(_)) {
-            self.rates.clear();
+            // A rate across a gap in the readings would not be recent.
+            self.rates = CounterRates::default();
         }
         let reason = reason.lines().next().unwrap_or_default();
         self.state = if status == 200 { State::Ready } else { State::NotReady(sanitize(reason, REASON_LENGTH_MAX)) };
@@ -83,7 +85,7 @@ impl Process {
         {
             self.earlier_seconds += after - before;
             // After a restart, counters start at zero.
-            self.rates.clear();
+            self.rates = CounterRates::default();
         }
         self.started = started;
         self.rates.remember(now, exposition);

@@ -1,23 +1,19 @@
 //! Computes the state of the fleet at one time, for output as a table or as JSON.
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use fleet::Role;
-use fleet::bottleneck::{Bottleneck, Load, bottleneck};
-
-use crate::run_metrics::{Processes, RunMetrics, metric};
+use run_metrics::bottleneck::{Bottleneck, Load, bottleneck};
+use run_metrics::{Processes, RunMetrics, metric};
 
 use super::cost::{Cost, Price, Running, cost};
 use super::roster::{Process, Roster, State, sanitize};
 
 /// Minimum share of time spent waiting (0 to 1) at which the wait of a rate limiter is shown.
 const WAITS_SHARE_MIN: f64 = 0.005;
-/// Minimum measured seconds per second of learners, and of actors, for finding a bottleneck.
-const MEASURED_SHARE_MIN: f64 = 0.05;
 /// Maximum length of metric labels in characters; longer labels are truncated.
 const LABEL_LENGTH_MAX: usize = 40;
 /// Maximum length of the reasons for refusing games or weights, in characters; longer texts are truncated.
@@ -102,7 +98,7 @@ impl Snapshot {
             gone: roster.gone().map(|(_, count, _)| count).sum(),
             metrics,
             limiter_waits: limiter_waits(&fleet),
-            bottleneck: find_bottleneck(&fleet),
+            bottleneck: Load::of(&fleet).as_ref().map(bottleneck),
             cost: cost(prices, &running.chain(gone).collect::<Vec<_>>()),
         }
     }
@@ -231,31 +227,4 @@ fn limiter_waits(fleet: &Processes<'_>) -> Vec<LimiterWait> {
         .collect();
     waits.sort_by(|a, b| b.share.total_cmp(&a.share));
     waits
-}
-
-/// Returns the bottleneck of the fleet, by the rules of `zerofleet bench phases`; `None` until enough time is measured.
-fn find_bottleneck(fleet: &Processes<'_>) -> Option<Bottleneck> {
-    let training = fleet.rates_by(Role::Learner, "seconds_total", ["phase"]);
-    let preparing = fleet.rates_by(Role::Learner, "prepare_seconds_total", ["part"]);
-    let playing = fleet.rates_by(Role::Actor, "seconds_total", ["phase"]);
-    let waiting = fleet.rates_by(Role::Actor, "wait_seconds_total", ["part"]);
-    let (of_training, of_playing) = (training.values().sum::<f64>(), playing.values().sum::<f64>());
-    if of_training < MEASURED_SHARE_MIN || of_playing < MEASURED_SHARE_MIN {
-        return None;
-    }
-    let share = |times: &BTreeMap<[String; 1], f64>, name: &str, whole: f64| {
-        let time = times.get(&[name.to_owned()]).copied().unwrap_or(0.0);
-        if whole > 0.0 { (time / whole).min(1.0) } else { 0.0 }
-    };
-    Some(bottleneck(&Load {
-        sampling: share(&training, "wait", of_training),
-        training: share(&training, "train", of_training),
-        publishing: share(&training, "publish", of_training),
-        preparing: share(&preparing, "prepare", preparing.values().sum()),
-        insert_wait: share(&waiting, "replay", of_playing),
-        without_weights: share(&waiting, "weights", of_playing),
-        evaluating: share(&playing, "evaluate", of_playing),
-        searching: share(&playing, "search", of_playing),
-        cores_used: None,
-    }))
 }

@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
-use crate::run_metrics::{RunMetrics, device_lines, engines_line};
-use crate::screen::{self, MISSING, clock, distinct, losses, mean_return, number, validation, whole};
 use fleet::Role;
+use run_metrics::RunMetrics;
 use service::terminal::Size;
+
+use crate::screen::{self, MISSING, clock, distinct, losses, mean_return, number, validation, whole};
 
 use super::snapshot::{LimiterWait, Row, Snapshot};
 
@@ -90,9 +91,9 @@ fn upper(snapshot: &Snapshot) -> Vec<(&'static str, String)> {
     lines.extend(validation(metrics).map(|text| ("held out", ascii(&text))));
     lines.push(("bottleneck", bottleneck.to_owned()));
     if !metrics.engines.is_empty() {
-        lines.push(("engines", engines_line(&metrics.engines)));
+        lines.push(("engines", screen::engines_line(&metrics.engines)));
     }
-    lines.extend(device_lines(&metrics.devices).into_iter().map(|line| ("devices", line)));
+    lines.extend(screen::device_lines(&metrics.devices).into_iter().map(|line| ("devices", line)));
     if let Some(cost) = &snapshot.cost {
         lines.push(("cost", format!("{} so far, {} an hour", money(cost.so_far), money(cost.per_hour))));
     }

@@ -2,10 +2,9 @@
 
 use std::fmt;
 
+use run_metrics::RunMetrics;
 use serde::Deserialize;
 use service::ConfigError;
-
-use crate::run_metrics::RunMetrics;
 
 /// The section `[budget]` of a study file, before checking.
 #[derive(Debug, Deserialize)]

@@ -2,11 +2,10 @@
 
 use game::{Game as _, Scoring};
 use games::GameKind;
+use run_metrics::{DISTINCT, RunMetrics};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use service::ConfigError;
-
-use crate::run_metrics::{DISTINCT, RunMetrics};
 
 /// Maximum number of readings in the mean of an objective. A run records a reading every five seconds.
 const READINGS_MAX: usize = 10_000;

@@ -14,6 +14,7 @@ use anyhow::{Context as _, anyhow, ensure};
 use fleet::RunDirectory;
 use fleet::child::{self, Child};
 use fleet::plan::{self, Args};
+use run_metrics::RunMetrics;
 use service::cpus::{self, Cpu};
 
 use super::base::Base;
@@ -21,7 +22,6 @@ use super::budget::Budget;
 use super::objective::Objective;
 use super::range::Values;
 use super::scheduler::{Measurement, Report, Runner};
-use crate::run_metrics::RunMetrics;
 
 /// Time limit for a run of an earlier session to stop. The run drains within ten seconds and then draws a picture.
 const EARLIER_RUN_TIMEOUT: Duration = Duration::from_secs(60);

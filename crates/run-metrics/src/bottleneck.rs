@@ -2,12 +2,19 @@
 //!
 //! [`Load`] holds the shares of time that threads work and wait; [`bottleneck`] applies the rules to a load.
 
+use std::collections::BTreeMap;
+
+use fleet::Role;
 use serde::{Deserialize, Serialize};
+
+use crate::processes::{Processes, ratio};
 
 /// Minimum share of working time for a thread to count as busy.
 const BUSY: f64 = 0.85;
 /// Minimum share of waiting time for a thread to count as blocked.
 const BLOCKED: f64 = 0.15;
+/// Minimum measured seconds per second of learners, and of actors, for finding a bottleneck.
+const MEASURED_SHARE_MIN: f64 = 0.05;
 
 /// The bottleneck of a run, with a symptom and a remedy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,6 +66,36 @@ pub struct Load {
     pub searching: f64,
     /// Share of all cores in use; `None` if the system does not report core use.
     pub cores_used: Option<f64>,
+}
+
+impl Load {
+    /// Computes shares of the measured time of threads. Returns `None` until enough time is measured.
+    /// The use of the cores is not in the metrics.
+    pub fn of(processes: &Processes<'_>) -> Option<Self> {
+        let times = |role, name, label| processes.rates_by(role, name, [label]);
+        let training = times(Role::Learner, "seconds_total", "phase");
+        let preparing = times(Role::Learner, "prepare_seconds_total", "part");
+        let playing = times(Role::Actor, "seconds_total", "phase");
+        let waiting = times(Role::Actor, "wait_seconds_total", "part");
+        let (of_training, of_playing) = (training.values().sum::<f64>(), playing.values().sum::<f64>());
+        if of_training < MEASURED_SHARE_MIN || of_playing < MEASURED_SHARE_MIN {
+            return None;
+        }
+        let share = |times: &BTreeMap<[String; 1], f64>, name: &str, whole: f64| {
+            ratio(times.get(&[name.to_owned()]).copied(), Some(whole)).unwrap_or(0.0).min(1.0)
+        };
+        Some(Self {
+            sampling: share(&training, "wait", of_training),
+            training: share(&training, "train", of_training),
+            publishing: share(&training, "publish", of_training),
+            preparing: share(&preparing, "prepare", preparing.values().sum()),
+            insert_wait: share(&waiting, "replay", of_playing),
+            without_weights: share(&waiting, "weights", of_playing),
+            evaluating: share(&playing, "evaluate", of_playing),
+            searching: share(&playing, "search", of_playing),
+            cores_used: None,
+        })
+    }
 }
 
 /// Returns the bottleneck by the first rule that applies, with a symptom and a remedy.
@@ -165,6 +202,7 @@ fn percent(share: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rates::tests::exported;
 
     /// Returns the load of a balanced run: every thread works, and no thread waits for long.
     fn balanced() -> Load {
@@ -181,6 +219,24 @@ mod tests {
 
     fn part(load: Load) -> Part {
         bottleneck(&load).part
+    }
+
+    #[test]
+    fn the_load_is_the_share_of_each_phase_in_the_measured_time() {
+        let load = |learner: &str, actor: &str| {
+            let [learner, actor] = [learner, actor].map(|text| exported(&[&text.replace("} 1", "} 0"), text]));
+            Load::of(&Processes(vec![(Role::Learner, &learner), (Role::Actor, &actor)]))
+        };
+        let learner = "zerofleet_learner_seconds_total{phase=\"wait\"} 1\n\
+                       zerofleet_learner_seconds_total{phase=\"train\"} 1\n\
+                       zerofleet_learner_prepare_seconds_total{part=\"prepare\"} 1\n";
+        let actor = "zerofleet_actor_seconds_total{phase=\"search\"} 1\n\
+                     zerofleet_actor_seconds_total{phase=\"wait\"} 1\n\
+                     zerofleet_actor_wait_seconds_total{part=\"replay\"} 1\n";
+        let (sampling, training, insert_wait, searching) = (0.5, 0.5, 0.5, 0.5);
+        let expected = Load { sampling, training, preparing: 1.0, insert_wait, searching, ..Load::default() };
+        assert_eq!(load(learner, actor), Some(expected));
+        assert_eq!(load("", actor), None, "no time of the learner is measured yet");
     }
 
     #[test]

@@ -1,6 +1,4 @@
 //! Metrics about lost, rejected and blocked work in a run, from which all warnings derive.
-//!
-//! From these metrics, [`stall`](crate::stall) decides whether a run learns nothing.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +6,14 @@ use fleet::Role;
 use serde::{Deserialize, Serialize};
 use service::reasons::OTHER;
 
-use super::{CounterRates, Processes, metric, named, ratio};
+use crate::processes::{Processes, metric};
+use crate::rates::{CounterRates, named};
 
 /// The health of a run, from the metrics of all processes. Unless stated otherwise, counts start at zero with each
 /// process.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Health {
+pub struct Health {
     /// Reason why the run learns nothing, with a remedy; `None` while the run learns.
     pub fault: Option<String>,
     /// Number of trajectories that replay servers did not store, by reason: `invalid`, `not_stored`, `over_memory`,
@@ -45,7 +44,7 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    pub(super) fn of(processes: &Processes<'_>) -> Self {
+    pub(crate) fn of(processes: &Processes<'_>) -> Self {
         use Role::{Actor, Learner, Replay};
         let refused = processes.counts_by(Replay, "refused_total", "reason");
         let others = [("stale", "stale_total"), ("without_items", "without_items_total")];
@@ -56,7 +55,6 @@ impl Health {
             waits.iter().filter(|(labels, _)| holds(labels)).map(|(_, share)| share).sum()
         };
         let failures = processes.counts_by(Actor, "environment_failures_total", "cause");
-        let (beyond, targets) = ("targets_beyond_support_total", "targets_total");
         Self {
             fault: None,
             unstored: refused.into_iter().chain(others).filter(|(_, count)| *count > 0.0).collect(),
@@ -66,16 +64,16 @@ impl Health {
             samples_held: held(|[table, side, reason]| is_of_learner(table, side) && reason != "nothing_to_draw"),
             nothing_to_draw: held(|[table, side, reason]| is_of_learner(table, side) && reason == "nothing_to_draw"),
             lost_episodes: processes.sum(Actor, "lost_episodes_total"),
-            lost_per_second: processes.rate(Actor, "lost_episodes_total"),
+            lost_per_second: processes.rate(Actor, "lost_episodes_total", &[]),
             environment_failures: failures.into_values().reduce(|a, b| a + b),
             support: processes.gauges(Learner, "support", &[]).next(),
-            beyond_support_share: ratio(processes.rate(Learner, beyond), processes.rate(Learner, targets)),
+            beyond_support_share: processes.ratio_of_rates(Learner, ["targets_beyond_support_total", "targets_total"]),
             target_magnitude_max: processes.gauges(Learner, "target_magnitude_max", &[]).reduce(f64::max),
         }
     }
 
     /// Replaces the counts from actors by sums over all sessions of the run.
-    pub(super) fn over_sessions(self, totals: &BTreeMap<String, f64>) -> Self {
+    pub(crate) fn over_sessions(self, totals: &BTreeMap<String, f64>) -> Self {
         let failures = metric(Role::Actor, "environment_failures_total{");
         let failures = totals.iter().filter(|(key, _)| key.starts_with(&failures)).map(|(_, count)| *count);
         let lost_episodes = totals.get(&metric(Role::Actor, "lost_episodes_total")).copied();
@@ -83,7 +81,7 @@ impl Health {
     }
 
     /// Returns the number of trajectories that replay servers rejected as invalid.
-    pub(crate) fn refused(&self) -> f64 {
+    pub fn refused(&self) -> f64 {
         self.unstored.get("invalid").copied().unwrap_or(0.0)
     }
 }
@@ -111,31 +109,19 @@ fn greatest(counts: BTreeMap<String, f64>) -> Option<String> {
         .map(|(text, _)| text)
 }
 
-impl Processes<'_> {
-    /// Returns the latest values of a metric by label value, summed over all processes of the role.
-    fn counts_by(&self, role: Role, name: &str, label: &str) -> BTreeMap<String, f64> {
-        let name = metric(role, name);
-        let mut sums = BTreeMap::new();
-        for series in self.of(role).flat_map(|rates| named(rates, &name)).filter(|series| series.value.is_finite()) {
-            if let Some(value) = series.label(label) {
-                *sums.entry(value.to_owned()).or_default() += series.value;
-            }
-        }
-        sums
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
+
+    use fleet::exposition::Exposition;
 
     use super::*;
-    use crate::run_metrics::Meter;
-    use fleet::exposition::Exposition;
+    use crate::meter::Meter;
+    use crate::rates::tests::start;
 
     /// Returns the health from a single process of `role`, which exported these metrics one second apart.
     fn health(role: Role, texts: &[&str]) -> Health {
-        let (mut meter, begin) = (Meter::default(), Instant::now());
+        let (mut meter, begin) = (Meter::default(), start());
         let mut health = Health::default();
         for (second, text) in texts.iter().enumerate() {
             let at = begin + Duration::from_secs(second as u64);

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fleet::Role;
 use fleet::exposition::{Exposition, Series};
 use serde::{Deserialize, Serialize};
 use service::devices::CPU;
 
-use super::{Processes, RunMetrics};
-use crate::screen::number;
+use crate::processes::Processes;
+use crate::rates::CounterRates;
 
 /// The sort key of a device, by which devices are also merged: whether the device is the CPU (which comes last), the
 /// number, the UUID, and the name if there is no UUID.
@@ -16,7 +17,7 @@ type Key = (bool, Option<String>, Option<String>, String);
 /// The use of a device at one time. Values that no process reports are `None`; for the CPU, all values are `None`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct DeviceUse {
+pub struct DeviceUse {
     /// Name of the device in a run file, such as `cuda:1`.
     pub device: String,
     /// Model of the device, such as `NVIDIA H100 80GB HBM3`.
@@ -43,14 +44,14 @@ pub(crate) struct DeviceUse {
 
 impl DeviceUse {
     /// Returns the device memory in use in bytes: by the run if the driver reports this value, else by all programs.
-    pub(crate) fn memory(&self) -> Option<f64> {
+    pub fn memory(&self) -> Option<f64> {
         self.memory_held_bytes.or(self.memory_used_bytes)
     }
 
-    /// Merges the readings of a run into one entry per device, with mean rates, mean shares and maximum memory.
-    pub(crate) fn over(readings: &[RunMetrics]) -> Vec<Self> {
+    /// Merges readings into one entry per device, with mean rates, mean shares and maximum memory.
+    pub fn over<'a>(readings: impl IntoIterator<Item = &'a Self>) -> Vec<Self> {
         let mut by_device: BTreeMap<Key, Vec<&Self>> = BTreeMap::new();
-        for used in readings.iter().flat_map(|reading| &reading.devices) {
+        for used in readings {
             by_device.entry(used.key()).or_default().push(used);
         }
         let merge = |uses: Vec<&Self>| {
@@ -77,25 +78,8 @@ impl DeviceUse {
         by_device.into_values().map(merge).collect()
     }
 
-    /// Formats the use of the device as one line. Unknown values are left out.
-    pub(super) fn line(&self) -> String {
-        let roles: Vec<&str> = self.roles.iter().map(String::as_str).collect();
-        // Leaves out the manufacturer, which `cuda` implies, so that the line fits a terminal.
-        let name = self.name.as_deref().map(|name| format!(" {}", name.trim_start_matches("NVIDIA ")));
-        let busy = self.busy_share.map(|share| format!("busy {:.0} %", 100.0 * share));
-        let gigabytes = |bytes: f64| number(Some(bytes / 1e9));
-        let memory = self.memory().map(|held| match self.memory_bytes {
-            Some(total) => format!("{} of {} GB", gigabytes(held), gigabytes(total)),
-            None => format!("{} GB", gigabytes(held)),
-        });
-        let figures: Vec<String> = busy.into_iter().chain(memory).collect();
-        let figures = if figures.is_empty() { String::new() } else { format!(": {}", figures.join(", ")) };
-        let device = self.gpu.as_ref().map_or_else(|| self.device.clone(), |gpu| format!("GPU {gpu}"));
-        format!("{device}{} ({}){figures}", name.unwrap_or_default(), roles.join(", "))
-    }
-
     /// Returns every metric of the device with the name in event files, such as `device/cuda:1/busy_share`.
-    pub(super) fn scalars(&self) -> Vec<(String, f64)> {
+    pub(crate) fn scalars(&self) -> Vec<(String, f64)> {
         let named = [
             ("busy_share", self.busy_share),
             ("memory_held_bytes", self.memory_held_bytes),
@@ -144,14 +128,11 @@ impl DeviceUse {
 }
 
 /// Returns all devices on which these processes compute, with the CPU last.
-pub(super) fn of(processes: &Processes<'_>) -> Vec<DeviceUse> {
+pub(crate) fn of(processes: &Processes<'_>) -> Vec<DeviceUse> {
     let mut found: BTreeMap<Key, DeviceUse> = BTreeMap::new();
     for (role, rates) in &processes.0 {
         let Some(exposition) = rates.newest() else { continue };
-        let placed =
-            exposition.series.iter().filter(|series| series.name == "zerofleet_device_tensors" && series.value > 0.0);
-        let devices: BTreeSet<&str> = placed.filter_map(|series| series.label("device")).collect();
-        for device in devices {
+        for device in holders(exposition, None) {
             let used = DeviceUse::named(device, exposition);
             found.entry(used.key()).or_insert(used).add(role.name(), exposition);
         }
@@ -159,24 +140,32 @@ pub(super) fn of(processes: &Processes<'_>) -> Vec<DeviceUse> {
     found.into_values().collect()
 }
 
+/// Returns the devices that hold tensors of one process. With `what`, only tensors of this kind count.
+fn holders<'a>(exposition: &'a Exposition, what: Option<&str>) -> BTreeSet<&'a str> {
+    let tensors = exposition.series.iter().filter(|series| {
+        let is_of_kind = what.is_none_or(|what| series.label("what") == Some(what));
+        series.name == "zerofleet_device_tensors" && series.value > 0.0 && is_of_kind
+    });
+    tensors.filter_map(|series| series.label("device")).collect()
+}
+
+impl Processes<'_> {
+    /// Returns the devices on which the processes of a role hold tensors of the kind `what`, most often one.
+    pub fn device_of(&self, role: Role, what: &str) -> Option<String> {
+        let expositions = self.of(role).filter_map(CounterRates::newest);
+        let devices: BTreeSet<&str> = expositions.flat_map(|exposition| holders(exposition, Some(what))).collect();
+        (!devices.is_empty()).then(|| devices.into_iter().collect::<Vec<_>>().join(", "))
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
-    use fleet::Role;
-
     use super::*;
-    use crate::run_metrics::{CounterRates, device_lines};
+    use crate::rates::tests::exported;
 
     fn devices(processes: &[(Role, &str)]) -> Vec<DeviceUse> {
-        let rates: Vec<(Role, CounterRates)> = processes
-            .iter()
-            .map(|(role, text)| {
-                let mut rates = CounterRates::default();
-                rates.remember(Instant::now(), Exposition::parse(text));
-                (*role, rates)
-            })
-            .collect();
+        let rates: Vec<(Role, CounterRates)> =
+            processes.iter().map(|(role, text)| (*role, exported(&[text]))).collect();
         of(&Processes(rates.iter().map(|(role, rates)| (*role, rates)).collect()))
     }
 
@@ -209,31 +198,6 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_one_line_with_its_roles_and_what_is_known_of_it() {
-        let roles = BTreeSet::from(["learner".to_owned(), "actor".to_owned()]);
-        let gpu = DeviceUse {
-            device: "cuda".to_owned(),
-            name: Some("NVIDIA H100 80GB HBM3".to_owned()),
-            roles,
-            busy_share: Some(0.871),
-            memory_used_bytes: Some(12.34e9),
-            memory_bytes: Some(85e9),
-            ..DeviceUse::default()
-        };
-        let line = gpu.line();
-        assert_eq!(line, "cuda H100 80GB HBM3 (actor, learner): busy 87 %, 12.3 of 85.0 GB");
-        let second = DeviceUse { gpu: Some("1".to_owned()), ..gpu.clone() };
-        assert_eq!(second.line(), line.replace("cuda", "GPU 1"));
-        let bare = DeviceUse { name: None, busy_share: None, memory_used_bytes: None, ..gpu.clone() };
-        assert_eq!(bare.line(), "cuda (actor, learner)");
-        let cpu =
-            DeviceUse { device: CPU.to_owned(), roles: BTreeSet::from(["arena".to_owned()]), ..Default::default() };
-        assert_eq!(device_lines(&[gpu, cpu.clone()]), [line, "cpu (arena)".to_owned()]);
-        assert_eq!(device_lines(&[cpu]), ["cpu"]);
-        assert_eq!(device_lines(&[]), [""; 0]);
-    }
-
-    #[test]
     fn a_run_on_the_cpu_has_no_figures_of_a_device() {
         let found = devices(&[(Role::Learner, ON_THE_CPU), (Role::Actor, ON_THE_CPU)]);
         assert_eq!(found.len(), 1);
@@ -250,5 +214,20 @@ mod tests {
     fn without_the_memory_of_processes_that_of_all_programs_counts() {
         let hidden = LEARNER.replace("zerofleet_device_memory_held_bytes", "other");
         assert_eq!(devices(&[(Role::Learner, &hidden)])[0].memory(), Some(9.0));
+    }
+
+    #[test]
+    fn the_device_of_tensors_is_the_one_that_they_are_on_now() {
+        let tensors = |device: &str, value: u8| {
+            format!("zerofleet_device_tensors{{what=\"weights\",device=\"{device}\"}} {value}\n")
+        };
+        let moved = exported(&[&(tensors("cpu", 0) + &tensors("cuda", 1))]);
+        let other = exported(&[&tensors("cpu", 1)]);
+        let one = Processes(vec![(Role::Actor, &moved)]);
+        assert_eq!(one.device_of(Role::Actor, "weights").as_deref(), Some("cuda"));
+        let both = Processes(vec![(Role::Actor, &moved), (Role::Actor, &other)]);
+        assert_eq!(both.device_of(Role::Actor, "weights").as_deref(), Some("cpu, cuda"));
+        assert_eq!(both.device_of(Role::Actor, "parameters"), None);
+        assert_eq!(both.device_of(Role::Learner, "weights"), None);
     }
 }
