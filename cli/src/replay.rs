@@ -166,7 +166,7 @@ impl Listing {
     /// Returns the query; `order` and `limit` replace options that are not given.
     fn query(self, order: Order, limit: u64) -> ListQuery {
         let order = match self.order.unwrap_or(order) {
-            Order::Id => ListOrder::Ascending,
+            Order::Id => ListOrder::ASCENDING,
             Order::Newest => ListOrder::Newest,
             Order::Surprising => ListOrder::Surprising,
         };

@@ -4,7 +4,8 @@ use experience::Limits;
 use prost::Message as _;
 use proto::limits::{NAME_BYTES_MAX, PRIORITIES_MAX, REASON_BYTES_MAX, STEPS_MAX, TABLE_KEYS_MAX};
 use proto::replay::{
-    Choice, ListQuery, PriorityUpdate, Quarantine, Report, Revisable, Suspect, TableChange, revision_from_wire, v1,
+    Choice, ListQuery, PriorityUpdate, Quarantine, Report, Revisable, Suspect, TableChange, change_from_wire,
+    revision_from_wire, v1,
 };
 use run_file::replay::{LiveTable, TableSection};
 
@@ -49,7 +50,9 @@ pub(crate) fn check(bytes: &[u8]) {
             assert_eq!(again.as_ref(), Ok(&revisable));
         }
         _ => {
-            let Some(change) = survives::<v1::ConfigureRequest, TableChange>(bytes) else { return };
+            let Ok(message) = v1::ConfigureRequest::decode(bytes) else { return };
+            let Ok(change) = change_from_wire(message) else { return };
+            assert_eq!(change_from_wire(change.clone()).as_ref(), Ok(&change));
             is_name(&change.table);
             assert!(change.settings.len() <= TABLE_KEYS_MAX);
             configure(&change);

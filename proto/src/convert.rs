@@ -3,9 +3,11 @@
 //!
 //! Conversions to the wire are `From` and cannot fail. Conversions from the wire are `TryFrom` and check everything
 //! that can be checked without game rules: lengths, bounds, finite values, known enum values. The output needs no
-//! further checks. Only the receiver validates. Statistics have no second type: the messages are checked and passed
-//! on. An [`Invalid`] names the field as in the message; [`status`] converts it to an `INVALID_ARGUMENT` with the
-//! same field in the details.
+//! further checks. Only the receiver validates. A message with fields that need no conversion has no second type: the
+//! message is checked and passed on. An [`Invalid`] names the field as in the message; [`status`] converts it to an
+//! `INVALID_ARGUMENT` with the same field in the details.
+
+use std::time::Duration;
 
 pub use experience::Invalid;
 use tonic::{Code, Status};
@@ -34,14 +36,23 @@ pub(crate) fn required<T>(field: &str, value: Option<T>) -> Result<T, Invalid> {
     value.ok_or_else(|| invalid(field, "is missing"))
 }
 
+/// Checks a length against a limit; `unit` is the noun in the error.
+pub(crate) fn at_most(field: &str, length: usize, unit: &str, limit: usize) -> Result<(), Invalid> {
+    if length <= limit { Ok(()) } else { Err(invalid(field, format!("has {length} {unit}, the limit is {limit}"))) }
+}
+
+/// Checks that a length is between 1 and a limit.
+pub(crate) fn one_to(field: &str, length: usize, unit: &str, limit: usize) -> Result<(), Invalid> {
+    let is_within = (1..=limit).contains(&length);
+    if is_within { Ok(()) } else { Err(invalid(field, format!("has {length} {unit}, expected 1 to {limit}"))) }
+}
+
 pub(crate) fn name(field: &str, value: String) -> Result<String, Invalid> {
-    match value.len() {
-        0 => Err(invalid(field, "is empty")),
-        bytes if bytes > NAME_BYTES_MAX => {
-            Err(invalid(field, format!("has {bytes} bytes, the limit is {NAME_BYTES_MAX}")))
-        }
-        _ => Ok(value),
+    if value.is_empty() {
+        return Err(invalid(field, "is empty"));
     }
+    at_most(field, value.len(), "bytes", NAME_BYTES_MAX)?;
+    Ok(value)
 }
 
 /// Checks the name of a table; an empty name stands for the main table.
@@ -51,12 +62,8 @@ pub(crate) fn table_name(field: &str, value: String) -> Result<String, Invalid> 
 
 /// Checks the length of a received text.
 pub(crate) fn sentence<S: AsRef<str>>(field: &str, value: S) -> Result<S, Invalid> {
-    match value.as_ref().len() {
-        bytes if bytes > REASON_BYTES_MAX => {
-            Err(invalid(field, format!("has {bytes} bytes, the limit is {REASON_BYTES_MAX}")))
-        }
-        _ => Ok(value),
-    }
+    at_most(field, value.as_ref().len(), "bytes", REASON_BYTES_MAX)?;
+    Ok(value)
 }
 
 /// Truncates a text to the maximum length for receivers.
@@ -82,6 +89,11 @@ pub(crate) fn between(field: &str, value: u32, low: usize, high: usize) -> Resul
 /// Converts a count to the wire: the counts of a sender are below `u32::MAX`.
 pub(crate) fn wire_count(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+/// Converts a time to milliseconds; 0 stands for no time.
+pub(crate) fn time_to_ms(time: Option<Duration>) -> u32 {
+    time.map_or(0, |time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1))
 }
 
 #[cfg(test)]

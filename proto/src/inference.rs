@@ -18,6 +18,7 @@ pub use convert::{analyse_from_wire, predictions_to_wire, rejection_to_wire};
 pub use evaluations::{EvalError, Evaluated, Evaluations, EvaluationsSettings, Link};
 use game::ObservationShape;
 use service::trace::TraceContext;
+use transport::Channel;
 use transport::limits::MESSAGE_BYTES_MAX;
 pub use v1::rejection::Reason as RejectReason;
 
@@ -85,6 +86,13 @@ pub struct Rejection {
     pub message: String,
     /// Delay before a retry, if a retry may succeed.
     pub retry_after: Option<Duration>,
+}
+
+/// Returns the generated client with the message limit of this crate.
+fn client(channel: Channel) -> v1::inference_client::InferenceClient<Channel> {
+    v1::inference_client::InferenceClient::new(channel)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX)
 }
 
 /// Returns the service with the message limit of this crate, to add to a server.

@@ -1,7 +1,7 @@
 //! Discovery among learners that train one network together: `zerofleet.learners.v1`.
 //!
-//! A learner adds a [`LearnersService`] to the server, which hands every [`Question`] to the owner of the learner's
-//! membership. Other learners are reached as [`Peer`]s.
+//! A learner adds a [`LearnersService`] to the server, which passes every [`Question`] to the owner of the learner's
+//! membership. A [`Peer`] is a client for another learner.
 
 mod convert;
 mod exchange;
@@ -81,7 +81,7 @@ pub enum Meeting {
     },
 }
 
-/// A learner that asks for a place in a group.
+/// A learner that requests a place in a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
     /// Index in the list of learners.

@@ -11,6 +11,7 @@
 #[cfg(test)]
 extern crate self as proto;
 
+mod codec;
 pub mod convert;
 pub mod inference;
 pub mod learners;

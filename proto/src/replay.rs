@@ -5,7 +5,6 @@
 //! [`Reviser`]. The server implements [`v1::replay_server::Replay`] and reads streams through [`order`];
 //! [`service()`] adds the service to a server.
 
-pub(crate) mod canonical;
 mod convert;
 mod epoch;
 mod inspector;
@@ -20,13 +19,13 @@ mod writer;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-pub use convert::{batch_to_wire, choice_to_wire, revision_from_wire, trace_of, waiting_to_wire};
+pub use convert::{batch_to_wire, change_from_wire, choice_to_wire, revision_from_wire, trace_of, waiting_to_wire};
 pub use epoch::next_epoch;
 use experience::{Invalid, Sample, TrajectoryId};
 pub use inspector::{Inspector, RequestError, report, stats};
 pub use operator::{
-    Actor, ActorState, Actors, ItemPriority, Located, PriorityUpdate, Quarantine, ServerStats, Suspect, TableChange,
-    TableEdge, TableStats, UpdatedPriorities,
+    Actor, ActorState, Actors, ItemPriority, ListOrder, Located, PriorityUpdate, Quarantine, ServerStats, Suspect,
+    TableChange, TableEdge, TableStats, UpdatedPriorities,
 };
 pub use reviser::{Choice, Revisable, ReviseRefusal, Revised, Reviser};
 pub use route::{LinkState, Links, Route};
@@ -34,6 +33,7 @@ pub use sampler::{NewestWeights, Sampler, SamplerSettings};
 pub use sharded::{SHARD_TIMEOUT, ShardedBatch, ShardedSampler, ShardedSettings};
 use transport::Channel;
 use transport::limits::MESSAGE_BYTES_MAX;
+pub use v1::InsertWait;
 pub use writer::{EpochUse, Outbox, Received, UploadStatus, Writer, WriterError, WriterSettings, WriterStats};
 
 /// Generated from `zerofleet/replay/v1/replay.proto`, which documents every item.
@@ -56,17 +56,6 @@ pub struct Origin {
 /// Revision of insert streams in this crate: with heartbeats, goodbye, stale trajectories and the reason for waiting
 /// trajectories.
 pub const INSERT_REVISION: u32 = 2;
-
-/// The reason why trajectories wait for an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InsertWait {
-    /// The server stores other trajectories first, or waits for more of them.
-    Turn,
-    /// A rate limiter blocks inserts.
-    Limited,
-    /// The log of the server is not storing anything now.
-    Log,
-}
 
 /// The outcome of an insert.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,7 +85,7 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// Returns the sequence number of the answered trajectory.
+    /// Returns the sequence number of the trajectory.
     #[must_use]
     pub fn sequence(&self) -> u64 {
         match *self {
@@ -119,7 +108,7 @@ pub struct SampleQuery {
     pub unroll_steps: usize,
     /// The table to sample from.
     pub table: String,
-    /// Time without a batch until the stream ends, in whole milliseconds; `None`: no limit.
+    /// Time without a batch until the stream closes, in whole milliseconds; `None`: no limit.
     pub timeout: Option<Duration>,
 }
 
@@ -134,19 +123,6 @@ pub struct SampleBatch {
 
 /// Name of the default table.
 pub const MAIN_TABLE: &str = "main";
-
-/// The order of listed trajectories.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum ListOrder {
-    /// Ascending by id: actor, epoch, sequence number.
-    #[default]
-    Ascending,
-    /// The latest insert first.
-    Newest,
-    /// The most surprising first, by the mean distance between search value and outcome over all searched steps, both
-    /// from the perspective of the player to move. Trajectories without such steps, or scored by rewards, come last.
-    Surprising,
-}
 
 /// The ids to list.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -163,7 +139,7 @@ pub struct ListQuery {
 
 impl Default for ListQuery {
     fn default() -> Self {
-        Self { table: MAIN_TABLE.to_owned(), order: ListOrder::Ascending, after: None, limit: None }
+        Self { table: MAIN_TABLE.to_owned(), order: ListOrder::ASCENDING, after: None, limit: None }
     }
 }
 

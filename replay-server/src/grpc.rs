@@ -15,7 +15,7 @@ use futures::Stream;
 use proto::convert::{self, Invalid};
 use proto::replay::{
     Choice, ItemPriority, ListOrder, ListQuery, PriorityUpdate, Quarantine, Report, Revisable, ReviseRefusal, Suspect,
-    TableChange, UpdatedPriorities, choice_to_wire, revision_from_wire, v1,
+    UpdatedPriorities, change_from_wire, choice_to_wire, revision_from_wire, v1,
 };
 use replay::ItemKey;
 use run_file::replay::{MAIN, Settings, TableIndex};
@@ -180,11 +180,11 @@ impl v1::replay_server::Replay for ReplayService {
         &self,
         request: Request<v1::ConfigureRequest>,
     ) -> Result<Response<v1::ConfigureResponse>, Status> {
-        let change = TableChange::try_from(request.into_inner()).map_err(|invalid| convert::status(&invalid))?;
+        let change = change_from_wire(request.into_inner()).map_err(|invalid| convert::status(&invalid))?;
         let table = self.table(&change.table)?;
         let settings = change.settings;
         let settings = self.handle.request(|reply| Command::Configure(table, settings, reply)).await??;
-        Ok(Response::new(v1::ConfigureResponse { settings: settings.into_iter().collect() }))
+        Ok(Response::new(v1::ConfigureResponse { settings }))
     }
 
     async fn choose(&self, request: Request<v1::ChooseRequest>) -> Result<Response<v1::ChooseResponse>, Status> {
@@ -236,7 +236,7 @@ fn list(held: Vec<Trajectory>, query: &ListQuery) -> Vec<TrajectoryId> {
     let limit = query.limit.map_or(usize::MAX, |limit| usize::try_from(limit.get()).unwrap_or(usize::MAX));
     let mut ids: Vec<TrajectoryId> = match query.order {
         ListOrder::Newest => held.iter().map(|trajectory| trajectory.id()).collect(),
-        ListOrder::Ascending => {
+        ListOrder::ASCENDING => {
             let ids = held.iter().map(|trajectory| trajectory.id());
             let mut ids: Vec<_> = ids.filter(|&id| query.after.is_none_or(|after| id > after)).collect();
             ids.sort_unstable();
@@ -253,14 +253,6 @@ fn list(held: Vec<Trajectory>, query: &ListQuery) -> Vec<TrajectoryId> {
     };
     ids.truncate(limit);
     ids
-}
-
-/// Waits until `moment`; forever if there is none.
-async fn until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => tokio::time::sleep_until(moment).await,
-        None => std::future::pending().await,
-    }
 }
 
 impl From<Refusal> for Status {

@@ -62,7 +62,7 @@ async fn pages(
     mut query: ListQuery,
     mut visit: impl FnMut(Located) -> anyhow::Result<()>,
 ) -> anyhow::Result<usize> {
-    if query.order != ListOrder::Ascending {
+    if query.order != ListOrder::ASCENDING {
         let ids = inspector.list(query).await?;
         return each(inspector, &ids, visit).await;
     }

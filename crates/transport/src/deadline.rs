@@ -1,4 +1,4 @@
-//! Deadlines of calls, from client timeouts, and the layer that ends calls at the deadline.
+//! Deadlines of calls, from client timeouts, and the layer that stops calls at the deadline.
 
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -33,6 +33,13 @@ pub fn earlier(deadline: Option<Instant>, timeout_us: Option<u64>, now: Instant)
     deadline.into_iter().chain(own).min()
 }
 
+/// Returns the request of a call that the server stops after `timeout`.
+pub fn with_timeout<T>(message: T, timeout: Duration) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    request.set_timeout(timeout);
+    request
+}
+
 fn timeout(headers: &HeaderMap) -> Option<Duration> {
     parse(headers.get(HEADER)?.to_str().ok()?)
 }
@@ -55,9 +62,9 @@ fn parse(text: &str) -> Option<Duration> {
     }
 }
 
-/// Ends a call without a response at the deadline, with `DEADLINE_EXCEEDED`, as gRPC asks of servers.
+/// Stops a call without a response at the deadline, with `DEADLINE_EXCEEDED`, as gRPC requires of servers.
 ///
-/// tonic ends such calls with `CANCELLED`, which clients report as their own cancellation. The timer of this layer
+/// tonic stops such calls with `CANCELLED`, which clients report as their own cancellation. The timer of this layer
 /// starts earlier and is one tick shorter, so tonic's timer never fires first.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadlines;

@@ -26,7 +26,7 @@ use lifetime::{Certificate, Lifetime};
 /// Wait after an error of the listener, such as a lack of file descriptors. Meanwhile, other connections may close.
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// File descriptors in use other than open connections: files, timers, the admin port, closing connections.
-const DESCRIPTORS_BESIDE: usize = 128;
+const DESCRIPTORS_OTHER: usize = 128;
 
 /// A client connection. Counts towards the limits until dropped.
 pub type Connection = Socket<Lifetime>;
@@ -35,7 +35,7 @@ pub type Connection = Socket<Lifetime>;
 /// `connections_max` is closed at once: the client retries with growing delays, and open connections are not
 /// affected. Connections without an accepted call are closed after a time limit. They take at most half of the
 /// places, and a fixed number for each address. With TLS in `security`, a connection is returned after the handshake;
-/// handshakes run concurrently and have a time limit. The stream never ends.
+/// handshakes run concurrently and have a time limit. The stream is endless.
 pub fn incoming(
     listener: TcpListener,
     connections_max: usize,
@@ -124,7 +124,7 @@ impl Accepting {
                     }
                 }
                 // A handshake takes no place among all connections, since it may never finish.
-                Some(tls) if self.permits.available_permits() > 0 => self.handshakes.begin(tls, stream, arrival),
+                Some(tls) if self.permits.available_permits() > 0 => self.handshakes.start(tls, stream, arrival),
                 Some(_) => self.log_refusal(Refusal::All),
             }
         }
@@ -194,7 +194,7 @@ impl Accepting {
 
 /// Warns at start if file descriptors will run out before `connections_max` is reached.
 fn warn_of_few_descriptors(connections_max: usize) {
-    let wanted = connections_max.saturating_add(DESCRIPTORS_BESIDE);
+    let wanted = connections_max.saturating_add(DESCRIPTORS_OTHER);
     if let Some(descriptors_max) = service::descriptors::limit().filter(|&limit| limit < wanted as u64) {
         tracing::warn!(
             descriptors_max,

@@ -4,7 +4,7 @@
 //! is one of several [`servers`] that share a job. A server is a [`server()`] that serves the connections of
 //! [`incoming()`]: with a time limit for each call ([`deadline`]), and with TLS, tokens, scopes and limits on request
 //! bodies ([`security`]). Messages, generated services and typed clients are in the crate `proto`, which depends on
-//! this crate; here, methods are only names in the tables of scopes and of request limits. Start with [`channel()`]
+//! this crate; here, methods are only names in one table of scopes and request limits. Start with [`channel()`]
 //! and [`server()`].
 
 mod channel;

@@ -26,7 +26,7 @@ pub trait Client: Send + 'static {
     /// Endpoint of the server.
     fn endpoint(&self) -> Arc<str>;
 
-    /// Runs one stream from opening to end; returns `Ok` if no work is left. Progress that justifies a quick
+    /// Runs one stream from opening to closing; returns `Ok` if no work is left. Progress that justifies a quick
     /// reconnection resets `backoff`.
     fn stream(&mut self, channel: Channel, backoff: &mut Backoff) -> impl Future<Output = Result<(), Broken>> + Send;
 
@@ -39,7 +39,7 @@ pub trait Client: Send + 'static {
     }
 }
 
-/// A reason why a stream ended.
+/// A reason why a stream closed.
 #[derive(Debug, thiserror::Error)]
 pub enum Broken {
     /// The stream was not opened, because the endpoint is invalid.
@@ -48,19 +48,19 @@ pub enum Broken {
     /// The server or the connection failed.
     #[error(transparent)]
     Status(#[from] Status),
-    /// A message of the server is invalid, by itself or after earlier messages.
+    /// A message of the server is invalid, alone or after earlier messages.
     #[error(transparent)]
     Invalid(Box<dyn Error + Send + Sync>),
-    /// This client ended the stream, to use another server.
+    /// This client closed the stream, to use another server.
     #[error("switched to another server")]
     Moved,
-    /// The server ended the stream without an error.
-    #[error("the server ended the stream")]
+    /// The server closed the stream without an error.
+    #[error("the server closed the stream")]
     Ended,
 }
 
 impl Broken {
-    /// Ends a stream because of an invalid message.
+    /// Closes a stream because of an invalid message.
     pub fn invalid(error: impl Error + Send + Sync + 'static) -> Self {
         Self::Invalid(Box::new(error))
     }
@@ -98,7 +98,7 @@ impl<C: Client> Reconnecting<C> {
         Self { task, stop: stop.drop_guard() }
     }
 
-    /// Ends the current stream and returns the client.
+    /// Closes the current stream and returns the client.
     pub async fn stop(self) -> C {
         self.finish(std::future::ready(())).await
     }
@@ -174,7 +174,7 @@ mod tests {
     /// A time on the paused clock of a test, after the last event.
     const LATER: Duration = Duration::from_secs(3600);
 
-    /// A client with streams that end as scripted; the stream after the last scripted end stays open.
+    /// A client with streams that close as scripted; the stream after the last scripted one stays open.
     #[derive(Debug, Default)]
     struct ScriptedClient {
         ends: VecDeque<Result<(), Broken>>,

@@ -15,7 +15,7 @@ pub fn retry_after(status: Status, after: Duration) -> Status {
     let milliseconds = u64::try_from(after.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
     let details = ErrorDetails::with_retry_info(Some(after));
     let mut status = Status::with_error_details(status.code(), status.message(), details);
-    // A client may ignore the trailer and use its own delays.
+    // A client may ignore the trailer and use other delays.
     status.metadata_mut().insert(RETRY_AFTER, MetadataValue::from(milliseconds));
     status
 }

@@ -129,7 +129,7 @@ impl Engine for Gloo {
     fn serve(&self, _: Library) -> Result<Meeting, Error> {
         let failed = || Error { operation: "create a secret", reason: "the system has no entropy".to_owned() };
         let secret = Secret::draw().ok_or_else(failed)?;
-        self.exchange.begin(secret);
+        self.exchange.start(secret);
         Ok(Meeting::Exchange { secret })
     }
 

@@ -4,12 +4,11 @@ use futures::stream::BoxStream;
 use futures::{StreamExt as _, TryStreamExt as _};
 use game::Action;
 use tonic::Status;
-use transport::limits::MESSAGE_BYTES_MAX;
 use transport::{Channel, InvalidEndpoint, channel};
 
 use super::convert::analysis::{analyse_to_wire, checked, selected_from_wire};
-use super::v1;
 use super::v1::inference_client::InferenceClient;
+use super::{client, v1};
 use crate::convert::Invalid;
 
 /// The moves from the start position.
@@ -57,8 +56,7 @@ impl AnalysisClient {
     /// # Errors
     /// [`InvalidEndpoint`].
     pub fn new(endpoint: &str) -> Result<Self, InvalidEndpoint> {
-        let client = InferenceClient::new(channel(endpoint)?).max_decoding_message_size(MESSAGE_BYTES_MAX);
-        Ok(Self { client })
+        Ok(Self { client: client(channel(endpoint)?) })
     }
 
     /// Returns the move to play and the result of the search.

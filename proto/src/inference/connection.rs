@@ -4,23 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
-use transport::limits::MESSAGE_BYTES_MAX;
-use transport::reconnect::{Backoff, Broken, Client};
+use transport::reconnect::{Backoff, Broken, Client, until};
 use transport::servers::Server;
 use transport::{Channel, channel};
 
-use super::convert::evaluation::{rejection_from_wire, required_message};
+use super::convert::evaluation::rejection_from_wire;
 use super::replicas::Replicas;
 use super::v1::evaluate_request::Message as Request;
 use super::v1::evaluate_response::Message as Response;
-use super::v1::inference_client::InferenceClient;
-use super::{EvaluationsSettings, Link, Rejection, Welcome, v1};
+use super::{EvaluationsSettings, Link, Rejection, Welcome, client, v1};
 use crate::convert::invalid;
 use crate::replay::order::Fault;
 
@@ -57,7 +55,7 @@ pub(super) struct Connection {
 
 impl Connection {
     fn receive(&mut self, message: v1::EvaluateResponse, welcomed: &mut Option<Welcome>) -> Result<(), Fault> {
-        let (id, answer) = match (required_message(message.message)?, &welcomed) {
+        let (id, answer) = match (message.message.ok_or(Fault::Empty)?, &welcomed) {
             (Response::Welcome(welcome), None) => {
                 let welcome = Welcome::try_from(welcome)?;
                 *welcomed = Some(welcome);
@@ -107,18 +105,16 @@ impl Client for Connection {
         let (requests, receiver) = mpsc::channel(REQUESTS_BUFFERED);
         let hello = Request::Hello(self.settings.hello.clone().into());
         requests.try_send(v1::EvaluateRequest { message: Some(hello) }).expect("a new channel has room");
-        let mut client = InferenceClient::new(channel(&endpoint)?)
-            .max_decoding_message_size(MESSAGE_BYTES_MAX)
-            .max_encoding_message_size(MESSAGE_BYTES_MAX);
+        let mut client = client(channel(&endpoint)?);
         let mut replies = tokio::select! {
             response = client.evaluate(ReceiverStream::new(receiver)) => response?.into_inner(),
             () = self.finished() => return Ok(()),
         };
         let (mut welcomed, mut next): (Option<Welcome>, Option<Command>) = (None, None);
-        let (mut look, mut moving): (Option<Look>, Option<tokio::time::Instant>) = (None, None);
+        let (mut look, mut moving): (Option<Look>, Option<Instant>) = (None, None);
         loop {
             let (outranked, suspect) = (self.replicas.is_outranked(), self.replicas.suspect());
-            let moves_by = outranked.then(|| *moving.get_or_insert_with(|| tokio::time::Instant::now() + MOVE_TIMEOUT));
+            let moves_by = outranked.then(|| *moving.get_or_insert_with(|| Instant::now() + MOVE_TIMEOUT));
             if moves_by.is_some() && self.unanswered.is_empty() && next.is_none() {
                 backoff.reset();
                 return Err(Broken::Moved);
@@ -128,15 +124,13 @@ impl Client for Connection {
             let due = suspect.as_ref().map(|(_, due)| *due);
             // This is the only await: responses must be read while a full window blocks requests.
             tokio::select! {
-                () = sleep_until(moves_by.unwrap_or_else(tokio::time::Instant::now)), if moves_by.is_some() => {
-                    return Err(Broken::Moved);
-                }
-                () = sleep_until(due.unwrap_or_else(tokio::time::Instant::now)), if due.is_some() && look.is_none() => {
+                () = until(moves_by) => return Err(Broken::Moved),
+                () = until(due), if look.is_none() => {
                     look = suspect.map(|(server, _)| Box::pin(look_at(server)) as Look);
                 }
-                (server, serves) = under_way(&mut look), if look.is_some() => {
+                (server, serves) = under_way(&mut look) => {
                     look = None;
-                    self.replicas.looked_at(&server, serves, tokio::time::Instant::now());
+                    self.replicas.looked_at(&server, serves, Instant::now());
                 }
                 () = self.replicas.changed() => {}
                 reply = replies.message() => {
@@ -159,7 +153,7 @@ impl Client for Connection {
 
     fn broke(&mut self, broken: &Broken) {
         if !matches!(broken, Broken::Moved) {
-            self.replicas.failed(tokio::time::Instant::now());
+            self.replicas.failed(Instant::now());
         }
         if matches!(*self.link.borrow(), Link::Up(_)) {
             self.link.send_replace(Link::Away);

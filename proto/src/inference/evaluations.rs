@@ -128,11 +128,11 @@ impl Evaluations {
         timeout: Option<Duration>,
     ) -> Result<Evaluated, EvalError> {
         let Some(timeout) = timeout else { return self.evaluate_patiently(batch, version, None).await };
-        let begun = Instant::now();
+        let start = Instant::now();
         let result = tokio::time::timeout(timeout, self.evaluate_patiently(batch, version, Some(timeout))).await;
         // On a busy machine a response may be polled before the expired timer.
         match result {
-            Ok(answered) if begun.elapsed() <= timeout || answered.is_err() => answered,
+            Ok(answered) if start.elapsed() <= timeout || answered.is_err() => answered,
             _ => Err(too_late(timeout).into()),
         }
     }

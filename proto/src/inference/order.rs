@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::convert::evaluation::{request_from_wire, required_message};
+use super::convert::evaluation::request_from_wire;
 use super::v1::evaluate_request::Message;
 use super::{EvalRequest, Hello, Welcome, v1};
 use crate::replay::order::Fault;
@@ -29,7 +29,7 @@ impl EvaluateOrder {
     /// # Errors
     /// The [`Fault`] for which the server must close the stream.
     pub fn receive(&mut self, message: v1::EvaluateRequest) -> Result<Evaluate, Fault> {
-        match (required_message(message.message)?, &mut self.opened) {
+        match (message.message.ok_or(Fault::Empty)?, &mut self.opened) {
             (Message::Hello(hello), opened @ None) => {
                 let hello = Hello::try_from(hello)?;
                 *opened = Some((hello.clone(), None));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::convert::{Invalid, between, inside, invalid, wire_count};
+use crate::convert::{Invalid, between, inside, invalid, one_to, wire_count};
 use crate::learners::{Candidate, KEY_BYTES_MAX, LEARNERS_MAX, Look, Meeting, NUMBER_MAX, Phase, Roster, Secret, v1};
 use crate::weights::convert::digest_from_wire;
 
@@ -25,10 +25,8 @@ fn number(field: &str, value: u64) -> Result<u64, Invalid> {
 
 /// Checks the key of an address.
 pub(crate) fn key(key: String) -> Result<String, Invalid> {
-    match key.len() {
-        1..=KEY_BYTES_MAX => Ok(key),
-        bytes => Err(invalid("key", format!("has {bytes} bytes, expected 1 to {KEY_BYTES_MAX}"))),
-    }
+    one_to("key", key.len(), "bytes", KEY_BYTES_MAX)?;
+    Ok(key)
 }
 
 /// Reads the secret of a group.
@@ -77,8 +75,7 @@ impl TryFrom<v1::JoinRequest> for Candidate {
 
     fn try_from(message: v1::JoinRequest) -> Result<Self, Invalid> {
         let v1::JoinRequest { index: own, steps, generation, weights_version, fingerprint, gpu } = message;
-        let fingerprint =
-            digest_from_wire(&fingerprint).map_err(|Invalid { reason, .. }| invalid("fingerprint", reason))?;
+        let fingerprint = digest_from_wire("fingerprint", &fingerprint)?;
         let gpu = gpu.map(|bytes| fixed("gpu", &bytes)).transpose()?;
         let (generation, weights_version) =
             (number("generation", generation)?, number("weights_version", weights_version)?);
@@ -107,9 +104,7 @@ impl TryFrom<v1::JoinResponse> for Roster {
 
     fn try_from(message: v1::JoinResponse) -> Result<Self, Invalid> {
         let v1::JoinResponse { generation, members, source, weights_version, meeting } = message;
-        if members.is_empty() || members.len() > LEARNERS_MAX {
-            return Err(invalid("members", format!("has {} entries, expected 1 to {LEARNERS_MAX}", members.len())));
-        }
+        one_to("members", members.len(), "entries", LEARNERS_MAX)?;
         let members: Vec<usize> = (0..members.len())
             .map(|rank| index("member", members[rank]).map_err(inside(format!("members[{rank}]"))))
             .collect::<Result<_, _>>()?;

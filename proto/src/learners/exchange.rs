@@ -62,7 +62,7 @@ pub enum ExchangeError {
 
 impl Exchange {
     /// Starts a group and forgets the addresses of the previous group.
-    pub fn begin(&self, secret: Secret) {
+    pub fn start(&self, secret: Secret) {
         self.table.send_replace(Table { secret: Some(secret), ..Table::default() });
     }
 
@@ -124,7 +124,7 @@ mod tests {
     #[tokio::test]
     async fn an_address_reaches_those_that_wait_for_it_and_is_never_replaced() {
         let exchange = Exchange::default();
-        exchange.begin(OWN);
+        exchange.start(OWN);
         let (waits, ()) = tokio::join!(exchange.get(OWN, "0"), async {
             exchange.set(OWN, "1", Bytes::from_static(b"b")).unwrap();
             exchange.set(OWN, "0", Bytes::from_static(b"a")).unwrap();
@@ -137,12 +137,12 @@ mod tests {
     #[tokio::test]
     async fn without_the_secret_of_the_group_nothing_is_set_or_read() {
         let exchange = Exchange::default();
-        assert_eq!(exchange.set(OWN, "0", Bytes::new()), Err(ExchangeError::Unknown), "no group has begun");
-        exchange.begin(OWN);
+        assert_eq!(exchange.set(OWN, "0", Bytes::new()), Err(ExchangeError::Unknown), "no group has started");
+        exchange.start(OWN);
         assert_eq!(exchange.set(STRANGE, "0", Bytes::new()), Err(ExchangeError::Unknown));
         assert_eq!(exchange.get(STRANGE, "0").await, Err(ExchangeError::Unknown));
-        let (waits, ()) = tokio::join!(exchange.get(OWN, "0"), async { exchange.begin(STRANGE) });
-        assert_eq!(waits, Err(ExchangeError::Unknown), "another group has begun");
+        let (waits, ()) = tokio::join!(exchange.get(OWN, "0"), async { exchange.start(STRANGE) });
+        assert_eq!(waits, Err(ExchangeError::Unknown), "another group has started");
         assert_ne!(Secret::draw().unwrap(), Secret::draw().unwrap());
         assert_eq!(format!("{OWN:?}"), "Secret(..)", "no log shows a secret");
     }
@@ -150,12 +150,12 @@ mod tests {
     #[test]
     fn the_addresses_of_a_group_take_bounded_memory() {
         let exchange = Exchange::default();
-        exchange.begin(OWN);
+        exchange.start(OWN);
         let address = Bytes::from(vec![0; 1 << 20]);
         let set = |number: usize| exchange.set(OWN, &number.to_string(), address.clone());
         assert!((0..3).all(|number| set(number).is_ok()));
         assert_eq!(set(3), Err(ExchangeError::Full), "the keys count too");
-        exchange.begin(OWN);
+        exchange.start(OWN);
         set(3).unwrap();
     }
 }

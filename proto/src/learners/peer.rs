@@ -1,11 +1,13 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use tonic::{Code, Request};
+use tonic::{Code, Response, Status};
+use transport::deadline::with_timeout;
 use transport::{Channel, InvalidEndpoint, channel};
 
 use super::v1::learners_client::LearnersClient;
 use super::{Candidate, Look, Roster, Secret, v1};
+use crate::convert::Invalid;
 
 /// Another learner. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -42,28 +44,24 @@ impl Peer {
         Ok(Self { client: LearnersClient::new(channel(endpoint)?) })
     }
 
-    /// Asks for the learner's current activity.
+    /// Requests the learner's current activity.
     ///
     /// # Errors
     /// [`PeerError`].
     pub async fn look(&self, timeout: Duration) -> Result<Look, PeerError> {
-        let request = with_deadline(v1::LookRequest {}, timeout);
         let mut client = self.client.clone();
-        let answered =
-            tokio::time::timeout(timeout, client.look(request)).await.map_err(|_| late())?.map_err(PeerError::from)?;
-        Look::try_from(answered.into_inner()).map_err(|error| PeerError::Refused { reason: error.to_string() })
+        let look = answered(client.look(with_timeout(v1::LookRequest {}, timeout)), timeout).await?;
+        Ok(Look::try_from(look)?)
     }
 
-    /// Asks for a place in the learner's next group, and waits until the roll is closed.
+    /// Requests a place in the learner's next group, and waits until the list of members is complete.
     ///
     /// # Errors
     /// [`PeerError`].
     pub async fn join(&self, candidate: &Candidate, timeout: Duration) -> Result<Roster, PeerError> {
-        let request = with_deadline(v1::JoinRequest::from(candidate), timeout);
         let mut client = self.client.clone();
-        let answered =
-            tokio::time::timeout(timeout, client.join(request)).await.map_err(|_| late())?.map_err(PeerError::from)?;
-        Roster::try_from(answered.into_inner()).map_err(|error| PeerError::Refused { reason: error.to_string() })
+        let request = with_timeout(v1::JoinRequest::from(candidate), timeout);
+        Ok(Roster::try_from(answered(client.join(request), timeout).await?)?)
     }
 
     /// Leaves an address for the other members, with the coordinator of the group.
@@ -79,8 +77,7 @@ impl Peer {
     ) -> Result<(), PeerError> {
         let message = v1::SetAddressRequest { secret: secret.to_vec().into(), key: key.to_owned(), address };
         let mut client = self.client.clone();
-        let set = client.set_address(with_deadline(message, timeout));
-        tokio::time::timeout(timeout, set).await.map_err(|_| late())?.map_err(PeerError::from)?;
+        let v1::SetAddressResponse {} = answered(client.set_address(with_timeout(message, timeout)), timeout).await?;
         Ok(())
     }
 
@@ -91,24 +88,28 @@ impl Peer {
     pub async fn get_address(&self, Secret(secret): Secret, key: &str, timeout: Duration) -> Result<Bytes, PeerError> {
         let message = v1::GetAddressRequest { secret: secret.to_vec().into(), key: key.to_owned() };
         let mut client = self.client.clone();
-        let get = client.get_address(with_deadline(message, timeout));
-        let answered = tokio::time::timeout(timeout, get).await.map_err(|_| late())?.map_err(PeerError::from)?;
-        Ok(answered.into_inner().address)
+        let v1::GetAddressResponse { address } =
+            answered(client.get_address(with_timeout(message, timeout)), timeout).await?;
+        Ok(address)
     }
 }
 
-fn with_deadline<T>(message: T, timeout: Duration) -> Request<T> {
-    let mut request = Request::new(message);
-    request.set_timeout(timeout);
-    request
+/// Returns the response to a call; waits at most `timeout`.
+async fn answered<T>(
+    call: impl Future<Output = Result<Response<T>, Status>>,
+    timeout: Duration,
+) -> Result<T, PeerError> {
+    Ok(tokio::time::timeout(timeout, call).await.map_err(|_| PeerError::Late)??.into_inner())
 }
 
-fn late() -> PeerError {
-    PeerError::Late
+impl From<Invalid> for PeerError {
+    fn from(invalid: Invalid) -> Self {
+        Self::Refused { reason: invalid.to_string() }
+    }
 }
 
-impl From<tonic::Status> for PeerError {
-    fn from(status: tonic::Status) -> Self {
+impl From<Status> for PeerError {
+    fn from(status: Status) -> Self {
         let reason = status.message().to_owned();
         match status.code() {
             Code::DeadlineExceeded | Code::Cancelled => Self::Late,

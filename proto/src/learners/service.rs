@@ -12,9 +12,9 @@ const QUESTIONS_MAX: usize = 256;
 /// A question from another learner, and the channel for the response.
 #[derive(Debug)]
 pub enum Question {
-    /// Asks for the activity of this learner.
+    /// Requests the activity of this learner.
     Look(oneshot::Sender<Look>),
-    /// Asks for a place in the next group.
+    /// Requests a place in the next group.
     Join(Candidate, oneshot::Sender<Result<Roster, Refusal>>),
 }
 

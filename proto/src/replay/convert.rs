@@ -8,6 +8,7 @@ pub(super) mod table;
 pub(super) mod trajectory;
 
 pub use insert::trace_of;
+pub use operator::change_from_wire;
 pub use revise::{choice_to_wire, revision_from_wire};
 pub use sample::{batch_to_wire, waiting_to_wire};
 

@@ -134,8 +134,8 @@ impl Inspector {
     /// [`RequestError`]; `INVALID_ARGUMENT` for a value out of range, `RESOURCE_EXHAUSTED` if the log accepts no writes
     /// now.
     pub async fn configure(&self, change: TableChange) -> Result<BTreeMap<String, String>, RequestError> {
-        let response = self.client.clone().configure(v1::ConfigureRequest::from(change)).await?.into_inner();
-        Ok(operator::settings_from_wire(response.settings)?)
+        let response = self.client.clone().configure(change).await?.into_inner();
+        Ok(operator::checked_settings(response.settings)?)
     }
 
     /// Excludes a trajectory from sampling. Returns true if the table held it.
@@ -156,7 +156,7 @@ fn check_next(ids: &[TrajectoryId], id: TrajectoryId, query: &ListQuery) -> Resu
         return Err(convert::invalid("id", format!("{id} exceeds the limit of {} ids", ids.len())));
     }
     let ascends = ids.last().copied().or(after).is_none_or(|before| id > before);
-    if order == ListOrder::Ascending && !ascends {
+    if order == ListOrder::ASCENDING && !ascends {
         return Err(convert::invalid("id", format!("{id} does not ascend")));
     }
     Ok(())

@@ -1,12 +1,11 @@
 //! Requests of operators, and of a learner between batches. The state reported by a server has no second type: the
 //! messages are checked and passed on.
 
-use std::collections::BTreeMap;
-
 use experience::{TotalWeight, Trajectory, TrajectoryId};
 
 pub use super::v1::{
-    Actor, ActorState, ActorsResponse as Actors, TableEdge, TableStats, UpdatePrioritiesResponse as UpdatedPriorities,
+    Actor, ActorState, ActorsResponse as Actors, ConfigureRequest as TableChange, ListOrder, TableEdge, TableStats,
+    UpdatePrioritiesResponse as UpdatedPriorities,
 };
 
 impl TableStats {
@@ -16,6 +15,11 @@ impl TableStats {
     pub fn total_weight(&self) -> TotalWeight {
         self.total_weight.map_or_else(|| TotalWeight::of_items(self.window_items), TotalWeight::from)
     }
+}
+
+impl ListOrder {
+    /// Ascending by id: actor, epoch, sequence number.
+    pub const ASCENDING: Self = Self::Unspecified;
 }
 
 impl ActorState {
@@ -95,13 +99,4 @@ pub struct PriorityUpdate {
     pub table: String,
     /// At most [`PRIORITIES_MAX`](crate::limits::PRIORITIES_MAX); if an item occurs twice, the later priority applies.
     pub priorities: Vec<ItemPriority>,
-}
-
-/// New settings for a table; every other setting stays.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct TableChange {
-    /// Name of the table.
-    pub table: String,
-    /// Keys and values of the run file's `[[replay.tables]]`, in the syntax of `--set`.
-    pub settings: BTreeMap<String, String>,
 }

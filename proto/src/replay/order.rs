@@ -1,6 +1,6 @@
 //! The legal order of messages in each stream, as pure state machines.
 //!
-//! A machine converts each message on arrival, and returns an event or the fault that ends the stream. The server's
+//! A machine converts each message on arrival, and returns an event or the fault that closes the stream. The server's
 //! handlers use [`InsertOrder`] and [`SampleOrder`], the clients [`InsertReplies`] and [`SampleReplies`]. The
 //! machines depend on no sockets and no tables.
 
@@ -19,7 +19,7 @@ use super::{Answer, INSERT_REVISION, InsertWait, Origin, SampleBatch, SampleQuer
 use crate::convert;
 use crate::limits::CREDIT_BATCHES_MAX;
 
-/// A message fault that ends the stream.
+/// A message fault that closes the stream.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// A message without any field that this side supports.
@@ -80,11 +80,11 @@ pub struct InsertOrder {
 /// The event of a message on an insert stream.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Inserted {
-    /// The stream is open: answer with [`InsertOrder::ready`].
+    /// The stream is open: respond with [`InsertOrder::ready`].
     Hello(Origin),
-    /// A valid trajectory: make it durable, then answer it and call [`InsertOrder::answered`].
+    /// A valid trajectory: make it durable, then send the response and call [`InsertOrder::answered`].
     Trajectory(Trajectory),
-    /// An invalid trajectory: send this answer and call [`InsertOrder::answered`]; the stream stays open.
+    /// An invalid trajectory: send this response and call [`InsertOrder::answered`]; the stream stays open.
     Refused(Answer),
     /// The client is alive.
     Heartbeat,
@@ -132,7 +132,7 @@ impl InsertOrder {
         }
     }
 
-    /// Returns the answer to `hello`; `highest_epoch` is the highest epoch of this actor with a stored trajectory, or
+    /// Returns the response to `hello`; `highest_epoch` is the highest epoch of this actor with a stored trajectory, or
     /// 0.
     #[must_use]
     pub fn ready(&self, highest_epoch: u64) -> v1::InsertResponse {
@@ -147,7 +147,7 @@ impl InsertOrder {
         self.revision >= 2
     }
 
-    /// Returns true if the client sends heartbeats and goodbye, and accepts stale trajectories as an answer.
+    /// Returns true if the client sends heartbeats and goodbye, and supports the response for stale trajectories.
     #[must_use]
     pub fn keeps_lease(&self) -> bool {
         self.revision >= 1
@@ -162,7 +162,7 @@ impl InsertOrder {
         }
     }
 
-    /// Records that an answer was sent: the client may send one more trajectory.
+    /// Records that a response was sent: the client may send one more trajectory.
     pub fn answered(&mut self) {
         debug_assert!(self.unanswered > 0, "each trajectory is answered once");
         self.unanswered = self.unanswered.saturating_sub(1);
@@ -213,7 +213,7 @@ impl InsertOrder {
     }
 }
 
-/// The client's side of an insert stream: `ready`, then one answer for each sent trajectory.
+/// The client's side of an insert stream: `ready`, then one response for each sent trajectory.
 #[derive(Debug, Default)]
 pub struct InsertReplies {
     ready: Option<v1::Ready>,
@@ -228,7 +228,7 @@ pub enum InsertReply {
         /// The highest epoch of this actor with a trajectory stored by the server; 0 for none.
         highest_epoch: u64,
     },
-    /// The server answered a trajectory.
+    /// The response to a trajectory.
     Answer(Answer),
     /// Unanswered trajectories wait for this reason.
     Waiting(InsertWait),
@@ -285,7 +285,7 @@ impl InsertReplies {
                 let reason = format!("requires revision 2, the stream has revision {}", ready.revision);
                 Err(Fault::Invalid(convert::invalid("waiting", reason)))
             }
-            (InsertResponse::Waiting(waiting), Some(_)) => Ok(InsertReply::Waiting(waiting.try_into()?)),
+            (InsertResponse::Waiting(waiting), Some(_)) => Ok(InsertReply::Waiting(insert::checked_wait(waiting)?)),
             (InsertResponse::Ack(ack), Some(_)) => self.answer(ack.try_into()),
             (InsertResponse::Refused(refused), Some(_)) => self.answer(refused.try_into()),
         }
@@ -422,10 +422,7 @@ impl SampleReplies {
 
     fn add(&mut self, part: v1::Batch) -> Result<SampleReply, Fault> {
         let (got, wanted) = (part.samples.len(), self.batch_size - self.samples.len());
-        if got > wanted {
-            let reason = format!("has {got} entries, expected 1 to {wanted}");
-            return Err(Fault::Invalid(convert::invalid("samples", reason)));
-        }
+        convert::one_to("samples", got, "entries", wanted)?;
         let SampleBatch { samples, table } = part.try_into()?;
         self.check_segments(&samples)?;
         self.samples.extend(samples);
@@ -437,17 +434,12 @@ impl SampleReplies {
         Ok(SampleReply::Batch(Box::new(SampleBatch { samples, table })))
     }
 
-    /// Rejects segments longer than requested. At the end of an episode they may be shorter.
-    fn check_segments(&self, samples: &[Sample]) -> Result<(), Fault> {
-        let most = self.unroll_steps + 1;
-        let lengths = samples.iter().map(|sample| sample.segment.len());
-        match lengths.enumerate().find(|&(_, steps)| steps > most) {
-            Some((index, steps)) => {
-                let reason = format!("has {steps} entries, expected 1 to {most}");
-                Err(Fault::Invalid(convert::invalid(format!("samples[{index}].segment.steps"), reason)))
-            }
-            None => Ok(()),
-        }
+    /// Rejects segments longer than requested. The last segments of an episode may be shorter.
+    fn check_segments(&self, samples: &[Sample]) -> Result<(), Invalid> {
+        samples.iter().enumerate().try_for_each(|(index, sample)| {
+            let field = format!("samples[{index}].segment.steps");
+            convert::one_to(&field, sample.segment.len(), "entries", self.unroll_steps + 1)
+        })
     }
 }
 

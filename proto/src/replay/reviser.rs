@@ -1,7 +1,8 @@
 use std::time::Duration;
 
 use experience::{Trajectory, WeightsVersion};
-use tonic::{Code, Request, Status};
+use tonic::{Code, Status};
+use transport::deadline::with_timeout;
 use transport::{Channel, InvalidEndpoint, channel};
 
 use super::{RequestError, client, v1};
@@ -108,7 +109,8 @@ impl Reviser {
     /// # Errors
     /// [`RequestError`]; `UNIMPLEMENTED` with a reason from a server that predates reanalysis.
     pub async fn choose(&self, choice: Choice) -> Result<Option<Revisable>, RequestError> {
-        let response = self.client.clone().choose(timed(v1::ChooseRequest::from(choice))).await.map_err(explained)?;
+        let request = with_timeout(v1::ChooseRequest::from(choice), CALL_TIMEOUT);
+        let response = self.client.clone().choose(request).await.map_err(explained)?;
         Ok(super::convert::revise::choice_from_wire(response.into_inner())?)
     }
 
@@ -119,7 +121,7 @@ impl Reviser {
     /// not.
     pub async fn revise(&self, revised: Revisable) -> Result<Revised, RequestError> {
         let expected = revised.revision + 1;
-        match self.client.clone().revise(timed(v1::ReviseRequest::from(revised))).await {
+        match self.client.clone().revise(with_timeout(v1::ReviseRequest::from(revised), CALL_TIMEOUT)).await {
             Ok(response) if response.get_ref().revision == expected => Ok(Revised::Replaced(expected)),
             Ok(response) => {
                 let reason = format!("is {}, expected {expected}", response.get_ref().revision);
@@ -131,12 +133,6 @@ impl Reviser {
             },
         }
     }
-}
-
-fn timed<T>(message: T) -> Request<T> {
-    let mut request = Request::new(message);
-    request.set_timeout(CALL_TIMEOUT);
-    request
 }
 
 /// Adds the reason to the bare status of a server without the method.

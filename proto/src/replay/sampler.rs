@@ -135,7 +135,7 @@ impl Sampler {
         changed(&mut self.state).await;
     }
 
-    /// Ends the stream and joins the task.
+    /// Stops the stream and joins the task.
     pub async fn close(self) {
         drop(self.drawing.stop().await);
     }

@@ -45,7 +45,7 @@ pub struct ShardedBatch {
 
 /// Draws from the tables of several replay servers as from a single table.
 ///
-/// For each sample of a batch, a server is drawn with probability equal to its share of the total weight. The number
+/// For each sample of a batch, a server is drawn with a probability equal to the share of the total weight. The number
 /// of samples per server is multinomial, and an item has the same probability as in one table of all items. The
 /// sample carries this probability: the probability in the server's table times the share of the server.
 ///
@@ -71,7 +71,7 @@ pub struct ShardedSampler {
 struct Choice {
     id: Arc<str>,
     share: f64,
-    /// Items in all tables together; `None` for a single server, since its samples already carry this number.
+    /// Items in all tables together; `None` for a single server, since the samples already carry this number.
     all_items: Option<u64>,
     since: Instant,
 }
@@ -107,7 +107,7 @@ impl ShardedSampler {
         (self.streams.len(), self.total_weights().iter().filter(|total| total.weight > 0.0).count())
     }
 
-    /// Ends all streams and joins the tasks.
+    /// Stops all streams and joins the tasks.
     pub async fn close(self) {
         for stream in self.streams {
             stream.sampler.close().await;
@@ -216,7 +216,7 @@ impl ShardedSampler {
             if is_one_of_several {
                 stream.poll_total_weight(&self.settings.shard.table);
             } else {
-                stream.end_poll();
+                stream.stop_poll();
             }
         }
     }
@@ -270,7 +270,7 @@ impl ShardStream {
     }
 
     /// Stops the requests: a single server has all of the weight.
-    fn end_poll(&mut self) {
+    fn stop_poll(&mut self) {
         self.polled = None;
     }
 

@@ -4,7 +4,7 @@ use ::weights::{
     Activation, Architecture, BlockKind, Design, Digest, HeadKind, Manifest, Model, NormKind, WeightsVersion,
 };
 
-use crate::convert::{Invalid, between, count, inside, invalid, name, required, wire_count};
+use crate::convert::{Invalid, at_most, between, count, inside, invalid, name, required, wire_count};
 use crate::limits::{ACTIONS_MAX, CHUNK_BYTES_MAX, DIMENSION_MAX};
 use crate::weights::{FetchQuery, v1};
 
@@ -29,15 +29,15 @@ impl TryFrom<v1::Manifest> for Manifest {
         Ok(Self {
             version: WeightsVersion(version),
             training_step,
-            digest: digest_from_wire(&digest)?,
+            digest: digest_from_wire("digest", &digest)?,
             size_bytes,
             architecture: required("architecture", architecture)?.try_into().map_err(inside("architecture"))?,
         })
     }
 }
 
-pub(crate) fn digest_from_wire(digest: &str) -> Result<Digest, Invalid> {
-    Digest::parse(digest).ok_or_else(|| invalid("digest", "is not 64 hexadecimal digits"))
+pub(crate) fn digest_from_wire(field: &str, digest: &str) -> Result<Digest, Invalid> {
+    Digest::parse(digest).ok_or_else(|| invalid(field, "is not 64 hexadecimal digits"))
 }
 
 impl From<&Architecture> for v1::Architecture {
@@ -137,83 +137,32 @@ impl TryFrom<v1::Architecture> for Architecture {
     }
 }
 
-impl From<Activation> for v1::Activation {
-    fn from(activation: Activation) -> Self {
-        match activation {
-            // Unset in messages from before the other variants.
-            Activation::Relu => Self::Unspecified,
-            Activation::Mish => Self::Mish,
-            Activation::Silu => Self::Silu,
-            Activation::Gelu => Self::Gelu,
+/// Converts a kind to and from the wire. The first variant is unset in messages from before the other variants.
+macro_rules! converts_kind {
+    ($kind:ident, $read:ident, $field:literal, $noun:literal, $first:ident, $($other:ident),+) => {
+        impl From<$kind> for v1::$kind {
+            fn from(kind: $kind) -> Self {
+                match kind {
+                    $kind::$first => Self::Unspecified,
+                    $($kind::$other => Self::$other,)+
+                }
+            }
         }
-    }
-}
 
-fn activation_from_wire(activation: i32) -> Result<Activation, Invalid> {
-    match v1::Activation::try_from(activation) {
-        Ok(v1::Activation::Unspecified | v1::Activation::Relu) => Ok(Activation::Relu),
-        Ok(v1::Activation::Mish) => Ok(Activation::Mish),
-        Ok(v1::Activation::Silu) => Ok(Activation::Silu),
-        Ok(v1::Activation::Gelu) => Ok(Activation::Gelu),
-        Err(_) => Err(invalid("activation", format!("{activation} is not an activation of this version"))),
-    }
-}
-
-impl From<BlockKind> for v1::BlockKind {
-    fn from(block: BlockKind) -> Self {
-        match block {
-            // Unset in messages from before the other variants.
-            BlockKind::Residual => Self::Unspecified,
-            BlockKind::Bottleneck => Self::Bottleneck,
+        fn $read(kind: i32) -> Result<$kind, Invalid> {
+            match v1::$kind::try_from(kind) {
+                Ok(v1::$kind::Unspecified | v1::$kind::$first) => Ok($kind::$first),
+                $(Ok(v1::$kind::$other) => Ok($kind::$other),)+
+                Err(_) => Err(invalid($field, format!("{kind} is not {} of this version", $noun))),
+            }
         }
-    }
+    };
 }
 
-fn block_from_wire(block: i32) -> Result<BlockKind, Invalid> {
-    match v1::BlockKind::try_from(block) {
-        Ok(v1::BlockKind::Unspecified | v1::BlockKind::Residual) => Ok(BlockKind::Residual),
-        Ok(v1::BlockKind::Bottleneck) => Ok(BlockKind::Bottleneck),
-        Err(_) => Err(invalid("block", format!("{block} is not a block kind of this version"))),
-    }
-}
-
-impl From<NormKind> for v1::NormKind {
-    fn from(norm: NormKind) -> Self {
-        match norm {
-            // Unset in messages from before the other variants.
-            NormKind::Batch => Self::Unspecified,
-            NormKind::Layer => Self::Layer,
-            NormKind::Group => Self::Group,
-        }
-    }
-}
-
-fn norm_from_wire(norm: i32) -> Result<NormKind, Invalid> {
-    match v1::NormKind::try_from(norm) {
-        Ok(v1::NormKind::Unspecified | v1::NormKind::Batch) => Ok(NormKind::Batch),
-        Ok(v1::NormKind::Layer) => Ok(NormKind::Layer),
-        Ok(v1::NormKind::Group) => Ok(NormKind::Group),
-        Err(_) => Err(invalid("norm", format!("{norm} is not a norm kind of this version"))),
-    }
-}
-
-impl From<HeadKind> for v1::HeadKind {
-    fn from(heads: HeadKind) -> Self {
-        match heads {
-            // Unset in messages from before the other variants.
-            HeadKind::Flattened => Self::Unspecified,
-            HeadKind::Pooled => Self::Pooled,
-        }
-    }
-}
-
-fn heads_from_wire(heads: i32) -> Result<HeadKind, Invalid> {
-    match v1::HeadKind::try_from(heads) {
-        Ok(v1::HeadKind::Unspecified | v1::HeadKind::Flattened) => Ok(HeadKind::Flattened),
-        Ok(v1::HeadKind::Pooled) => Ok(HeadKind::Pooled),
-        Err(_) => Err(invalid("heads", format!("{heads} is not a head kind of this version"))),
-    }
-}
+converts_kind!(Activation, activation_from_wire, "activation", "an activation", Relu, Mish, Silu, Gelu);
+converts_kind!(BlockKind, block_from_wire, "block", "a block kind", Residual, Bottleneck);
+converts_kind!(NormKind, norm_from_wire, "norm", "a norm kind", Batch, Layer, Group);
+converts_kind!(HeadKind, heads_from_wire, "heads", "a head kind", Flattened, Pooled);
 
 impl From<FetchQuery> for v1::FetchRequest {
     fn from(FetchQuery { version: WeightsVersion(version), digest, offset }: FetchQuery) -> Self {
@@ -225,7 +174,7 @@ impl TryFrom<v1::FetchRequest> for FetchQuery {
     type Error = Invalid;
 
     fn try_from(v1::FetchRequest { version, digest, offset }: v1::FetchRequest) -> Result<Self, Invalid> {
-        Ok(Self { version: WeightsVersion(version), digest: digest_from_wire(&digest)?, offset })
+        Ok(Self { version: WeightsVersion(version), digest: digest_from_wire("digest", &digest)?, offset })
     }
 }
 
@@ -238,13 +187,11 @@ pub(crate) fn subscribe_from_wire(
 
 /// Returns the offset of a chunk, and the data.
 pub(crate) fn chunk_from_wire(v1::Chunk { offset, data }: v1::Chunk) -> Result<(u64, bytes::Bytes), Invalid> {
-    match data.len() {
-        0 => Err(invalid("data", "is empty")),
-        bytes if bytes > CHUNK_BYTES_MAX => {
-            Err(invalid("data", format!("has {bytes} bytes, the limit is {CHUNK_BYTES_MAX}")))
-        }
-        _ => Ok((offset, data)),
+    if data.is_empty() {
+        return Err(invalid("data", "is empty"));
     }
+    at_most("data", data.len(), "bytes", CHUNK_BYTES_MAX)?;
+    Ok((offset, data))
 }
 
 #[cfg(test)]

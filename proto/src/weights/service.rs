@@ -30,7 +30,7 @@ const RETIRED_TIMEOUT: Duration = Duration::from_secs(10);
 /// Slowest rate for fetches of a version that is no longer kept, in bytes per second: two megabits per second.
 const BYTES_PER_SECOND_MIN: u64 = 256 << 10;
 /// Maximum number of versions held for fetches only. If a learner publishes faster than fetches finish, the oldest
-/// goes.
+/// is dropped.
 const RETIRED_MAX: usize = 4;
 
 /// Serves published versions: pushes the latest manifest to subscribers, and sends the bytes of the latest few
@@ -42,7 +42,7 @@ pub struct WeightsService {
     limiter: FetchLimiter,
 }
 
-/// Publishes through a [`WeightsService`]. Closing or dropping the publisher ends the subscribers' streams.
+/// Publishes through a [`WeightsService`]. Closing or dropping the publisher stops the subscribers' streams.
 #[derive(Debug)]
 pub struct Publisher {
     store: watch::Sender<VersionStore>,
@@ -56,7 +56,7 @@ struct VersionStore {
     retired: VecDeque<Retired>,
 }
 
-/// A version that is no longer kept. A fetch holds no version itself: a client that stops reading, and is no longer
+/// A version that is no longer kept. A fetch holds no version: a client that stops reading, and is no longer
 /// polled, would hold the version until the connection closes.
 #[derive(Debug, Clone)]
 struct Retired {
@@ -122,7 +122,7 @@ impl WeightsService {
         Self { limiter: FetchLimiter::new(fetches_max), ..self }
     }
 
-    /// Ends the subscribers' streams when `drain` fires, so that a server with subscribers can stop.
+    /// Stops the subscribers' streams when `drain` fires, so that a server with subscribers can stop.
     #[must_use]
     pub fn until(self, drain: CancellationToken) -> Self {
         Self { drain, ..self }
@@ -173,7 +173,7 @@ impl Publisher {
         self.store.borrow().versions.back().cloned()
     }
 
-    /// Ends the subscribers' streams, so that the server can drain.
+    /// Stops the subscribers' streams, so that the server can drain.
     pub fn close(self) {}
 }
 
@@ -211,7 +211,7 @@ impl Weights for WeightsService {
 }
 
 /// Returns the bytes of a range, in chunks sliced on sending, and only then copied for the connection. The permit is
-/// released after the last chunk. If the version is gone, the stream ends with an error.
+/// released after the last chunk. If the version is gone, the stream stops with an error.
 fn chunks(
     published: Weak<Published>,
     range: Range<usize>,

@@ -104,7 +104,7 @@ impl Subscriber {
         *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the stream and joins the task.
+    /// Stops the stream and joins the task.
     pub async fn close(self) {
         drop(self.following.stop().await);
     }
@@ -188,7 +188,7 @@ impl Following {
         let before = assembly.next_offset();
         match fetch(client, &mut assembly).await {
             Ok(()) => {}
-            // The server no longer keeps this version: the stream has a newer one, or will have soon.
+            // The server no longer keeps this version: the stream has a later version, or will have one soon.
             Err(Broken::Status(status)) if status.code() == Code::NotFound => return Ok(()),
             Err(link @ (Broken::Status(_) | Broken::Ended)) => {
                 // A connection that breaks often is retried soon if it makes progress.
@@ -235,7 +235,7 @@ async fn fetch(client: &mut WeightsClient<Channel>, assembly: &mut Assembly) -> 
 /// Waits for a manifest and returns the last that has arrived.
 async fn newest(manifests: &mut Streaming<v1::Manifest>) -> Result<Manifest, Broken> {
     let mut manifest = manifests.message().await?.ok_or(Broken::Ended)?;
-    // The end of a stream is noticed after handling the last manifest.
+    // A closed stream is noticed after handling the last manifest.
     while let Some(Ok(Some(newer))) = manifests.message().now_or_never() {
         manifest = newer;
     }

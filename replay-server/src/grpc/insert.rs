@@ -9,9 +9,10 @@ use tokio::task::unconstrained;
 use tokio::time::Instant;
 use tokio_util::sync::PollSemaphore;
 use tonic::{Status, Streaming};
+use transport::reconnect::until;
 use transport::security::Caller;
 
-use super::{Answers, ReplayService, until};
+use super::{Answers, ReplayService};
 use crate::clients::Share;
 use crate::insert_stream::{INSERT_CREDIT, InsertStream, Looked, Received};
 use crate::log::{EncodedTrajectory, UnixMillis};

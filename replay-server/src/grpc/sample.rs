@@ -11,8 +11,9 @@ use run_file::replay::TableIndex;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::Instant;
 use tonic::{Status, Streaming};
+use transport::reconnect::until;
 
-use super::{Answers, ReplayService, draining, until};
+use super::{Answers, ReplayService, draining};
 use crate::table_service::{Command, Sampled};
 
 /// Number of trajectories prefetched into the cache together, before the first is cut.

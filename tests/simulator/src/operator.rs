@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use experience::{Trajectory, TrajectoryId};
 use prost::Message as _;
-use proto::replay::{PriorityUpdate, Quarantine, Revisable, Suspect, TableChange, revision_from_wire, v1};
+use proto::replay::{
+    PriorityUpdate, Quarantine, Revisable, Suspect, TableChange, change_from_wire, revision_from_wire, v1,
+};
 use rand::RngExt;
 use rand::seq::IndexedRandom as _;
 use replay::ItemKey;
@@ -107,8 +109,8 @@ impl World {
     /// Changes settings of the main table.
     pub(crate) fn configure(&mut self, settings: &[(&str, &str)]) -> Checked {
         let settings = settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        let message: v1::ConfigureRequest = TableChange { table: "main".to_owned(), settings }.into();
-        let change = TableChange::try_from(message).expect("it is valid");
+        let change = TableChange { table: "main".to_owned(), settings };
+        let change = change_from_wire(change).expect("it is valid");
         self.note("configure", format!("an operator sets {:?}", change.settings));
         let (reply, answer) = oneshot::channel();
         if let Some(server) = &mut self.server {

@@ -35,7 +35,7 @@ pub(super) struct Handshakes {
     under_way: FuturesUnordered<BoxFuture<'static, Finished>>,
     /// Abort handles, keyed by the start order of the handshakes.
     give_up: BTreeMap<u64, AbortHandle>,
-    begun: u64,
+    started: u64,
     warned: Option<Instant>,
 }
 
@@ -57,14 +57,14 @@ struct Failure {
 }
 
 impl Handshakes {
-    pub(super) fn begin(&mut self, tls: Arc<ServerTls>, stream: TcpStream, arrival: Arrival) {
+    pub(super) fn start(&mut self, tls: Arc<ServerTls>, stream: TcpStream, arrival: Arrival) {
         if self.give_up.len() >= HANDSHAKES_MAX
             && let Some((_, oldest)) = self.give_up.pop_first()
         {
             oldest.abort();
         }
-        let number = self.begun;
-        self.begun += 1;
+        let number = self.started;
+        self.started += 1;
         let (handshake, give_up) = abortable(handshake(tls, stream, arrival));
         self.give_up.insert(number, give_up);
         self.under_way.push(handshake.map(move |finished| (number, finished.ok())).boxed());

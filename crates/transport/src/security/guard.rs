@@ -13,10 +13,10 @@ use tower_layer::Layer;
 use super::caller::Caller;
 use super::certificates::CertificateScopes;
 use super::held_body::HeldBody;
+use super::methods::Method;
 use super::peer::{Peer, Standing};
 use super::quota::{Client, Quota};
 use super::request_body::RequestBody;
-use super::request_limits::RequestLimits;
 use super::scope::{Credential, Holder, Need};
 use super::tokens::Tokens;
 use super::watched::{Usable, Watched};
@@ -100,7 +100,7 @@ impl Guard {
         peer: Option<&Peer>,
     ) -> Result<(Caller, Option<OwnedSemaphorePermit>), Status> {
         let path = request.uri().path();
-        let limits = RequestLimits::of(path);
+        let limits = Method::of(path).limits;
         let accepted = self.check(path, request.headers(), peer, Instant::now())?;
         if let Some(peer) = peer {
             let body = std::mem::take(request.body_mut());
@@ -135,7 +135,7 @@ impl Guard {
             (Some(Err(_)), _) | (_, None) => {}
         }
         let permit = standing.filter(|standing| !standing.is_known()).map(Standing::stranger_call).transpose();
-        let (Some(holder), need) = (holder, Need::of(path)) else { return Ok((Caller::default(), permit?)) };
+        let (Some(holder), need) = (holder, Method::of(path).need) else { return Ok((Caller::default(), permit?)) };
         if need == Need::Nothing {
             return Ok((Caller::new(holder.ok()), permit?));
         }

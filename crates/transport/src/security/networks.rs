@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 
-use super::request_limits::Messages;
+use super::methods::Messages;
 use super::shared_by_key::SharedByKey;
 use crate::status::retry_after;
 

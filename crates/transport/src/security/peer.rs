@@ -16,7 +16,7 @@ const STRANGER_CALLS_MAX: usize = 8;
 /// Maximum number of tokens in calls on one connection: a proxy may serve several processes over one connection.
 const HOLDERS_MAX: usize = 64;
 
-/// The client at the other end of a connection, in the extensions of each request.
+/// The client of a connection, in the extensions of each request.
 #[derive(Debug, Clone)]
 pub struct Peer {
     pub(crate) connection: TcpConnectInfo,
@@ -25,7 +25,7 @@ pub struct Peer {
     pub(crate) standing: Arc<Standing>,
 }
 
-/// State learned from the calls of a connection; shared by the connection and the call checks.
+/// State from the calls of a connection; shared by the connection and the call checks.
 #[derive(Debug)]
 pub(crate) struct Standing {
     pub(super) network: Arc<Network>,

@@ -16,8 +16,8 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::Status;
 
+use super::methods::{Messages, RequestLimits};
 use super::networks::{Network, UnfinishedPermit};
-use super::request_limits::{Messages, RequestLimits};
 
 /// Time limit for receiving a message, on top of the time at the slowest rate.
 pub(super) const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -25,8 +25,8 @@ pub(super) const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Slowest rate of an arriving message, in bytes per second: half a megabit per second.
 const BYTES_PER_SECOND_MIN: u64 = 64 << 10;
 
-/// A body read this long after the deadline was not being read when the deadline passed; otherwise it would have
-/// ended.
+/// A body read this long after the deadline was not being read when the deadline passed; otherwise the body would have
+/// failed.
 const READ_LATE: Duration = Duration::from_secs(1);
 
 /// Maximum size of an unfinished message without a permit: the number of streams bounds the memory for such messages.
@@ -35,7 +35,7 @@ const FREE_BYTES_MAX: usize = 64 << 10;
 /// Bytes before each message in gRPC: a flag, and the message length as a big-endian u32.
 pub(super) const HEADER_BYTES: usize = 5;
 
-/// A request body that ends with an error beyond the limits.
+/// A request body that fails beyond the limits.
 pub(super) struct RequestBody<B> {
     inner: B,
     limits: RequestLimits,
@@ -125,12 +125,12 @@ impl<B> RequestBody<B> {
     /// Restarts the deadline if the server was not reading when it passed: HTTP/2 held the client back.
     fn excuse(&mut self) {
         if self.deadline.is_some_and(|deadline| Instant::now() > deadline + READ_LATE) {
-            self.begin_unfinished();
+            self.start_deadline();
         }
     }
 
     /// Starts the deadline of a partially received message.
-    fn begin_unfinished(&mut self) {
+    fn start_deadline(&mut self) {
         let at_slowest = Duration::from_secs(self.position.message_bytes as u64 / BYTES_PER_SECOND_MIN);
         self.deadline = Some(Instant::now() + MESSAGE_TIMEOUT + at_slowest);
     }
@@ -144,7 +144,7 @@ impl<B> RequestBody<B> {
         if !self.position.is_unfinished() || !is_new {
             return Ok(Some(frame));
         }
-        self.begin_unfinished();
+        self.start_deadline();
         if self.position.message_bytes <= FREE_BYTES_MAX || self.permit.is_some() {
             return Ok(Some(frame));
         }
@@ -215,7 +215,7 @@ where
             if let Some((_, memory)) = &mut body.waiting {
                 body.permit = ready!(memory.as_mut().poll(cx));
                 // The client could not send while the message waited.
-                body.begin_unfinished();
+                body.start_deadline();
                 return Poll::Ready(body.waiting.take().map(|(frame, _)| Ok(frame)));
             }
             match Pin::new(&mut body.inner).poll_frame(cx) {

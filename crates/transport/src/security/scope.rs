@@ -44,12 +44,6 @@ impl fmt::Display for Scope {
 /// Maximum length of an invalid scope quoted in an error, in bytes.
 const QUOTED_BYTES_MAX: usize = 8;
 
-/// Returns true if the scopes of the method at `path` (`/package.Service/Method`) are listed, for the tests of the
-/// crates that define methods. An unlisted method needs the scope `admin`.
-pub fn has_scope(path: &str) -> bool {
-    Need::listed(path).is_some_and(|need| need != Need::Nothing)
-}
-
 /// A set of scopes, written as a comma-separated list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Scopes(BTreeSet<Scope>);
@@ -153,30 +147,6 @@ pub(super) enum Need {
 }
 
 impl Need {
-    /// Returns the need of a path, `/package.Service/Method`. An unlisted method needs `admin`, so that a forgotten
-    /// method is closed, not open.
-    pub(super) fn of(path: &str) -> Self {
-        Self::listed(path).unwrap_or(Self::OneOf(&[Scope::Admin]))
-    }
-
-    pub(super) fn listed(path: &str) -> Option<Self> {
-        use Need::{AnyHolder, Nothing, OneOf};
-        let (service, method) = path.strip_prefix('/')?.split_once('/')?;
-        Some(match (service, method) {
-            ("grpc.health.v1.Health", _) => Nothing,
-            ("grpc.reflection.v1.ServerReflection" | "grpc.reflection.v1alpha.ServerReflection", _) => AnyHolder,
-            ("zerofleet.replay.v1.Replay", "Insert") => OneOf(&[Scope::Act]),
-            ("zerofleet.replay.v1.Replay", "Choose" | "Revise") => OneOf(&[Scope::Revise]),
-            ("zerofleet.replay.v1.Replay", "Sample" | "UpdatePriorities" | "Report") => OneOf(&[Scope::Train]),
-            ("zerofleet.replay.v1.Replay", "Stats" | "List" | "Get" | "Actors") => AnyHolder,
-            ("zerofleet.replay.v1.Replay", "Configure" | "Quarantine" | "Release") => OneOf(&[Scope::Admin]),
-            ("zerofleet.weights.v1.Weights", "Subscribe" | "Fetch") => OneOf(&[Scope::Act, Scope::Train, Scope::Infer]),
-            ("zerofleet.learners.v1.Learners", "Look" | "Join" | "SetAddress" | "GetAddress") => OneOf(&[Scope::Train]),
-            ("zerofleet.inference.v1.Inference" | "inference.GRPCInferenceService", _) => OneOf(&[Scope::Infer]),
-            _ => return None,
-        })
-    }
-
     /// Returns the scopes of which the call needs one but `scopes` has none; `None` if the call is allowed.
     pub(super) fn missing(self, scopes: &Scopes) -> Option<String> {
         match self {
@@ -190,19 +160,6 @@ impl Need {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_method_that_is_not_listed_needs_admin() {
-        for path in ["/zerofleet.replay.v1.Replay/Drop", "/zerofleet.new.v1.New/Ask", "/", "", "nonsense", "*"] {
-            assert_eq!(Need::of(path), Need::OneOf(&[Scope::Admin]), "{path}");
-        }
-    }
-
-    #[test]
-    fn only_health_needs_no_credentials() {
-        assert_eq!(Need::of("/grpc.health.v1.Health/Check"), Need::Nothing);
-        assert_eq!(Need::of("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"), Need::AnyHolder);
-    }
 
     #[test]
     fn scopes_are_read_by_name_and_a_wrong_one_is_named() {

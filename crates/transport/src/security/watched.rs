@@ -220,8 +220,8 @@ mod tests {
 
     /// A watched file and the temporary directory. Building `hang` takes forever, like a read from a hanging volume.
     fn watched(interval: Duration) -> (TempDir, Arc<Watched<Vec<u8>>>) {
-        let folder = tempfile::tempdir().unwrap();
-        let names = vec![("security.tokens", folder.path().join("tokens"))];
+        let directory = tempfile::tempdir().unwrap();
+        let names = vec![("security.tokens", directory.path().join("tokens"))];
         std::fs::write(&names[0].1, "old").unwrap();
         let build: Build<Vec<u8>> = |files| match &files[0][..] {
             b"hang" => loop {
@@ -230,18 +230,18 @@ mod tests {
             contents => Ok(contents.to_vec()),
         };
         let watched = Watched::open(names, Times { interval, unusable_max: HOUR }, build).unwrap();
-        (folder, Arc::new(watched))
+        (directory, Arc::new(watched))
     }
 
-    fn replace(folder: &TempDir, contents: &str) {
-        std::fs::write(folder.path().join("new"), contents).unwrap();
-        std::fs::rename(folder.path().join("new"), folder.path().join("tokens")).unwrap();
+    fn replace(directory: &TempDir, contents: &str) {
+        std::fs::write(directory.path().join("new"), contents).unwrap();
+        std::fs::rename(directory.path().join("new"), directory.path().join("tokens")).unwrap();
     }
 
-    fn replace_with_fifo(folder: &TempDir) {
-        let fifo = folder.path().join("fifo");
+    fn replace_with_fifo(directory: &TempDir) {
+        let fifo = directory.path().join("fifo");
         assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
-        std::fs::rename(fifo, folder.path().join("tokens")).unwrap();
+        std::fs::rename(fifo, directory.path().join("tokens")).unwrap();
     }
 
     /// Returns the value, which must come at once even while the files cannot be read.
@@ -262,19 +262,19 @@ mod tests {
 
     #[test]
     fn a_fifo_in_the_place_of_a_file_is_an_error_and_the_previous_contents_are_used() {
-        let (folder, watched) = watched(Duration::from_millis(1));
-        replace_with_fifo(&folder);
+        let (directory, watched) = watched(Duration::from_millis(1));
+        replace_with_fifo(&directory);
         let is_refused = |last: &LastRead| last.error.as_ref().is_some_and(|it| it.ends_with("not a regular file"));
         wait_until(|| watched.files.last.try_lock().is_ok_and(|last| is_refused(&last)));
         assert_eq!(current(&watched), b"old");
-        replace(&folder, "new");
+        replace(&directory, "new");
         wait_until(|| current(&watched) == b"new");
     }
 
     #[test]
     fn a_read_that_does_not_return_delays_no_use_of_the_value() {
-        let (folder, watched) = watched(Duration::from_millis(1));
-        replace(&folder, "hang");
+        let (directory, watched) = watched(Duration::from_millis(1));
+        replace(&directory, "hang");
         let is_locked = || matches!(watched.files.last.try_lock(), Err(TryLockError::WouldBlock));
         // A read that returns is over soon.
         wait_until(|| (0..10_000).all(|_| is_locked()));
@@ -283,21 +283,21 @@ mod tests {
 
     #[test]
     fn files_that_cannot_be_used_for_longer_than_the_limit_are_refused_until_they_can() {
-        let (folder, watched) = watched(HOUR);
+        let (directory, watched) = watched(HOUR);
         let (files, start) = (&watched.files, Instant::now());
         let look = |hours| {
             files.look(start + hours * HOUR);
             files.usable.check(start + hours * HOUR)
         };
         look(2).unwrap();
-        replace_with_fifo(&folder);
+        replace_with_fifo(&directory);
         look(3).unwrap();
-        replace(&folder, &" ".repeat(usize::try_from(FILE_BYTES_MAX).unwrap() + 1));
+        replace(&directory, &" ".repeat(usize::try_from(FILE_BYTES_MAX).unwrap() + 1));
         let message = look(4).unwrap_err().message().to_owned();
         assert_eq!(message, "files of security.tokens unusable for 7200 s");
-        std::fs::remove_file(folder.path().join("tokens")).unwrap();
+        std::fs::remove_file(directory.path().join("tokens")).unwrap();
         look(5).unwrap_err();
-        replace(&folder, "old");
+        replace(&directory, "old");
         look(6).unwrap();
     }
 }

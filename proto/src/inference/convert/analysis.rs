@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use game::Action;
 
-use crate::convert::{Invalid, inside, invalid, required};
+use crate::convert::{Invalid, at_most, inside, invalid, required, time_to_ms};
 use crate::inference::v1::position;
 use crate::inference::{Moves, SearchQuery, v1};
 use crate::limits::{ACTIONS_MAX, NAME_BYTES_MAX, STEPS_MAX};
@@ -12,10 +12,6 @@ const NOTATION_BYTES_MAX: usize = 64;
 
 fn action(field: String, value: u32) -> Result<Action, Invalid> {
     u16::try_from(value).map(Action).map_err(|_| invalid(field, format!("{value} is not below {ACTIONS_MAX}")))
-}
-
-fn milliseconds(time: Option<Duration>) -> u32 {
-    time.map_or(0, |time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1))
 }
 
 fn position_to_wire(game: Option<String>, moves: Moves) -> v1::Position {
@@ -31,24 +27,17 @@ fn position_to_wire(game: Option<String>, moves: Moves) -> v1::Position {
 /// Returns the name of the game, if present, and the moves; a position without moves is the start position.
 fn position_from_wire(position: Option<v1::Position>) -> Result<(Option<String>, Moves), Invalid> {
     let v1::Position { game, moves } = required("position", position)?;
-    if game.len() > NAME_BYTES_MAX {
-        return Err(invalid("position.game", format!("has {} bytes, the limit is {NAME_BYTES_MAX}", game.len())));
-    }
-    let too_many = |field: &str, count| invalid(field, format!("has {count} entries, the limit is {STEPS_MAX}"));
+    at_most("position.game", game.len(), "bytes", NAME_BYTES_MAX)?;
     let moves = match moves {
         None => Moves::Actions(Vec::new()),
         Some(position::Moves::Actions(v1::ActionList { actions })) => {
-            if actions.len() > STEPS_MAX {
-                return Err(too_many("position.actions", actions.len()));
-            }
+            at_most("position.actions", actions.len(), "entries", STEPS_MAX)?;
             let checked = actions.into_iter().enumerate();
             let checked = checked.map(|(ply, value)| action(format!("position.actions[{ply}]"), value));
             Moves::Actions(checked.collect::<Result<_, _>>()?)
         }
         Some(position::Moves::Notation(v1::NotationList { moves })) => {
-            if moves.len() > STEPS_MAX {
-                return Err(too_many("position.notation", moves.len()));
-            }
+            at_most("position.notation", moves.len(), "entries", STEPS_MAX)?;
             if let Some(ply) = moves.iter().position(|text| text.len() > NOTATION_BYTES_MAX) {
                 let field = format!("position.notation[{ply}]");
                 return Err(invalid(field, format!("has more than {NOTATION_BYTES_MAX} bytes")));
@@ -74,7 +63,7 @@ impl From<SearchQuery> for v1::SelectMoveRequest {
         Self {
             position: Some(position_to_wire(game, moves)),
             simulations: simulations.unwrap_or(0),
-            milliseconds: milliseconds(time),
+            milliseconds: time_to_ms(time),
         }
     }
 }
@@ -93,8 +82,8 @@ pub(crate) fn analyse_to_wire(query: SearchQuery, interval: Option<Duration>) ->
     v1::AnalyseRequest {
         position: Some(position_to_wire(game, moves)),
         simulations: simulations.unwrap_or(0),
-        milliseconds: milliseconds(time),
-        interval_milliseconds: milliseconds(interval),
+        milliseconds: time_to_ms(time),
+        interval_milliseconds: time_to_ms(interval),
     }
 }
 

@@ -11,7 +11,6 @@ use crate::convert::{Invalid, between, cut, invalid, name, required, sentence, w
 use crate::inference::v1::eval_request::Observations;
 use crate::inference::{EvalRequest, Hello, PackedPositions, RejectReason, Rejection, Welcome, v1};
 use crate::limits::{ACTIONS_MAX, DIMENSION_MAX};
-use crate::replay::order::Fault;
 
 /// Bytes of a float32 on the wire.
 const FLOAT_BYTES: usize = size_of::<f32>();
@@ -23,11 +22,6 @@ const SUM_TOLERANCE: f32 = 0.05;
 /// Checks that there are exactly `expected` entries.
 fn length(field: &str, got: usize, expected: usize) -> Result<(), Invalid> {
     if got == expected { Ok(()) } else { Err(invalid(field, format!("has {got} entries, expected {expected}"))) }
-}
-
-/// Returns the content of a message; an empty message is a fault.
-pub(crate) fn required_message<T>(message: Option<T>) -> Result<T, Fault> {
-    message.ok_or(Fault::Empty)
 }
 
 impl From<Hello> for v1::Hello {

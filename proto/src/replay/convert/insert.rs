@@ -45,25 +45,15 @@ pub(crate) fn checked_ready(ready: v1::Ready) -> Result<v1::Ready, Invalid> {
 
 impl From<InsertWait> for v1::InsertResponse {
     fn from(wait: InsertWait) -> Self {
-        let wait = match wait {
-            InsertWait::Turn => v1::InsertWait::Turn,
-            InsertWait::Limited => v1::InsertWait::Limited,
-            InsertWait::Log => v1::InsertWait::Log,
-        };
         Self { message: Some(v1::insert_response::Message::Waiting(v1::InsertWaiting { wait: wait.into() })) }
     }
 }
 
-impl TryFrom<v1::InsertWaiting> for InsertWait {
-    type Error = Invalid;
-
-    fn try_from(v1::InsertWaiting { wait }: v1::InsertWaiting) -> Result<Self, Invalid> {
-        match v1::InsertWait::try_from(wait) {
-            Ok(v1::InsertWait::Turn) => Ok(Self::Turn),
-            Ok(v1::InsertWait::Limited) => Ok(Self::Limited),
-            Ok(v1::InsertWait::Log) => Ok(Self::Log),
-            Ok(v1::InsertWait::Unspecified) | Err(_) => Err(invalid("wait", format!("{wait} is not a wait reason"))),
-        }
+/// Checks the reason why trajectories wait.
+pub(crate) fn checked_wait(v1::InsertWaiting { wait }: v1::InsertWaiting) -> Result<InsertWait, Invalid> {
+    match InsertWait::try_from(wait) {
+        Ok(InsertWait::Unspecified) | Err(_) => Err(invalid("wait", format!("{wait} is not a wait reason"))),
+        Ok(wait) => Ok(wait),
     }
 }
 

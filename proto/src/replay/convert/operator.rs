@@ -1,9 +1,11 @@
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use experience::Trajectory;
 
 use super::table::checked_table;
-use crate::convert::{self, Invalid, between, cut, inside, invalid, required, sentence, table_name, wire_count};
+use crate::convert::{
+    self, Invalid, at_most, between, cut, inside, invalid, required, sentence, table_name, wire_count,
+};
 use crate::limits::{PRIORITIES_MAX, STEPS_MAX, TABLE_KEYS_MAX};
 use crate::replay::{ItemPriority, Located, PriorityUpdate, Quarantine, ServerStats, Suspect, TableChange, v1};
 use v1::quarantine_request::Suspect as Quarantined;
@@ -103,10 +105,7 @@ impl TryFrom<v1::UpdatePrioritiesRequest> for PriorityUpdate {
 
     fn try_from(message: v1::UpdatePrioritiesRequest) -> Result<Self, Invalid> {
         let v1::UpdatePrioritiesRequest { table, priorities } = message;
-        if priorities.len() > PRIORITIES_MAX {
-            let reason = format!("has {} entries, the limit is {PRIORITIES_MAX}", priorities.len());
-            return Err(invalid("priorities", reason));
-        }
+        at_most("priorities", priorities.len(), "entries", PRIORITIES_MAX)?;
         let items = priorities.into_iter().enumerate();
         let items = items.map(|(index, item)| item.try_into().map_err(inside(format_args!("priorities[{index}]"))));
         Ok(Self { table: table_name("table", table)?, priorities: items.collect::<Result<_, _>>()? })
@@ -125,26 +124,19 @@ impl TryFrom<v1::ItemPriority> for ItemPriority {
     }
 }
 
-impl From<TableChange> for v1::ConfigureRequest {
-    fn from(TableChange { table, settings }: TableChange) -> Self {
-        Self { table, settings: settings.into_iter().collect() }
-    }
-}
-
-/// The server, which has the table, checks keys and values.
-impl TryFrom<v1::ConfigureRequest> for TableChange {
-    type Error = Invalid;
-
-    fn try_from(v1::ConfigureRequest { table, settings }: v1::ConfigureRequest) -> Result<Self, Invalid> {
-        Ok(Self { table: table_name("table", table)?, settings: settings_from_wire(settings)? })
-    }
+/// Checks new settings for a table. The server, which has the table, checks keys and values.
+///
+/// # Errors
+/// [`Invalid`] names the field.
+pub fn change_from_wire(
+    v1::ConfigureRequest { table, settings }: v1::ConfigureRequest,
+) -> Result<TableChange, Invalid> {
+    Ok(TableChange { table: table_name("table", table)?, settings: checked_settings(settings)? })
 }
 
 /// Checks the number and the lengths of table settings.
-pub(crate) fn settings_from_wire(settings: HashMap<String, String>) -> Result<BTreeMap<String, String>, Invalid> {
-    if settings.len() > TABLE_KEYS_MAX {
-        return Err(invalid("settings", format!("has {} entries, the limit is {TABLE_KEYS_MAX}", settings.len())));
-    }
+pub(crate) fn checked_settings(settings: BTreeMap<String, String>) -> Result<BTreeMap<String, String>, Invalid> {
+    at_most("settings", settings.len(), "entries", TABLE_KEYS_MAX)?;
     let one = |(key, value)| Ok((convert::name("settings", key)?, sentence("settings", value)?));
     settings.into_iter().map(one).collect()
 }

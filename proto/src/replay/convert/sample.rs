@@ -4,15 +4,16 @@ use experience::{Sample, Segment, WeightsVersion};
 use prost::Message as _;
 
 use super::table::checked_table;
-use crate::convert::{Invalid, between, cut, inside, invalid, name, required, sentence, table_name, wire_count};
+use crate::convert::{
+    Invalid, between, cut, inside, invalid, name, one_to, required, sentence, table_name, time_to_ms, wire_count,
+};
 use crate::limits::{ANY_TRAJECTORY, CREDIT_BATCHES_MAX, PART_BYTES_MAX, SAMPLES_PER_BATCH_MAX, UNROLL_STEPS_MAX};
 use crate::replay::{SampleBatch, SampleQuery, v1};
 
 impl From<SampleQuery> for v1::Open {
     fn from(SampleQuery { game, batch_size, unroll_steps, table, timeout }: SampleQuery) -> Self {
-        // Zero would mean no deadline.
-        let timeout_ms = timeout.map_or(0, |timeout| u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX).max(1));
-        Self { game, batch_size: wire_count(batch_size), unroll_steps: wire_count(unroll_steps), table, timeout_ms }
+        let (batch_size, unroll_steps) = (wire_count(batch_size), wire_count(unroll_steps));
+        Self { game, batch_size, unroll_steps, table, timeout_ms: time_to_ms(timeout) }
     }
 }
 
@@ -97,10 +98,7 @@ impl TryFrom<v1::Sample> for Sample {
         let v1::Sample { trajectory, segment, probability, table_items } = message;
         let trajectory = required("trajectory", trajectory)?.into();
         let segment = Segment::parse(trajectory, segment, ANY_TRAJECTORY).map_err(inside("segment"))?;
-        if segment.len() > UNROLL_STEPS_MAX + 1 {
-            let reason = format!("has {} entries, expected 1 to {}", segment.len(), UNROLL_STEPS_MAX + 1);
-            return Err(invalid("segment.steps", reason));
-        }
+        one_to("segment.steps", segment.len(), "entries", UNROLL_STEPS_MAX + 1)?;
         // Written so that NaN is rejected.
         if !(probability > 0.0 && probability <= 1.0) {
             return Err(invalid("probability", format!("{probability} is not a probability")));
@@ -124,10 +122,7 @@ impl TryFrom<v1::Batch> for SampleBatch {
     type Error = Invalid;
 
     fn try_from(v1::Batch { samples, table }: v1::Batch) -> Result<Self, Invalid> {
-        if samples.is_empty() || samples.len() > SAMPLES_PER_BATCH_MAX {
-            let reason = format!("has {} entries, expected 1 to {SAMPLES_PER_BATCH_MAX}", samples.len());
-            return Err(invalid("samples", reason));
-        }
+        one_to("samples", samples.len(), "entries", SAMPLES_PER_BATCH_MAX)?;
         let samples = samples
             .into_iter()
             .enumerate()

@@ -2,7 +2,7 @@ use std::num::NonZeroU64;
 
 use experience::TotalWeight;
 
-use crate::convert::{Invalid, between, cut, inside, invalid, required, sentence, table_name, wire_count};
+use crate::convert::{Invalid, at_most, between, cut, inside, invalid, required, sentence, table_name, wire_count};
 use crate::limits::{ACTORS_MAX, STEPS_MAX};
 use crate::replay::{ListOrder, ListQuery, Report, v1};
 
@@ -28,9 +28,7 @@ fn checked_total_weight(v1::TotalWeight { weight, log2_scale }: v1::TotalWeight)
 
 /// Checks the actor list of a server.
 pub(crate) fn checked_actors(actors: v1::ActorsResponse) -> Result<v1::ActorsResponse, Invalid> {
-    if actors.actors.len() > ACTORS_MAX {
-        return Err(invalid("actors", format!("has {} entries, the limit is {ACTORS_MAX}", actors.actors.len())));
-    }
+    at_most("actors", actors.actors.len(), "entries", ACTORS_MAX)?;
     for actor in &actors.actors {
         if actor.state() == v1::ActorState::Unspecified {
             return Err(invalid("state", format!("{} is not an actor state", actor.state)));
@@ -62,11 +60,6 @@ impl From<v1::TotalWeight> for TotalWeight {
 
 impl From<ListQuery> for v1::ListRequest {
     fn from(ListQuery { table, order, after, limit }: ListQuery) -> Self {
-        let order = match order {
-            ListOrder::Ascending => v1::ListOrder::Unspecified,
-            ListOrder::Newest => v1::ListOrder::Newest,
-            ListOrder::Surprising => v1::ListOrder::Surprising,
-        };
         let (after, limit) = (after.map(Into::into), limit.map_or(0, NonZeroU64::get));
         Self { after, limit, table, order: order.into() }
     }
@@ -76,13 +69,9 @@ impl TryFrom<v1::ListRequest> for ListQuery {
     type Error = Invalid;
 
     fn try_from(v1::ListRequest { after, limit, table, order }: v1::ListRequest) -> Result<Self, Invalid> {
-        let order = match v1::ListOrder::try_from(order) {
-            Ok(v1::ListOrder::Unspecified) => ListOrder::Ascending,
-            Ok(v1::ListOrder::Newest) => ListOrder::Newest,
-            Ok(v1::ListOrder::Surprising) => ListOrder::Surprising,
-            Err(_) => return Err(invalid("order", format!("{order} is not a list order"))),
-        };
-        if order != ListOrder::Ascending && after.is_some() {
+        let unknown = |_| invalid("order", format!("{order} is not a list order"));
+        let order = ListOrder::try_from(order).map_err(unknown)?;
+        if order != ListOrder::ASCENDING && after.is_some() {
             return Err(invalid("after", "requires ascending ids"));
         }
         let table = table_name("table", table)?;

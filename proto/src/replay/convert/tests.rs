@@ -154,9 +154,9 @@ fn sample_queries() -> impl Strategy<Value = SampleQuery> {
 }
 
 fn list_queries() -> impl Strategy<Value = ListQuery> {
-    let orders = proptest::sample::select(vec![ListOrder::Ascending, ListOrder::Newest, ListOrder::Surprising]);
+    let orders = proptest::sample::select(vec![ListOrder::ASCENDING, ListOrder::Newest, ListOrder::Surprising]);
     (names(), orders, proptest::option::of(ids()), any::<u64>()).prop_map(|(table, order, after, limit)| {
-        let after = after.filter(|_| order == ListOrder::Ascending);
+        let after = after.filter(|_| order == ListOrder::ASCENDING);
         ListQuery { table, order, after, limit: NonZeroU64::new(limit) }
     })
 }

@@ -1,6 +1,6 @@
 use experience::{Limits, Trajectory, TrajectoryId};
 
-use crate::convert::{Invalid, invalid, required};
+use crate::convert::{Invalid, at_most, required};
 use crate::limits::{ANY_TRAJECTORY, TRAJECTORY_BYTES_MAX};
 use crate::replay::v1;
 
@@ -39,10 +39,6 @@ pub(crate) fn within(v1::Trajectory { id, columns }: v1::Trajectory, limits: Lim
 
 /// Returns the columns, if a sample cut from them fits a message.
 pub(crate) fn within_limit(columns: &[u8]) -> Result<&[u8], Invalid> {
-    match columns.len() {
-        bytes if bytes > TRAJECTORY_BYTES_MAX => {
-            Err(invalid("columns", format!("has {bytes} bytes, the limit is {TRAJECTORY_BYTES_MAX}")))
-        }
-        _ => Ok(columns),
-    }
+    at_most("columns", columns.len(), "bytes", TRAJECTORY_BYTES_MAX)?;
+    Ok(columns)
 }

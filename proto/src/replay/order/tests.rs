@@ -34,7 +34,7 @@ fn received<M, E>(
     (events, None)
 }
 
-/// Asserts that the last of `messages`, and no earlier message, ends the stream with this status.
+/// Asserts that the last of `messages`, and no earlier message, closes the stream with this status.
 #[track_caller]
 fn ends<M: Clone, E>(messages: &[M], receive: impl FnMut(M) -> Result<E, Fault>, code: Code, message: &str) {
     let (events, fault) = received(messages.iter().cloned(), receive);
@@ -540,7 +540,7 @@ mod sample_replies {
         let reason = v1::Waiting { reason: "x".repeat(REASON_BYTES_MAX + 1) };
         let reason = v1::SampleResponse { message: Some(sample_response::Message::Waiting(reason)) };
         let cases = [
-            (sends(0), "samples: has 0 entries, expected 1 to 4096"),
+            (sends(0), "samples: has 0 entries, expected 1 to 2"),
             (sends(3), "samples: has 3 entries, expected 1 to 2"),
             (sends_changed(|batch| batch.table = None), "table: is missing"),
             (sends_changed(|batch| batch.samples[1].trajectory = None), "samples[1].trajectory: is missing"),

@@ -193,7 +193,7 @@ async fn an_added_server_is_drawn_from_and_a_removed_one_no_more() {
 #[tokio::test]
 async fn a_server_that_goes_away_is_left_out_and_comes_back_by_itself() {
     let (first, _first) = Table::uniform(0, 10).serve().await;
-    // The test itself serves the second server.
+    // The test acts as the second server.
     let table = Table::uniform(1, 10);
     let mut script = ReplayScript::holding(table.stats(), Vec::new()).await;
     let (_sender, set) = set_of(&[first, server(&script)]);

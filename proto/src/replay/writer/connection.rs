@@ -15,7 +15,7 @@ use crate::replay::{client, v1};
 
 /// Capacity of the request queue between task and socket: enough to keep a connection busy, at no cost.
 const REQUESTS_BUFFERED: usize = 16;
-/// Time to wait for the server to end the stream, so that the goodbye is delivered.
+/// Time to wait for the server to close the stream, so that the goodbye is delivered.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The client of a writer: drives the [`Outbox`] over one stream at a time.
@@ -116,7 +116,7 @@ impl Connection {
         let received = self.outbox.receive(reply, now())?;
         self.publish();
         if received == Received::Answered {
-            // The status comes first: a writer that sees a free slot also sees the answer counted.
+            // The status comes first: a writer with a free slot also finds the response counted.
             self.in_flight.add_permits(1);
             backoff.reset();
         }

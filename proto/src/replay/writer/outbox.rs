@@ -58,9 +58,9 @@ pub struct UploadStatus {
 }
 
 impl UploadStatus {
-    /// Returns how long the server has been away. A server is away without a stream; or if it owes answers, but sends
-    /// neither an answer nor a report that trajectories wait for a turn or for a rate limiter. `None` while it is not
-    /// away.
+    /// Returns how long the server has been away. A server is away without a stream; or if responses are due, but the
+    /// server sends neither a response nor a report that trajectories wait for a turn or for a rate limiter. `None`
+    /// while the server is not away.
     #[must_use]
     pub fn away_for(&self, now: Instant) -> Option<Duration> {
         let silent_for = now.saturating_duration_since(self.silent_since?);
@@ -73,7 +73,7 @@ impl UploadStatus {
 pub struct Outbox {
     origin: Origin,
     epoch_use: EpochUse,
-    /// Accepted, unacknowledged trajectories, in order: first those sent on this stream, then the unsent.
+    /// Accepted, unacknowledged trajectories, in order: first the trajectories sent on this stream, then the unsent.
     items: VecDeque<Item>,
     /// Number of trajectories sent on this stream.
     sent: usize,
@@ -110,7 +110,7 @@ pub enum Received {
     Ready,
     /// The server has stored the new epoch, or a later one: the outbox is done and has sent nothing.
     EpochTaken,
-    /// The server answered one trajectory, which was removed.
+    /// The response to one trajectory, which was removed.
     Answered,
     /// The unanswered trajectories wait for this reason.
     Waiting(InsertWait),
@@ -169,7 +169,7 @@ impl Outbox {
     /// room, and a [`heartbeat`](Self::heartbeat) at the time [`next_heartbeat`](Self::next_heartbeat), and passes
     /// each reply to [`receive`](Self::receive). After a stream that fails, or could not be opened, the driver calls
     /// [`broke`](Self::broke) and opens another. Once [`is_done`](Self::is_done), the driver sends
-    /// [`goodbye`](Self::goodbye), ends the stream, and opens no other.
+    /// [`goodbye`](Self::goodbye), closes the stream, and opens no other.
     pub fn open(&mut self) -> v1::InsertRequest {
         debug_assert_eq!(self.sent, 0, "the last stream has ended");
         self.stream = Stream::default();
@@ -216,7 +216,7 @@ impl Outbox {
     /// Takes the next message from the server.
     ///
     /// # Errors
-    /// The [`Fault`] for which the client must end the stream.
+    /// The [`Fault`] for which the client must close the stream.
     pub fn receive(&mut self, response: v1::InsertResponse, now: Instant) -> Result<Received, Fault> {
         Ok(match self.stream.order.receive(response)? {
             InsertReply::Ready { highest_epoch } if self.is_taken(highest_epoch) => {
@@ -225,7 +225,7 @@ impl Outbox {
             }
             InsertReply::Ready { .. } => {
                 self.epoch_is_unchecked = false;
-                // A server with a full disk is ready too: trajectories that were owed before remain owed.
+                // A server with a full disk is ready too: responses that were due before remain due.
                 if self.items.is_empty() || self.stream.order.silence_max().is_none() {
                     self.status.silent_since = None;
                 }
@@ -240,7 +240,7 @@ impl Outbox {
             InsertReply::Waiting(wait) => {
                 match wait {
                     InsertWait::Turn | InsertWait::Limited => self.expect_sign_after(now),
-                    InsertWait::Log => {}
+                    InsertWait::Log | InsertWait::Unspecified => {}
                 }
                 Received::Waiting(wait)
             }
@@ -296,8 +296,8 @@ impl Outbox {
         self.status.epoch_taken.is_none() && self.stream.order.may_send() && self.sent < self.items.len()
     }
 
-    /// Records a sign at `now` that the server stores trajectories. The next sign is due while trajectories are owed
-    /// to a server that gives signs.
+    /// Records a sign at `now` that the server stores trajectories. The next sign is due while responses are
+    /// due from a server that gives signs.
     fn expect_sign_after(&mut self, now: Instant) {
         let silence_max = self.stream.order.silence_max().filter(|_| !self.items.is_empty());
         self.status.silent_since = silence_max.map(|_| now);
@@ -342,12 +342,12 @@ impl Outbox {
         *counter += 1;
     }
 
-    /// Removes the answered trajectory from the trajectories sent on this stream.
+    /// Removes the trajectory of a response from the trajectories sent on this stream.
     fn take_answered(&mut self, sequence: u64) -> Item {
         let mut sent = self.items.iter().take(self.sent);
         let index = sent.position(|item| item.trajectory.id().sequence == sequence);
         self.sent -= 1;
-        index.and_then(|index| self.items.remove(index)).expect("the order of replies admits answers to what was sent")
+        index.and_then(|index| self.items.remove(index)).expect("every response is to a sent trajectory")
     }
 }
 

@@ -294,7 +294,7 @@ async fn unacknowledged_trajectories_are_sent_to_the_new_address_of_a_moved_serv
     assert_eq!(new.ready(8).await.sequences(1).await, [0]);
 }
 
-/// Returns the messages of a stream up to the end, by kind.
+/// Returns all further messages of a stream, by kind.
 async fn kinds(stream: &mut Stream<v1::InsertRequest, v1::InsertResponse>, count: usize) -> Vec<&'static str> {
     let mut kinds = Vec::new();
     while kinds.len() < count {
@@ -352,7 +352,7 @@ async fn a_stale_trajectory_is_dropped_and_counted() {
     assert_eq!(writer.stats(), WriterStats { stale: 1, ..WriterStats::default() });
 }
 
-/// A stopped process: the system accepts connections, but none is answered.
+/// A stopped process: the system accepts connections, but no call has a response.
 #[tokio::test]
 async fn a_server_that_takes_connections_and_answers_nothing_is_left_and_dialled_again() {
     let stopped = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

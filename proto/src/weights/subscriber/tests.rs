@@ -104,7 +104,7 @@ async fn a_broken_fetch_goes_on_at_its_offset() {
     let (requested, chunks) = server.fetch().await;
     assert_eq!(requested, query(&wanted, 100));
     chunks.chunk(100, &wanted.bytes[100..200]).await;
-    // The fetch ends without an error, but too early.
+    // The fetch stops without an error, but too early.
     drop(chunks);
 
     let manifests = server.subscription().await;

@@ -1,8 +1,8 @@
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use super::*;
 
-async fn configure(server: &Server, settings: &[(&str, &str)]) -> Result<HashMap<String, String>, Status> {
+async fn configure(server: &Server, settings: &[(&str, &str)]) -> Result<BTreeMap<String, String>, Status> {
     let settings = settings.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
     let request = v1::ConfigureRequest { settings, ..v1::ConfigureRequest::default() };
     Ok(server.client.clone().configure(request).await?.into_inner().settings)

@@ -1,4 +1,4 @@
-//! A service for tests, under a name in the tables of scopes and request limits. It streams numbers in place of
+//! A service for tests, under a name in the table of methods. It streams numbers in place of
 //! manifests.
 
 use std::convert::Infallible;

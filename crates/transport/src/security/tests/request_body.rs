@@ -11,9 +11,9 @@ use http_body::{Body, Frame};
 use tokio::time::Instant;
 use tonic::Code;
 
+use super::super::methods::{Messages, RequestLimits};
 use super::super::networks::{Network, Networks, REQUESTS_MAX};
 use super::super::request_body::{HEADER_BYTES, MESSAGE_TIMEOUT, RequestBody};
-use super::super::request_limits::{Messages, RequestLimits};
 use super::*;
 
 /// Request data sent by the test.
@@ -92,7 +92,7 @@ async fn a_second_message_is_refused_where_a_method_takes_one() {
 #[tokio::test(start_paused = true)]
 async fn a_request_or_message_that_is_not_complete_in_time_ends_its_call() {
     let network = network();
-    // Nothing, a partial header, a partial message, or a whole message of a request that does not end.
+    // Nothing, a partial header, a partial message, or a whole message of a request that does not stop.
     for sent in [message(0, 0).slice(..0), message(9, 0).slice(..3), message(9, 4), message(9, 9)] {
         let (sender, mut body) = body(SMALL, &network);
         let start = Instant::now();

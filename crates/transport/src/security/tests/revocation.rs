@@ -14,7 +14,7 @@ use super::*;
 /// Frequent checks of open connections.
 const OFTEN: Timing = Timing { first_call: Duration::from_secs(10), review: Duration::from_millis(20) };
 
-/// Waits until the stream ends, with or without an error.
+/// Waits until the stream closes, with or without an error.
 async fn ended(stream: &mut Streaming<u64>) {
     within(async { while let Ok(Some(_)) = stream.message().await {} }).await;
 }

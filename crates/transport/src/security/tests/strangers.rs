@@ -137,7 +137,7 @@ async fn a_connection_of_the_maximum_age_takes_no_more_calls_and_its_streams_go_
     let mut subscribed = subscription(&channel).await.unwrap();
     within(async {
         while opened.load(Ordering::SeqCst) < 2 {
-            // A call may meet the end of the first connection.
+            // A call may fail because the first connection closes.
             drop(health(&channel).await);
         }
     })

@@ -2,7 +2,7 @@ use experience::Trajectory;
 use proptest::prelude::*;
 use prost::Message;
 
-use super::super::{insert, revise, sample, table, waiting_to_wire};
+use super::super::{change_from_wire, insert, revise, sample, table, waiting_to_wire};
 use super::*;
 use crate::convert::tests::sent;
 use crate::limits::{ANY_TRAJECTORY, REASON_BYTES_MAX};
@@ -94,8 +94,7 @@ proptest! {
         (suspect, quarantine, update) in (suspects(), quarantines(), priority_updates()),
         (stats, located, change) in (server_stats(), located(), table_changes()),
     ) {
-        let request = v1::ConfigureRequest::from(change.clone());
-        prop_assert_eq!(TableChange::try_from(sent(request)), Ok(change));
+        prop_assert_eq!(change_from_wire(sent(change.clone())), Ok(change));
         prop_assert_eq!(Suspect::try_from(sent(v1::ReleaseRequest::from(suspect))), Ok(suspect));
         prop_assert_eq!(Quarantine::try_from(sent(v1::QuarantineRequest::from(quarantine.clone()))), Ok(quarantine));
         let request = v1::UpdatePrioritiesRequest::from(update.clone());
