@@ -6,14 +6,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::simulate::SimulateOptions;
-use crate::suite::Summary;
-use crate::{deny, kubernetes, layers, libtorch, suite, tidy, workspace};
+use crate::suite::{Summary, TestOptions};
+use crate::{deny, kubernetes, layers, libtorch, stress, suite, tidy, workspace};
 
-struct Step {
-    name: &'static str,
-    took: Duration,
-    outcome: Result<()>,
-}
+/// A step that has finished: name, duration and outcome.
+type Step = (&'static str, Duration, Result<()>);
 
 /// Runs every step, even after a failure, so that all failures are reported.
 ///
@@ -23,7 +20,7 @@ pub fn run(root: &Path) -> Result<()> {
     let start = Instant::now();
     let mut tests = Summary::default();
     let mut not_checked = Vec::new();
-    let mut steps = Vec::new();
+    let mut steps: Vec<Step> = Vec::new();
     let mut step = |name, work: &mut dyn FnMut() -> Result<()>| {
         println!("\n── {name}");
         let start = Instant::now();
@@ -33,7 +30,7 @@ pub fn run(root: &Path) -> Result<()> {
             println!("{name} FAILED: {error:#}");
         }
         println!("── {name}: {:.1} s", took.as_secs_f64());
-        steps.push(Step { name, took, outcome });
+        steps.push((name, took, outcome));
     };
     let cargo = |line: &str| workspace::run(workspace::cargo(root).args(line.split(' ')));
 
@@ -64,19 +61,20 @@ pub fn run(root: &Path) -> Result<()> {
         docs.args(["--example", "versions"]);
         workspace::run(docs.env("RUSTDOCFLAGS", "-D warnings"))
     });
-    step("sanitise", &mut || suite::sanitise(root));
-    step("build", &mut || suite::build(root));
+    step("sanitise", &mut || stress::sanitise(root));
+    step("build", &mut || suite::build(root, &suite::ALL_TARGETS));
     step("tests, simulate", &mut || {
-        suite::run_and_simulate(root, &SimulateOptions::in_ci()).map(|summary| tests = summary)
+        let options = TestOptions::default();
+        suite::run(root, &options, &SimulateOptions::in_ci()).map(|summary| tests = summary)
     });
 
     println!("\n{:<24} {:>9}", "step", "seconds");
-    for step in &steps {
-        let mark = if step.outcome.is_ok() { "" } else { "  FAILED" };
-        println!("{:<24} {:>9.1}{mark}", step.name, step.took.as_secs_f64());
+    for (name, took, outcome) in &steps {
+        let mark = if outcome.is_ok() { "" } else { "  FAILED" };
+        println!("{name:<24} {:>9.1}{mark}", took.as_secs_f64());
     }
     println!("{:<24} {:>9.1}", "all", start.elapsed().as_secs_f64());
-    let failed: Vec<&str> = steps.iter().filter(|step| step.outcome.is_err()).map(|step| step.name).collect();
+    let failed: Vec<&str> = steps.iter().filter(|(.., outcome)| outcome.is_err()).map(|(name, ..)| *name).collect();
     if !failed.is_empty() {
         bail!("failed: {}", failed.join(", "));
     }

@@ -8,19 +8,19 @@
 //! Start with [`run`].
 
 mod checks;
-mod gpu;
+mod load;
 mod pack;
 mod row;
 mod session;
 mod steps;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use serde_json::json;
 
+use crate::files;
 use row::{Row, Verdict};
 use session::Session;
 use steps::{Plan, Step};
@@ -89,7 +89,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
 /// Runs the steps, continues after failures, and reports.
 fn check(root: &Path, options: &Options, folder: &Path, chosen: &[&'static Step]) -> Result<()> {
     let manifest = pack::manifest(folder)?;
-    fs::create_dir_all(&options.out).with_context(|| format!("create {}", options.out.display()))?;
+    files::create_folder(&options.out)?;
     let mut session = Session::new(root, options, folder)?;
     println!("device-check of {} on {}", manifest["commit"].as_str().unwrap_or("?"), session.describe());
     let mut plan = Plan::new(&options.steps, chosen, options.budget_seconds.map(Duration::from_secs));
@@ -99,13 +99,16 @@ fn check(root: &Path, options: &Options, folder: &Path, chosen: &[&'static Step]
         let start = Instant::now();
         match plan.limit(step) {
             Some(limit) => session.run(step.name, limit, step.check),
-            None => session.skip(step.name, "the time limit is reached"),
+            None => {
+                session.rows.start(step.name);
+                session.rows.skipped("all", "the time limit is reached");
+            }
         }
         plan.spend(start.elapsed());
         seconds.push((step.name, start.elapsed().as_secs_f64()));
         println!("{:<14} {:<4} {:>6.1} s", step.name, session.verdict(step.name), start.elapsed().as_secs_f64());
     }
-    let rows = session.rows();
+    let rows = session.rows.all();
     let table = row::table(rows, &seconds);
     println!("\n{table}");
     let verdicts: Vec<_> = seconds
@@ -120,8 +123,7 @@ fn check(root: &Path, options: &Options, folder: &Path, chosen: &[&'static Step]
         "rows": rows,
     });
     let file = options.out.join("check.json");
-    fs::write(&file, serde_json::to_string_pretty(&report)? + "\n")
-        .with_context(|| format!("write {}", file.display()))?;
+    files::write(&file, serde_json::to_string_pretty(&report)? + "\n")?;
     summary(rows, &seconds, &file)
 }
 

@@ -5,17 +5,14 @@
 //! the committed corpus is only read.
 
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::process::Command;
 
-use anyhow::{Context as _, Result, bail, ensure};
-use cargo_metadata::MetadataCommand;
+use anyhow::{Result, bail, ensure};
 
-use crate::suite::{SANITISED, has_runtime};
-use crate::{libtorch, train, workspace};
+use crate::stress::{SANITISED, has_runtime};
+use crate::suite::{self, Ended, Job};
+use crate::{files, libtorch, train, workspace};
 
 /// Compiler options of cargo-fuzz: coverage for libFuzzer, and the address sanitiser.
 const RUSTFLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
@@ -42,20 +39,6 @@ pub struct Options {
     pub targets: Vec<String>,
 }
 
-/// Result of one target.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Row {
-    target: String,
-    /// Number of executed inputs.
-    executions: u64,
-    took: Duration,
-    /// Files of the committed corpus, and files that this and earlier runs found in addition.
-    corpus: usize,
-    found: usize,
-    /// False if an input failed the check, hung or took too much memory.
-    passed: bool,
-}
-
 /// Builds all targets, runs the named targets, and prints executions and corpus sizes.
 ///
 /// # Errors
@@ -73,29 +56,13 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     build.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", RUSTFLAGS);
     workspace::run(&mut build)?;
 
-    let waiting = Mutex::new(targets.into_iter().rev().collect::<Vec<String>>());
-    let rows = Mutex::new(Vec::new());
-    let work = || -> Result<()> {
-        loop {
-            // The lock is released before the target runs.
-            let next = waiting.lock().expect("no holder of the lock panics").pop();
-            let Some(target) = next else { return Ok(()) };
-            let row = run_target(root, &folder, &target, options.minutes)?;
-            println!("{row}");
-            rows.lock().expect("no holder of the lock panics").push(row);
-        }
-    };
-    println!("{}", Row::HEAD);
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..options.parallel.max(1)).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().try_for_each(|worker| worker.join().expect("no worker panics"))
-    })?;
-    let failed: Vec<String> = rows
-        .into_inner()
-        .expect("no holder of the lock panics")
-        .into_iter()
-        .filter_map(|row| (!row.passed).then_some(row.target))
-        .collect();
+    println!("target          executions  per second  corpus   found  result");
+    let jobs: Result<Vec<Job>> = targets.iter().map(|target| job(root, &folder, target, options.minutes)).collect();
+    let ended = suite::run_jobs(jobs?, options.parallel, |ended| println!("{}", row(root, &folder, ended)));
+    for one in &ended {
+        files::write(&folder.join(format!("{}.log", one.name)), &one.output)?;
+    }
+    let failed: Vec<&str> = ended.iter().filter(|one| !one.is_success).map(|one| one.name.as_str()).collect();
     if !failed.is_empty() {
         bail!("found failing inputs, saved in {}: {}", folder.join("findings").display(), failed.join(", "));
     }
@@ -104,15 +71,9 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
 
 /// Returns the names of all targets, in order.
 fn targets(manifest: &Path) -> Result<Vec<String>> {
-    let metadata = MetadataCommand::new().manifest_path(manifest).no_deps().exec();
-    let metadata = metadata.context("read the manifest of the fuzz targets")?;
-    let mut names: Vec<String> = metadata
-        .packages
-        .iter()
-        .flat_map(|package| &package.targets)
-        .filter(|target| target.is_bin())
-        .map(|target| target.name.clone())
-        .collect();
+    let packages = workspace::metadata(manifest)?.packages;
+    let bins = packages.iter().flat_map(|package| &package.targets).filter(|target| target.is_bin());
+    let mut names: Vec<String> = bins.map(|target| target.name.clone()).collect();
     names.sort();
     Ok(names)
 }
@@ -125,43 +86,45 @@ fn chosen(all: &[String], named: &[String]) -> Result<Vec<String>> {
     Ok(if named.is_empty() { all.to_vec() } else { named.to_vec() })
 }
 
-fn run_target(root: &Path, folder: &Path, target: &str, minutes: f64) -> Result<Row> {
-    let corpus = root.join("fuzz/corpus").join(target);
-    let (found, findings) = (folder.join("found").join(target), folder.join("findings"));
-    for path in [&found, &findings] {
-        fs::create_dir_all(path).with_context(|| format!("create {}", path.display()))?;
-    }
-    let log = folder.join(format!("{target}.log"));
-    let output = fs::File::create(&log).with_context(|| format!("create {}", log.display()))?;
+/// Returns the job that runs a target.
+fn job(root: &Path, folder: &Path, target: &str, minutes: f64) -> Result<Job> {
+    let (found, findings) = (found(folder, target), folder.join("findings"));
+    files::create_folder(&found)?;
+    files::create_folder(&findings)?;
     let mut command = Command::new(folder.join(SANITISED).join("release").join(target));
-    command.arg(&found).arg(&corpus).arg(format!("-max_total_time={}", (minutes * 60.0).ceil().max(1.0)));
+    command.arg(&found).arg(corpus(root, target)).arg(format!("-max_total_time={}", (minutes * 60.0).ceil().max(1.0)));
     command.arg(format!("-artifact_prefix={}/{target}-", findings.display()));
     command.args([format!("-rss_limit_mb={MEMORY_MIB_MAX}"), format!("-malloc_limit_mb={ALLOCATION_MIB_MAX}")]);
     command.args([format!("-timeout={INPUT_SECONDS_MAX}"), "-print_final_stats=1".to_owned()]);
     // A server that some targets start runs until the process exits; the memory of the server is no leak.
     command.env("ASAN_OPTIONS", "detect_leaks=0");
     // The compiler options of the targets replace the options that link the library path of the workspace.
-    let libtorch = workspace::chosen_libtorch(root).unwrap_or_else(|| root.join(".libtorch"));
-    train::find_libraries_in(&mut command, &libtorch);
-    let start = Instant::now();
-    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output).status();
-    let status = status.with_context(|| format!("start the fuzz target {target}"))?;
-    let text = String::from_utf8_lossy(&fs::read(&log).context("read the output of a fuzz target")?).into_owned();
-    if !status.success() {
-        let lines: Vec<&str> = text.lines().collect();
-        let mut output = std::io::stderr().lock();
-        for line in &lines[lines.len().saturating_sub(TAIL_LINES)..] {
-            writeln!(output, "{line}").context("print the output of a fuzz target")?;
-        }
+    train::find_libraries_in(&mut command, &workspace::libtorch(root));
+    Ok(Job { name: target.to_owned(), command, is_background: false })
+}
+
+/// Returns the directory of the committed corpus of a target.
+fn corpus(root: &Path, target: &str) -> PathBuf {
+    root.join("fuzz/corpus").join(target)
+}
+
+/// Returns the directory of the inputs that runs found in addition.
+fn found(folder: &Path, target: &str) -> PathBuf {
+    folder.join("found").join(target)
+}
+
+/// Formats the result of a target: executed inputs, sizes of both corpora, and the last lines of the log if an input
+/// failed the check, hung or took too much memory.
+fn row(root: &Path, folder: &Path, Ended { name, took, output, is_success }: &Ended) -> String {
+    let executions = executions(output);
+    let per_second = executions as f64 / took.as_secs_f64().max(1e-9);
+    let [corpus, found] = [corpus(root, name), found(folder, name)].map(|folder| count(&folder));
+    let numbers = format!("{name:<14} {executions:>11} {per_second:>11.0} {corpus:>7} {found:>7}");
+    if *is_success {
+        return format!("{numbers}  passed");
     }
-    Ok(Row {
-        target: target.to_owned(),
-        executions: executions(&text),
-        took: start.elapsed(),
-        corpus: files(&corpus)?,
-        found: files(&found)?,
-        passed: status.success(),
-    })
+    let lines: Vec<&str> = output.lines().collect();
+    format!("{}\n{numbers}  FINDING", lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n"))
 }
 
 /// Returns the number of executed inputs from the statistics of libFuzzer; 0 without statistics.
@@ -170,21 +133,8 @@ fn executions(log: &str) -> u64 {
     count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
 
-fn files(folder: &PathBuf) -> Result<usize> {
-    Ok(fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))?.count())
-}
-
-impl Row {
-    const HEAD: &str = "target          executions  per second  corpus   found  result";
-}
-
-impl std::fmt::Display for Row {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { target, executions, took, corpus, found, passed } = self;
-        let per_second = *executions as f64 / took.as_secs_f64().max(1e-9);
-        let result = if *passed { "passed" } else { "FINDING" };
-        write!(f, "{target:<14} {executions:>11} {per_second:>11.0} {corpus:>7} {found:>7}  {result}")
-    }
+fn count(folder: &Path) -> usize {
+    fs::read_dir(folder).map_or(0, Iterator::count)
 }
 
 #[cfg(test)]
@@ -199,7 +149,7 @@ mod tests {
         let test = fs::read_to_string(root.join("tests/tests/corpus.rs")).unwrap();
         for target in targets {
             assert!(root.join("fuzz/checks").join(format!("{target}.rs")).exists(), "{target} has no check");
-            let count = files(&root.join("fuzz/corpus").join(&target)).unwrap();
+            let count = count(&corpus(&root, &target));
             assert!((1..=20).contains(&count), "the corpus of {target} has {count} files");
             assert!(test.contains(&format!("run(\"{target}\"")), "no test runs the corpus of {target}");
         }

@@ -12,7 +12,6 @@
 mod libraries;
 mod recipe;
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,9 +20,10 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use tempfile::TempDir;
 
 use crate::libtorch::{self, Choice};
-use crate::{certs, workspace};
-use libraries::{Libraries, Linked};
-use recipe::{CUDA, Flavour, Process, SYSTEM, Stages, TORCH};
+use crate::workspace::{self, PROGRAMS, Program};
+use crate::{certs, files};
+use libraries::Libraries;
+use recipe::{CUDA, Flavour, SCRATCH, SYSTEM, Stages, TORCH, flavour_of, image_of};
 
 /// Options for building container images.
 #[derive(Debug, Clone, clap::Args)]
@@ -31,7 +31,7 @@ pub struct Options {
     /// Base image: `scratch`, or Debian, no older than on this machine.
     ///
     /// With `scratch`, shared libraries are copied from this machine.
-    #[arg(long, default_value = recipe::SCRATCH)]
+    #[arg(long, default_value = SCRATCH)]
     pub base: String,
     /// Tag of the images.
     #[arg(long, default_value = "dev")]
@@ -70,75 +70,69 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
         );
     }
     docker(&["version", "--format", "{{.Server.Version}}"]).context("read the version of the Docker engine")?;
-    let processes = chosen(&options.only)?;
+    let programs = chosen(&options.only)?;
     let wanted = if options.gpu { Flavour::Gpu } else { Flavour::Cpu };
-    let folder = build(root, options, &processes, wanted)?;
-    let stage = Stage::new(&root.join("target").join("image"))?;
-
-    let torch_folder = workspace::chosen_libtorch(root).unwrap_or_else(|| root.join(".libtorch"));
+    let folder = build(root, options, &programs, wanted)?;
+    let builder = Builder::new(root, options)?;
+    let lib = builder.torch.join("lib");
     // A layer holds all libraries of a half, because some are loaded by name at run time.
-    let torch = Libraries::in_folder(&torch_folder.join("lib"))?;
-    let [cpu_half, cuda_half] = torch.clone().halves();
+    let torch = libraries::in_folder(&lib)?;
+    let [cpu_half, cuda_half] = libraries::halves(&torch);
+    let mut system = Libraries::new();
     let mut packed = Vec::new();
-    for process in processes {
-        let flavour = process.flavour(wanted);
-        let binary = stage.binary(&folder, process.binary)?;
-        // Inspects the original binary, because it finds libtorch by a path relative to the file.
-        let linked = libraries::of(&folder.join(process.binary), &torch_folder.join("lib"))?.system_and_other(&torch);
+    for (package, name) in programs {
+        let (flavour, binary) = (flavour_of(package, wanted), folder.join(name));
+        ensure!(binary.is_file(), "{} is missing; build it with `cargo build --package {}`", binary.display(), package);
+        let linked = libraries::linked(&binary, &lib, &torch)?;
         ensure!(
             linked.torch || flavour == Flavour::Cpu,
             "{} is not linked with libtorch; build it with `--features {}/torch`",
-            folder.join(process.binary).display(),
-            process.package
+            binary.display(),
+            package
         );
-        packed.push(Packed { process, flavour, binary, linked });
+        system.extend(linked.system);
+        let below = match (flavour, linked.torch) {
+            (Flavour::Gpu, _) => CUDA,
+            (Flavour::Cpu, true) => TORCH,
+            (Flavour::Cpu, false) => SYSTEM,
+        };
+        packed.push(Packed { package, binary, name: image_of(package, flavour), below });
     }
-    let system: BTreeSet<PathBuf> = packed.iter().flat_map(|packed| packed.linked.system.clone()).collect();
-    let needs_torch = packed.iter().any(|packed| packed.linked.torch);
-    let needs_cuda = packed.iter().any(|packed| packed.flavour == Flavour::Gpu);
+    let needs_cuda = packed.iter().any(|packed| packed.below == CUDA);
+    let needs_torch = needs_cuda || packed.iter().any(|packed| packed.below == TORCH);
     ensure!(
         !needs_cuda || !cuda_half.is_empty(),
         "{} has no CUDA half of libtorch; install it with `cargo xtask libtorch --cuda`",
-        torch_folder.display()
+        builder.torch.display()
     );
-    let [system_image, torch_image, cuda_image] = [SYSTEM, TORCH, CUDA].map(|name| image(name, &options.tag));
-    let needed = if needs_torch { cpu_half.needed_of_system(&torch)? } else { BTreeSet::new() };
-    let system = system.union(&needed).cloned().collect();
-    stage.system(&options.base, &system)?;
-    let stages = Stages::read(root)?;
-    stage.build(&system_image, SYSTEM, &stages.system(&options.base)?)?;
     if needs_torch {
-        let packages = libtorch::cpu_packages().collect();
-        let layer = Layer { name: TORCH, image: &torch_image, below: &system_image, libraries: &cpu_half, packages };
-        stage.layer(&layer, &torch_folder, &|content| Ok(recipe::torch(&system_image, content)))?;
+        system.extend(libraries::needed_of_system(&cpu_half, &torch)?);
+    }
+    builder.system(&system)?;
+    if needs_torch {
+        builder.layer(TORCH, SYSTEM, &cpu_half, libtorch::cpu_packages())?;
     }
     if needs_cuda {
-        if options.base == recipe::SCRATCH {
-            let more = cuda_half.needed_of_system(&torch)?;
-            stage.copy_system(CUDA, more.difference(&system))?;
+        if options.base == SCRATCH {
+            for library in libraries::needed_of_system(&cuda_half, &torch)?.difference(&system) {
+                builder.add(CUDA, library)?;
+            }
         }
         // The toolkit that adds the driver to a container writes to this directory, and fails if it is missing.
-        let configuration = stage.context(CUDA).join("root/etc/ld.so.conf.d");
-        fs::create_dir_all(&configuration).with_context(|| format!("create {}", configuration.display()))?;
-        let packages = libtorch::cuda_packages().collect();
-        let layer = Layer { name: CUDA, image: &cuda_image, below: &torch_image, libraries: &cuda_half, packages };
-        stage.layer(&layer, &torch_folder, &|content| stages.cuda(&torch_image, content))?;
+        files::create_folder(&builder.place(CUDA, Path::new("/etc/ld.so.conf.d")))?;
+        builder.layer(CUDA, TORCH, &cuda_half, libtorch::cuda_packages())?;
     }
     // Builds images in parallel, because the engine mostly waits for the disk.
     std::thread::scope(|scope| {
-        let makes = packed.iter().map(|packed| {
-            let below = match (packed.flavour, packed.linked.torch) {
-                (Flavour::Gpu, _) => &cuda_image,
-                (Flavour::Cpu, true) => &torch_image,
-                (Flavour::Cpu, false) => &system_image,
-            };
-            let (stage, stages) = (&stage, &stages);
-            scope.spawn(move || stage.make(packed, &options.tag, &stages.process(packed.process, below)?))
-        });
-        let makes: Vec<_> = makes.collect();
-        makes.into_iter().try_for_each(|make| make.join().map_err(|_| anyhow!("an image thread panicked"))?)
+        let builder = &builder;
+        let builds: Vec<_> = packed.iter().map(|packed| scope.spawn(move || builder.process(packed))).collect();
+        builds.into_iter().try_for_each(|build| build.join().map_err(|_| anyhow!("an image thread panicked"))?)
     })?;
-    report(&packed.iter().map(|packed| packed.image(&options.tag)).collect::<Vec<_>>())?;
+    for name in packed.iter().map(|packed| builder.image(&packed.name)) {
+        let bytes = docker(&["image", "inspect", "--format", "{{.Size}}", &name])?;
+        let bytes: u64 = bytes.trim().parse().with_context(|| format!("read the size of {name}"))?;
+        println!("{name:<40} {:>8.1} MB", bytes as f64 / 1e6);
+    }
     if options.from.is_some() {
         return Ok(());
     }
@@ -146,235 +140,180 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     environment(root, &options.tag)
 }
 
-/// A process with the copied binary and the libraries found in it.
+/// A program to pack.
 struct Packed {
-    process: &'static Process,
-    flavour: Flavour,
+    package: &'static str,
     binary: PathBuf,
-    linked: Linked,
+    /// Name of the image.
+    name: String,
+    /// Name of the image below.
+    below: &'static str,
 }
 
-impl Packed {
-    /// Returns the image name with the tag.
-    fn image(&self, tag: &str) -> String {
-        image(&self.process.image(self.flavour), tag)
+fn chosen(only: &[String]) -> Result<Vec<Program>> {
+    let known = PROGRAMS.map(|(_, binary)| binary);
+    if let Some(unknown) = only.iter().find(|name| !known.contains(&name.as_str())) {
+        bail!("unknown binary `{unknown}`; binaries are {}", known.join(", "));
     }
-}
-
-/// An image that adds a half of libtorch to the image below.
-struct Layer<'a> {
-    /// Name of the context.
-    name: &'static str,
-    image: &'a str,
-    below: &'a str,
-    libraries: &'a Libraries,
-    /// Packages with licences to copy into the layer.
-    packages: Vec<&'static str>,
-}
-
-fn image(name: &str, tag: &str) -> String {
-    format!("zerofleet/{name}:{tag}")
-}
-
-fn chosen(only: &[String]) -> Result<Vec<&'static Process>> {
-    let known = || recipe::PROCESSES.iter().map(|process| process.binary).collect::<Vec<_>>().join(", ");
-    for name in only {
-        ensure!(
-            recipe::PROCESSES.iter().any(|process| process.binary == name),
-            "unknown binary `{name}`; binaries are {}",
-            known()
-        );
-    }
-    let wanted = |process: &&Process| only.is_empty() || only.iter().any(|name| process.binary == name);
-    Ok(recipe::PROCESSES.iter().filter(wanted).collect())
+    let is_wanted = |(_, binary): &Program| only.is_empty() || only.iter().any(|name| name == binary);
+    Ok(PROGRAMS.into_iter().filter(is_wanted).collect())
 }
 
 /// Builds the requested binaries and returns the directory with them.
-fn build(root: &Path, options: &Options, processes: &[&Process], wanted: Flavour) -> Result<PathBuf> {
+fn build(root: &Path, options: &Options, programs: &[Program], wanted: Flavour) -> Result<PathBuf> {
     if let Some(folder) = &options.from {
         return Ok(folder.clone());
     }
-    let (gpu, cpu): (Vec<&Process>, Vec<&Process>) =
-        processes.iter().partition(|process| process.flavour(wanted) == Flavour::Gpu);
-    let (bare, cpu): (Vec<&Process>, Vec<&Process>) =
-        cpu.iter().partition(|process| options.without_libtorch && process.package == "learner");
-    let (profile, folder) = if options.debug { (None, "debug") } else { (Some("--release"), "release") };
+    let (gpu, cpu): (Vec<Program>, Vec<Program>) =
+        programs.iter().partition(|(package, _)| flavour_of(package, wanted) == Flavour::Gpu);
+    let (bare, cpu): (Vec<Program>, Vec<Program>) =
+        cpu.iter().partition(|(package, _)| options.without_libtorch && *package == "learner");
     if !options.without_libtorch {
         let choice = if gpu.is_empty() { Choice::Cpu } else { Choice::CudaForImages };
         libtorch::ensure(root, libtorch::Check::Stamp, choice)?;
     }
+    let features = gpu.iter().map(|(package, _)| format!("{package}/torch")).collect::<Vec<_>>().join(",");
+    let (profile, folder) = if options.debug { (None, "debug") } else { (Some("--release"), "release") };
     // One build each: cargo unifies features over all packages of a build, so that `cli` would be linked with libtorch.
-    for (packages, default, feature) in
-        [(bare, Some("--no-default-features"), ""), (cpu, None, ""), (gpu, None, "/torch")]
-    {
-        let mut command = workspace::cargo(root);
-        command.arg("build").args(profile).args(default);
-        for package in packages.iter().map(|process| process.package) {
-            command.args(["--package", package]);
-            if !feature.is_empty() {
-                command.args(["--features", &format!("{package}{feature}")]);
-            }
-        }
-        if !packages.is_empty() {
-            workspace::run(&mut command)?;
+    let groups: [(_, &[&str]); 3] = [(bare, &["--no-default-features"]), (cpu, &[]), (gpu, &["--features", &features])];
+    for (programs, more) in groups {
+        if !programs.is_empty() {
+            workspace::build(root, &programs, &[profile.as_slice(), more].concat())?;
         }
     }
-    Ok(workspace::metadata(root)?.target_directory.join(folder).into())
+    Ok(workspace::target(root)?.join(folder))
 }
 
-/// A temporary directory for the files sent to the engine; removed with the contents on drop, also after an error.
-struct Stage(TempDir);
+/// Builds images from files in a temporary directory, which is removed with the contents on drop, also after an error.
+struct Builder<'a> {
+    work: TempDir,
+    stages: Stages,
+    options: &'a Options,
+    /// Directory of libtorch.
+    torch: PathBuf,
+}
 
-impl Stage {
-    fn new(work: &Path) -> Result<Self> {
-        fs::create_dir_all(work).with_context(|| format!("create {}", work.display()))?;
-        Ok(Self(TempDir::new_in(work).with_context(|| format!("create a directory in {}", work.display()))?))
+impl<'a> Builder<'a> {
+    fn new(root: &Path, options: &'a Options) -> Result<Self> {
+        let work = root.join("target").join("image");
+        files::create_folder(&work)?;
+        let work = TempDir::new_in(&work).with_context(|| format!("create a directory in {}", work.display()))?;
+        Ok(Self { work, stages: Stages::read(root)?, options, torch: workspace::libtorch(root) })
+    }
+
+    /// Returns the image with the tag.
+    fn image(&self, name: &str) -> String {
+        format!("zerofleet/{name}:{}", self.options.tag)
     }
 
     /// Returns the directory with the files of an image.
     fn context(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
+        self.work.path().join(name)
     }
 
-    /// Copies a binary without the debug information.
-    fn binary(&self, folder: &Path, name: &str) -> Result<PathBuf> {
-        let (from, to) = (folder.join(name), self.context("binaries").join(name));
-        ensure!(from.is_file(), "{} is missing; build it with `cargo build --package {name}`", from.display());
-        copy(&from, &to)?;
-        let stripped = Command::new("strip").arg("--strip-debug").arg(&to).status();
+    /// Returns the place of a file with this absolute path in an image.
+    fn place(&self, name: &str, path: &Path) -> PathBuf {
+        self.context(name).join("root").join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    /// Copies a file of this machine to the same place in an image.
+    fn add(&self, name: &str, path: &Path) -> Result<()> {
+        files::copy(path, &self.place(name, path))
+    }
+
+    /// Builds the common base image: directories that processes may write to, and on `scratch` also libraries, user
+    /// files and certificate authorities.
+    fn system(&self, libraries: &Libraries) -> Result<()> {
+        recipe::writable_by_all(&self.context(SYSTEM).join("owned/data"))?;
+        if self.options.base == SCRATCH {
+            recipe::user_files(&self.place(SYSTEM, Path::new("/etc")))?;
+            let authorities = Some(PathBuf::from("/etc/ssl/certs/ca-certificates.crt")).filter(|path| path.exists());
+            for file in libraries.iter().chain(&libraries::of_name_lookups(libraries)).chain(&authorities) {
+                self.add(SYSTEM, file)?;
+            }
+        }
+        self.build(SYSTEM, &self.stages.system(&self.options.base)?)
+    }
+
+    /// Builds the image with a half of libtorch and the licences of these packages, unless an image with the same
+    /// content exists.
+    fn layer(
+        &self,
+        name: &str,
+        below: &str,
+        half: &Libraries,
+        packages: impl Iterator<Item = &'static str>,
+    ) -> Result<()> {
+        let below = self.image(below);
+        let id = docker(&["image", "inspect", "--format", "{{.Id}}", &below])?;
+        let content = format!("{} on {}", libraries::stamp(half)?, id.trim());
+        let format = format!("{{{{index .Config.Labels \"{}\"}}}}", recipe::CONTENT);
+        let found = docker(&["image", "inspect", "--format", &format, &self.image(name)]);
+        if found.is_ok_and(|found| found.trim() == content) {
+            return Ok(());
+        }
+        for library in half {
+            link_or_copy(library, &self.place(name, &Path::new("/usr/local/lib").join(files::name(library))))?;
+        }
+        for package in packages {
+            self.licences(name, package)?;
+        }
+        self.build(name, &self.stages.layer(name, &below, &content)?)
+    }
+
+    /// Copies the licences of a wheel. Installations older than this rule have no licences for the CPU half, and a
+    /// libtorch installed by the user has none at all.
+    fn licences(&self, name: &str, package: &str) -> Result<()> {
+        let folder = self.torch.join(libtorch::LICENSES);
+        let licences = files::list(&folder.join(package)).unwrap_or_default();
+        for licence in &licences {
+            let path = Path::new("/licenses").join(package).join(files::name(licence));
+            files::copy(licence, &self.place(name, &path))?;
+        }
+        if licences.is_empty() {
+            eprintln!(
+                "image: {} has no licence of {package}, which published images must contain; remove {} and retry",
+                folder.display(),
+                self.torch.join("include").display()
+            );
+        }
+        Ok(())
+    }
+
+    /// Builds the image of a process, with the binary without debug information, and starts it once.
+    fn process(&self, Packed { package, binary, name, below }: &Packed) -> Result<()> {
+        let place = self.place(name, &Path::new("/usr/local/bin").join(files::name(binary)));
+        files::copy(binary, &place)?;
+        let stripped = Command::new("strip").arg("--strip-debug").arg(&place).status();
         if !stripped.is_ok_and(|status| status.success()) {
             eprintln!("image: cannot strip {name} (binutils missing?); the image is larger than necessary");
         }
-        Ok(to)
-    }
-
-    /// Creates the files of the system image: directories that processes may write to, and on `scratch` also libraries,
-    /// user files and certificate authorities.
-    fn system(&self, base: &str, libraries: &BTreeSet<PathBuf>) -> Result<()> {
-        let context = self.context(SYSTEM);
-        let (root, owned) = (context.join("root"), context.join("owned"));
-        for folder in [&root, &owned.join("data")] {
-            fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
-        }
-        recipe::writable_by_all(&owned.join("data"))?;
-        if base != recipe::SCRATCH {
-            return Ok(());
-        }
-        recipe::user_files(&root)?;
-        self.copy_system(SYSTEM, libraries.iter().chain(&libraries::of_name_lookups(libraries)))?;
-        let authorities = Path::new("/etc/ssl/certs/ca-certificates.crt");
-        if authorities.exists() {
-            copy(authorities, &below(&root, authorities)?)?;
-        }
-        Ok(())
-    }
-
-    /// Copies libraries of this machine to the same place in an image.
-    fn copy_system<'a>(&self, context: &str, libraries: impl Iterator<Item = &'a PathBuf>) -> Result<()> {
-        let root = self.context(context).join("root");
-        for library in libraries {
-            copy(library, &below(&root, library)?)?;
-        }
-        Ok(())
-    }
-
-    /// Builds the image with a half of libtorch and the licences, unless an image with the same content exists.
-    fn layer(&self, layer: &Layer<'_>, folder: &Path, recipe: &dyn Fn(&str) -> Result<String>) -> Result<()> {
-        let below = docker(&["image", "inspect", "--format", "{{.Id}}", layer.below])?;
-        let content = format!("{} on {}", layer.libraries.stamp()?, below.trim());
-        let format = format!("{{{{index .Config.Labels \"{}\"}}}}", recipe::CONTENT);
-        if docker(&["image", "inspect", "--format", &format, layer.image]).is_ok_and(|found| found.trim() == content) {
-            return Ok(());
-        }
-        let context = self.context(layer.name);
-        for library in layer.libraries.paths() {
-            let file = library.file_name().context("a library has a name")?;
-            link_or_copy(library, &context.join("lib").join(file))?;
-        }
-        self.licenses(folder, layer)?;
-        self.build(layer.image, layer.name, &recipe(&content)?)
-    }
-
-    /// Copies the licences of the wheels for a half of libtorch. Installations older than this rule have no licences
-    /// for the CPU half, and a libtorch installed by the user has none at all.
-    fn licenses(&self, folder: &Path, layer: &Layer<'_>) -> Result<()> {
-        let (from, to) = (folder.join(libtorch::LICENSES), self.context(layer.name).join("licenses"));
-        fs::create_dir_all(&to).with_context(|| format!("create {}", to.display()))?;
-        for package in &layer.packages {
-            let files = fs::read_dir(from.join(package)).into_iter().flatten();
-            let mut count = 0;
-            for file in files {
-                let file = file.with_context(|| format!("list the licences of {package}"))?;
-                copy(&file.path(), &to.join(package).join(file.file_name()))?;
-                count += 1;
-            }
-            if count == 0 {
-                eprintln!(
-                    "image: {} has no licence of {package}, which published images must contain; remove {} and \
-                     retry",
-                    from.display(),
-                    folder.join("include").display()
-                );
-            }
-        }
-        Ok(())
-    }
-
-    fn make(&self, packed: &Packed, tag: &str, recipe: &str) -> Result<()> {
-        let (context, name) = (packed.process.image(packed.flavour), packed.image(tag));
-        copy(&packed.binary, &self.context(&context).join(packed.process.binary))?;
-        self.build(&name, &context, recipe)?;
+        self.build(name, &self.stages.process(package, &self.image(below))?)?;
         // The binary starts only if every library is present and new enough.
-        docker(&["run", "--rm", "--network", "none", "--read-only", &name, "--help"])
-            .with_context(|| format!("start {name}"))?;
+        let image = self.image(name);
+        docker(&["run", "--rm", "--network", "none", "--read-only", &image, "--help"])
+            .with_context(|| format!("start {image}"))?;
         Ok(())
     }
 
-    fn build(&self, name: &str, context: &str, recipe: &str) -> Result<()> {
-        let context = self.context(context);
-        let file = context.join("Dockerfile");
-        fs::write(&file, recipe).with_context(|| format!("write {}", file.display()))?;
-        let (file, folder) = (file.display().to_string(), context.display().to_string());
-        docker(&["build", "--quiet", "--tag", name, "--file", &file, &folder])
-            .with_context(|| format!("build {name}"))?;
-        fs::remove_dir_all(&context).with_context(|| format!("remove {}", context.display()))
+    fn build(&self, name: &str, recipe: &str) -> Result<()> {
+        let context = self.context(name);
+        files::write(&context.join("Dockerfile"), recipe)?;
+        docker(&["build", "--quiet", "--tag", &self.image(name), &context.display().to_string()])
+            .with_context(|| format!("build {}", self.image(name)))?;
+        files::remove_folder(&context)
     }
-}
-
-/// Maps an absolute path of this machine to a path below `root`.
-fn below(root: &Path, path: &Path) -> Result<PathBuf> {
-    Ok(root.join(path.strip_prefix("/").with_context(|| format!("{} is not absolute", path.display()))?))
-}
-
-/// Copies contents and permissions of a file; follows symbolic links.
-fn copy(from: &Path, to: &Path) -> Result<()> {
-    if let Some(folder) = to.parent() {
-        fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
-    }
-    fs::copy(from, to).with_context(|| format!("copy {} to {}", from.display(), to.display()))?;
-    Ok(())
 }
 
 /// Links a file into a context instead of copying gigabytes, if both are on one file system; copies it otherwise.
 fn link_or_copy(from: &Path, to: &Path) -> Result<()> {
-    if let Some(folder) = to.parent() {
-        fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
-    }
-    fs::hard_link(from, to).or_else(|_| copy(from, to))
+    files::create_folder(to.parent().unwrap_or(to))?;
+    fs::hard_link(from, to).or_else(|_| files::copy(from, to))
 }
 
 /// Runs `docker` and returns the output.
 fn docker(arguments: &[&str]) -> Result<String> {
     workspace::output(Command::new("docker").args(arguments))
-}
-
-fn report(images: &[String]) -> Result<()> {
-    for name in images {
-        let bytes = docker(&["image", "inspect", "--format", "{{.Size}}", name])?;
-        let bytes: u64 = bytes.trim().parse().with_context(|| format!("read the size of {name}"))?;
-        println!("{name:<40} {:>8.1} MB", bytes as f64 / 1e6);
-    }
-    Ok(())
 }
 
 /// Writes `deploy/.env` for this machine unless it exists: the example, with the tag and the user that may read the
@@ -386,7 +325,7 @@ fn environment(root: &Path, tag: &str) -> Result<()> {
     if path.exists() {
         return Ok(());
     }
-    let example = fs::read_to_string(root.join("deploy").join(".env.example")).context("read deploy/.env.example")?;
+    let example = files::read(&root.join("deploy").join(".env.example"))?;
     let owner = fs::metadata(root.join(certs::FOLDER).join("actor")).context("read the owner of the secrets")?;
     let lines = example.lines().map(|line| match line.split_once('=') {
         Some(("ZEROFLEET_TAG", _)) => format!("ZEROFLEET_TAG={tag}"),
@@ -394,7 +333,7 @@ fn environment(root: &Path, tag: &str) -> Result<()> {
         _ => line.to_owned(),
     });
     let text: String = lines.map(|line| line + "\n").collect();
-    fs::write(&path, text).context("write deploy/.env")
+    files::write(&path, text)
 }
 
 #[cfg(test)]
@@ -405,7 +344,7 @@ mod tests {
     fn unknown_images_are_refused_by_name() {
         let error = chosen(&["actors".to_owned()]).unwrap_err().to_string();
         assert!(error.contains("actors") && error.contains("replay-server"), "{error}");
-        assert_eq!(chosen(&[]).unwrap().len(), recipe::PROCESSES.len());
-        assert_eq!(chosen(&["actor".to_owned()]).unwrap().len(), 1);
+        assert_eq!(chosen(&[]).unwrap(), PROGRAMS);
+        assert_eq!(chosen(&["actor".to_owned()]).unwrap(), [("actor", "actor")]);
     }
 }

@@ -10,7 +10,6 @@ mod promises;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -19,7 +18,7 @@ use serde_json::Value;
 
 use crate::python::{self, Python};
 use crate::skip::may_skip;
-use crate::workspace;
+use crate::{files, workspace};
 
 #[cfg(test)]
 mod tests;
@@ -47,7 +46,7 @@ pub fn run(root: &Path) -> Result<()> {
     let python = Python::find()?;
     let site = python::packages(root, "kubernetes-validate", REQUIREMENTS)?;
     let folder = root.join("target").join("kubernetes");
-    fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
+    files::create_folder(&folder)?;
 
     let overlays = render_all(root, &folder)?;
     let documents = folder.join("documents.json");
@@ -56,10 +55,10 @@ pub fn run(root: &Path) -> Result<()> {
         .chain(overlays.values().map(|path| path.as_os_str()))
         .collect();
     python.script(VALIDATE, &arguments).context("run kubernetes-validate")?;
-    let text = fs::read_to_string(&documents).with_context(|| format!("read {}", documents.display()))?;
-    let checked: Checked = serde_json::from_str(&text).context("read the output of kubernetes-validate")?;
+    let checked: Checked =
+        serde_json::from_str(&files::read(&documents)?).context("read the output of kubernetes-validate")?;
 
-    let guide = fs::read_to_string(root.join("docs/kubernetes.md")).context("read docs/kubernetes.md")?;
+    let guide = files::read(&root.join("docs/kubernetes.md"))?;
     let mut wrong = checked.wrong;
     for (name, documents) in overlays.keys().zip(&checked.documents) {
         wrong.extend(promises::broken(documents, &guide).into_iter().map(|what| format!("{name}: {what}")));
@@ -86,11 +85,9 @@ struct Checked {
 
 /// Renders every overlay, and the optional components over one overlay, into files in `folder`.
 fn render_all(root: &Path, folder: &Path) -> Result<BTreeMap<String, PathBuf>> {
-    let kubernetes = root.join("deploy/kubernetes");
     let mut sources = BTreeMap::new();
-    for entry in fs::read_dir(kubernetes.join("overlays")).context("read deploy/kubernetes/overlays")? {
-        let entry = entry.context("read deploy/kubernetes/overlays")?;
-        sources.insert(entry.file_name().to_string_lossy().into_owned(), entry.path());
+    for overlay in files::list(&root.join("deploy/kubernetes/overlays"))? {
+        sources.insert(files::name(&overlay), overlay);
     }
     ensure!(!sources.is_empty(), "no overlay in deploy/kubernetes/overlays");
     sources.insert("components".to_owned(), root.join("xtask/src/kubernetes/components"));
@@ -99,7 +96,7 @@ fn render_all(root: &Path, folder: &Path) -> Result<BTreeMap<String, PathBuf>> {
         let rendered = folder.join(format!("{name}.yaml"));
         let text = workspace::output(Command::new("kubectl").arg("kustomize").arg(source));
         let text = text.with_context(|| format!("render {name}"))?;
-        fs::write(&rendered, text).with_context(|| format!("write {}", rendered.display()))?;
+        files::write(&rendered, text)?;
         Ok((name, rendered))
     };
     sources.into_iter().map(render).collect()

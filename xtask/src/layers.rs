@@ -32,7 +32,6 @@ pub struct Table {
 #[derive(Debug)]
 struct Layer {
     rank: u8,
-    planned: bool,
     /// True if only tests may use the crate, at any rank.
     for_tests: bool,
     uses: Vec<String>,
@@ -54,7 +53,7 @@ pub fn run(root: &Path) -> Result<()> {
 pub fn violations(root: &Path) -> Result<Vec<String>> {
     let text = std::fs::read_to_string(root.join("ARCHITECTURE.md")).context("read ARCHITECTURE.md")?;
     let table = Table::parse(&text).context("read the layer tables of ARCHITECTURE.md")?;
-    let metadata = workspace::metadata(root)?;
+    let metadata = workspace::metadata(&root.join("Cargo.toml"))?;
     let mut found = table.violations(&metadata.workspace_packages());
     let sources = tidy::sources(root)?;
     found.extend(used_programs(&metadata.workspace_packages()));
@@ -107,7 +106,6 @@ impl Table {
             };
             let layer = Layer {
                 rank: rank.parse().with_context(|| format!("`{rank}` is not a rank"))?,
-                planned: name.contains("planned"),
                 for_tests: name.contains("for tests"),
                 uses: names(uses),
                 uses_behind_a_feature: names(behind_a_feature),
@@ -153,15 +151,9 @@ impl Table {
         for member in members {
             self.check_member(member, &mut found);
         }
-        for (name, layer) in &self.layers {
-            let exists = members.iter().any(|member| member.name.as_str() == name);
-            if !exists && !layer.planned {
-                found.push(format!("`{name}` has a row but does not exist; remove the row or mark it (planned)"));
-            }
-            if exists && layer.planned {
-                found.push(format!("`{name}` exists but is still marked (planned)"));
-            }
-        }
+        let has_member = |name: &str| members.iter().any(|member| member.name.as_str() == name);
+        let lost = self.layers.keys().filter(|name| !has_member(name));
+        found.extend(lost.map(|name| format!("`{name}` has a row but does not exist; remove the row")));
         found
     }
 
@@ -213,7 +205,7 @@ fn cells(line: &str) -> Vec<String> {
 
 /// Returns the texts between backticks.
 fn names(cell: &str) -> Vec<String> {
-    cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    tidy::quoted(cell).map(str::to_owned).collect()
 }
 
 #[cfg(test)]
@@ -231,7 +223,6 @@ mod tests {
 | rank | crate | may use | behind a feature |
 |---|---|---|---|
 | 2 | `actor` | `search` `game` | `network` |
-| 2 | `arena` (planned) | `game` | |
 | 1 | `search` | `game` | |
 | 1 | `network` | | |
 | 0 | `game` | | |
@@ -304,14 +295,12 @@ mod tests {
     }
 
     #[test]
-    fn every_member_has_a_row_and_every_row_a_member_unless_planned() {
+    fn every_member_has_a_row_and_every_row_a_member() {
         let text = findings(member("utility", &[]));
         assert_eq!(text, "`utility` has no row in the layer table");
-        let text = findings(member("arena", &[]));
-        assert_eq!(text, "`arena` exists but is still marked (planned)");
         let members = [member("actor", &[]), member("search", &[]), member("network", &[])];
         let text = Table::parse(TABLES).unwrap().violations(&members.iter().collect::<Vec<_>>()).join("\n");
-        assert_eq!(text, "`game` has a row but does not exist; remove the row or mark it (planned)");
+        assert_eq!(text, "`game` has a row but does not exist; remove the row");
     }
 
     #[test]

@@ -5,26 +5,26 @@
 //! file, and only a few files are extracted (see `wheels`). A stamp lists the extracted files, so that a missing or
 //! damaged file is detected and fetched again. Start with [`ensure`].
 
-mod gpu;
 mod needed;
 mod stamp;
 #[cfg(test)]
 mod tests;
 mod wheels;
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure as ensure_that};
 use tempfile::TempDir;
 
+use crate::gpu::{self, DRIVER_MIN, Gpu};
 use crate::python::Python;
-use crate::workspace;
-use gpu::Survey;
+use crate::{files, workspace};
+pub(crate) use needed::{SYSTEM, needed_by};
 use stamp::Stamp;
+use wheels::Wanted;
 pub use wheels::{Platform, cpu_packages, cuda_packages, is_cuda};
-use wheels::{Wanted, Wheel};
 
 /// Version that `tch` is bound to; another version does not link.
 pub const VERSION: &str = "2.11.0";
@@ -78,10 +78,9 @@ impl Halves {
 /// names the part and a remedy.
 pub fn ensure(root: &Path, check: Check, choice: Choice) -> Result<Halves> {
     if let Some(folder) = workspace::chosen_libtorch(root) {
-        accept(&folder)?;
         // With a libtorch of the user, the platform may be one without wheels.
         let halves = Platform::here().map_or(Ok(Halves::Cpu), |platform| choose(platform, choice))?;
-        return accept_halves(&folder, halves, choice);
+        return accept(&folder, halves, choice);
     }
     let platform = Platform::here()?;
     install(root, platform, choose(platform, choice)?, check)
@@ -108,7 +107,7 @@ pub fn ensure_for_gpu(root: &Path, check: Check) -> Result<Option<Halves>> {
 /// Fetches missing parts of these halves into `.libtorch`.
 fn install(root: &Path, platform: &'static Platform, halves: Halves, check: Check) -> Result<Halves> {
     let install = Install { platform, folder: root.join(".libtorch"), tools: root.join(".tools") };
-    fs::create_dir_all(&install.tools).with_context(|| format!("create {}", install.tools.display()))?;
+    files::create_folder(&install.tools)?;
     // With two concurrent tasks, only the first fetches libtorch; the second finds it installed.
     let lock = File::create(install.tools.join("libtorch.lock")).context("create .tools/libtorch.lock")?;
     lock.lock().context("lock .tools/libtorch.lock")?;
@@ -135,84 +134,90 @@ fn choose(platform: &Platform, choice: Choice) -> Result<Halves> {
         );
         return Ok(Halves::Cpu);
     };
-    if choice == Choice::Cpu {
-        return Ok(Halves::Cpu);
+    match choice {
+        Choice::Cpu => Ok(Halves::Cpu),
+        Choice::CudaForImages => Ok(Halves::CpuAndCuda),
+        Choice::Cuda | Choice::Auto => decide(visible_gpus(), capability_min, choice),
     }
-    if choice == Choice::CudaForImages {
+}
+
+/// Lists the GPUs. An empty `CUDA_VISIBLE_DEVICES` hides every GPU, as for CUDA.
+fn visible_gpus() -> Result<Vec<Gpu>, String> {
+    match std::env::var("CUDA_VISIBLE_DEVICES") {
+        Ok(visible) if ["", "-1"].contains(&visible.trim()) => Err("CUDA_VISIBLE_DEVICES hides all GPUs".to_owned()),
+        _ => gpu::list(),
+    }
+}
+
+/// Decides from the GPUs, or from the reason why there is none; `choice` is `Cuda` or `Auto`.
+fn decide(found: Result<Vec<Gpu>, String>, capability_min: f64, choice: Choice) -> Result<Halves> {
+    let gpus = match found {
+        Ok(gpus) => gpus,
+        Err(_) if choice == Choice::Auto => return Ok(Halves::Cpu),
+        Err(why) => {
+            eprintln!("libtorch {VERSION}: no NVIDIA GPU here ({why}); the CUDA half is for images and other machines");
+            return Ok(Halves::CpuAndCuda);
+        }
+    };
+    let obstacles: Vec<String> = gpus.iter().filter_map(|gpu| obstacle(gpu, capability_min)).collect();
+    let is_usable = obstacles.len() < gpus.len();
+    ensure_that!(
+        is_usable || choice == Choice::Auto,
+        "{} (`cargo xtask libtorch --cpu` installs only the CPU half)",
+        obstacles.join("; ")
+    );
+    let usable = gpus.iter().filter(|gpu| obstacle(gpu, capability_min).is_none());
+    for line in usable.map(ToString::to_string).chain(obstacles) {
+        eprintln!("libtorch {VERSION}: {line}");
+    }
+    if is_usable {
         return Ok(Halves::CpuAndCuda);
     }
-    decide(gpu::survey(capability_min), choice)
+    eprintln!("libtorch {VERSION}: no usable GPU; continuing with the CPU");
+    Ok(Halves::Cpu)
 }
 
-/// Decides from the search for GPUs; `choice` is `Cuda` or `Auto`.
-fn decide(survey: Survey, choice: Choice) -> Result<Halves> {
-    const REMEDY: &str = "`cargo xtask libtorch --cpu` installs only the CPU half";
-    match (survey, choice) {
-        (Survey::Usable { gpus, notes }, _) => {
-            for line in gpus.iter().map(ToString::to_string).chain(notes) {
-                eprintln!("libtorch {VERSION}: {line}");
-            }
-            Ok(Halves::CpuAndCuda)
-        }
-        (Survey::TooOld(reasons), Choice::Auto) => {
-            for reason in reasons {
-                eprintln!("libtorch {VERSION}: {reason}");
-            }
-            eprintln!("libtorch {VERSION}: no usable GPU; continuing with the CPU");
-            Ok(Halves::Cpu)
-        }
-        (Survey::TooOld(reasons), _) => bail!("{} ({REMEDY})", reasons.join("; ")),
-        (Survey::Absent(_), Choice::Auto) => Ok(Halves::Cpu),
-        (Survey::Absent(why), _) => {
-            eprintln!("libtorch {VERSION}: no NVIDIA GPU here ({why}); the CUDA half is for images and other machines");
-            Ok(Halves::CpuAndCuda)
-        }
+/// Returns the reason why libtorch cannot use a GPU, with a remedy.
+fn obstacle(gpu: &Gpu, capability_min: f64) -> Option<String> {
+    if gpu.compute_capability.is_some_and(|capability| capability < capability_min) {
+        return Some(format!(
+            "{gpu}; libtorch {VERSION} needs compute capability {capability_min:.1} or higher, so this GPU cannot be used"
+        ));
     }
+    let is_old = gpu.compute_capability.is_none() || gpu.driver_branch().is_none_or(|branch| branch < DRIVER_MIN);
+    is_old.then(|| format!("{gpu}; CUDA 13 needs driver {DRIVER_MIN} or newer: update the NVIDIA driver"))
 }
 
-/// Checks that every library required by the installed libraries is present, and prints the counts.
+/// Checks that every library that the installed libraries need or open is present; the NVIDIA driver may be missing.
 ///
 /// # Errors
 /// A library is not found anywhere.
 pub fn check_needed(root: &Path) -> Result<()> {
-    let folder = workspace::chosen_libtorch(root).unwrap_or_else(|| root.join(".libtorch"));
-    let lib = folder.join("lib");
-    let checked = needed::check(&lib)?;
-    let driver = match checked.without_driver.as_slice() {
-        [] => String::new(),
-        names => format!("; not included, since the NVIDIA driver provides them: {}", names.join(", ")),
-    };
-    println!("{}: {} libraries load {} names{driver}", lib.display(), checked.libraries, checked.names);
-    workspace::report(&checked.unresolved, "libraries are missing")
-}
-
-fn accept(folder: &Path) -> Result<()> {
-    let library = format!("lib/{}torch_cpu{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
-    for part in ["include/torch", &library] {
-        if !folder.join(part).exists() {
-            bail!(
-                "LIBTORCH is {}, which has no `{part}`; set it to libtorch {VERSION}, or unset it to fetch libtorch",
-                folder.display()
-            );
-        }
-    }
+    let lib = workspace::libtorch(root).join("lib");
+    workspace::report(&needed::unresolved(&lib)?, "libraries are missing")?;
+    println!("{}: no library is missing", lib.display());
     Ok(())
 }
 
-/// Returns the usable halves of a libtorch that the user installed; at most the `chosen` halves.
-fn accept_halves(folder: &Path, chosen: Halves, choice: Choice) -> Result<Halves> {
-    if chosen == Halves::Cpu || folder.join("lib/libtorch_cuda.so").exists() {
+/// Checks a libtorch that the user installed, and returns the usable halves; at most the `chosen` halves.
+fn accept(folder: &Path, chosen: Halves, choice: Choice) -> Result<Halves> {
+    let library = format!("lib/{}torch_cpu{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
+    let lacks = |part: &str| !folder.join(part).exists();
+    let complaint = |part: &str| {
+        let folder = folder.display();
+        format!(
+            "LIBTORCH is {folder}, which has no `{part}`; set it to libtorch {VERSION}, or unset it to fetch libtorch"
+        )
+    };
+    if let Some(part) = ["include/torch", &library].into_iter().find(|part| lacks(part)) {
+        bail!(complaint(part));
+    }
+    let cuda = "lib/libtorch_cuda.so";
+    if chosen == Halves::Cpu || !lacks(cuda) {
         return Ok(chosen);
     }
-    let complaint = format!(
-        "LIBTORCH is {}, which has no `lib/libtorch_cuda.so`; set it to libtorch {VERSION} for CUDA, or unset it to \
-         fetch libtorch",
-        folder.display()
-    );
-    if choice != Choice::Auto {
-        bail!(complaint);
-    }
-    eprintln!("libtorch {VERSION}: continuing without the GPU: {complaint}");
+    ensure_that!(choice == Choice::Auto, complaint(cuda));
+    eprintln!("libtorch {VERSION}: continuing without the GPU: {}", complaint(cuda));
     Ok(Halves::Cpu)
 }
 
@@ -224,119 +229,107 @@ struct Install {
 }
 
 impl Install {
-    /// Returns the missing or damaged files of `halves`, and prints the reason.
+    /// Returns the missing or damaged parts of `halves`, and prints the reason.
     fn wanted(&self, halves: Halves, check: Check) -> Result<Wanted> {
-        let mut wanted = Wanted::default();
-        if let Err(reason) = Stamp::check(&self.folder, self.platform, check) {
-            eprintln!("libtorch {VERSION}: {reason:#}; fetching it");
-            wanted.cpu = true;
+        let defects = Stamp::defects(&self.folder, self.platform, check)?;
+        let (cuda, cpu): (Vec<_>, Vec<_>) = defects.into_iter().partition(|(name, _)| is_cuda(name));
+        let mut wanted = Wanted { cpu: !cpu.is_empty(), ..Wanted::default() };
+        if let Some((_, reason)) = cpu.first() {
+            eprintln!("libtorch {VERSION}: {reason}; fetching it");
         }
-        let missing = Stamp::missing_cuda(&self.folder, self.platform, check)?;
         let all = self.platform.cuda_libraries().count();
         // A thorough check repairs an installed CUDA half even if it is not needed.
-        if halves == Halves::CpuAndCuda || check == Check::Bytes && missing.len() < all {
-            match missing.as_slice() {
-                [] => {}
-                [(_, reason), ..] if missing.len() < all => {
-                    eprintln!("libtorch {VERSION}, CUDA half: {reason}; fetching {} of {all} libraries", missing.len());
-                }
-                _ => eprintln!("libtorch {VERSION}, CUDA half: not installed; fetching it"),
-            }
-            wanted.cuda = missing.into_iter().map(|(name, _)| name).collect();
+        let is_needed = halves == Halves::CpuAndCuda || check == Check::Bytes && cuda.len() < all;
+        if let Some((_, reason)) = cuda.first().filter(|_| is_needed) {
+            eprintln!("libtorch {VERSION}, CUDA half: {reason}; fetching {} of {all} libraries", cuda.len());
+            let is_missing = |name: &&str| cuda.iter().any(|(missing, _)| missing == name);
+            wanted.cuda = self.platform.cuda_libraries().filter(is_missing).collect();
         }
         Ok(wanted)
     }
 
-    /// Downloads and unpacks next to the installation. A missing CPU half replaces the whole directory by a rename. The
-    /// libraries of the CUDA half are moved into the directory wheel by wheel, so that an interrupted download is
-    /// resumed.
+    /// Downloads, unpacks and adopts wheel by wheel, so that an interrupted download is resumed.
     fn fetch(&self, wanted: &Wanted) -> Result<()> {
         let start = Instant::now();
         self.remove_remains()?;
         self.announce(wanted)?;
         let python = Python::find()?;
-        // The directory is removed with the contents on drop, also after an error.
-        let work = TempDir::with_prefix_in("libtorch-", &self.tools).context("create a directory in .tools")?;
         let wheels = wanted.wheels(self.platform);
-        let (cpu, cuda): (Vec<&Wheel>, Vec<&Wheel>) = wheels.iter().partition(|wheel| !wanted.cpu(wheel).is_empty());
-        let count = wheels.len();
-        let unpack = |number: usize, wheel: &Wheel, target: &Path| {
-            let size_mb = wheel.download_mb(self.platform);
+        for (index, wheel) in wheels.iter().enumerate() {
+            let (number, count, size_mb) = (index + 1, wheels.len(), wheel.download_mb(self.platform));
             eprintln!("libtorch {VERSION}: {number} of {count}: {} ({size_mb} MB)", wheel.requirement);
-            let downloads = work.path().join("download");
+            // Removed with the contents on drop: the next wheel needs the room.
+            let work = TempDir::with_prefix_in("libtorch-", &self.tools).context("create a directory in .tools")?;
+            let [downloads, part] = ["download", "part"].map(|name| work.path().join(name));
             python.download_wheel(wheel.hashed()?, &downloads)?;
-            wheel.unpack(&python, &downloads, target, wanted)?;
-            // Removed at once, because the next wheel needs the room.
-            fs::remove_dir_all(&downloads).with_context(|| format!("remove {}", downloads.display()))
-        };
-        if wanted.cpu {
-            let fresh = work.path().join("libtorch");
-            for (index, wheel) in cpu.iter().enumerate() {
-                unpack(index + 1, wheel, &fresh)?;
-            }
-            self.replace(&fresh, &work.path().join("old"))?;
+            wheel.unpack(&python, &downloads, &part, wanted)?;
+            self.adopt(&part)?;
         }
-        for (index, wheel) in cuda.iter().enumerate() {
-            let part = work.path().join("part");
-            unpack(cpu.len() + index + 1, wheel, &part)?;
-            move_files(&part.join(LICENSES), &self.folder.join(LICENSES))?;
-            let names: Vec<&str> = wanted.cuda(wheel).collect();
-            for name in &names {
-                move_file(&part.join("lib").join(name), &self.folder.join("lib").join(name))?;
-            }
-            Stamp::add(&self.folder, self.platform, &names)?;
-            fs::remove_dir_all(&part).with_context(|| format!("remove {}", part.display()))?;
+        let defects = Stamp::defects(&self.folder, self.platform, Check::Stamp)?;
+        if let Some((_, reason)) = defects.iter().find(|(name, _)| wanted.holds(name)) {
+            bail!("the wheels of torch {VERSION} are incomplete: {reason}");
         }
         if !wanted.cuda.is_empty() {
-            let unresolved = needed::check(&self.folder.join("lib"))?.unresolved;
+            let unresolved = needed::unresolved(&self.folder.join("lib"))?;
             ensure_that!(unresolved.is_empty(), "the CUDA half is incomplete: {}", unresolved.join("; "));
         }
         eprintln!("libtorch {VERSION}: ready in {:.0} s", start.elapsed().as_secs_f64());
         Ok(())
     }
 
-    /// Replaces the installation by `fresh`, with the intact CUDA libraries and the licences of the old installation.
-    fn replace(&self, fresh: &Path, old: &Path) -> Result<()> {
-        self.platform.finish(fresh)?;
-        // After a change of version, the stamp counts all libraries as missing.
-        let missing = Stamp::missing_cuda(&self.folder, self.platform, Check::Stamp)?;
-        for name in self.platform.cuda_libraries().filter(|name| missing.iter().all(|(missing, _)| missing != name)) {
-            move_file(&self.folder.join("lib").join(name), &fresh.join("lib").join(name))?;
+    /// Moves the unpacked files of a wheel from `part` into the installation, and adds them to the stamp. An
+    /// installation of another version is removed first.
+    fn adopt(&self, part: &Path) -> Result<()> {
+        let mut stamp = match Stamp::read(&self.folder, self.platform) {
+            Ok(stamp) => stamp,
+            Err(_) => {
+                files::remove_folder(&self.folder)?;
+                Stamp::new(self.platform)
+            }
+        };
+        let has_headers = part.join("include").exists();
+        if has_headers {
+            files::remove_folder(&self.folder.join("include"))?;
         }
-        Stamp::write(fresh, self.platform)?;
-        if self.folder.exists() {
-            fs::rename(&self.folder, old).with_context(|| format!("move {} away", self.folder.display()))?;
+        for file in files::below(part)? {
+            let name = file.strip_prefix(part).context("find the name of an unpacked file")?;
+            files::rename(&file, &self.folder.join(name))?;
+            if name.starts_with("lib") {
+                stamp.add_library(&self.folder, &name.display().to_string())?;
+            }
         }
-        fs::rename(fresh, &self.folder)
-            .with_context(|| format!("move the new libtorch to {}", self.folder.display()))?;
-        move_files(&old.join(LICENSES), &self.folder.join(LICENSES))
+        if has_headers {
+            stamp.add_headers(&self.folder)?;
+        }
+        stamp.save(&self.folder)
     }
 
     /// Removes the files of interrupted downloads.
     fn remove_remains(&self) -> Result<()> {
-        for entry in fs::read_dir(&self.tools).with_context(|| format!("list {}", self.tools.display()))? {
-            let path = entry.with_context(|| format!("list {}", self.tools.display()))?.path();
-            if path.is_dir() && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libtorch-")) {
-                fs::remove_dir_all(&path).with_context(|| format!("remove {}", path.display()))?;
+        for path in files::list(&self.tools)? {
+            if path.is_dir() && files::name(&path).starts_with("libtorch-") {
+                files::remove_folder(&path)?;
             }
         }
         Ok(())
     }
 
-    /// Prints sizes and expected times, and checks that there is room.
+    /// Prints the sizes, and checks that there is room.
     fn announce(&self, wanted: &Wanted) -> Result<()> {
         let room = rustix::fs::statvfs(&self.tools)
             .with_context(|| format!("read the free space of {}", self.tools.display()))?;
         let free_mb = room.f_bavail.saturating_mul(room.f_frsize) / 1_000_000;
-        let sizes = Sizes::of(self.platform, wanted);
+        let Sizes { wheels, download_mb, installed_mb, peak_mb } = Sizes::of(self.platform, wanted);
         ensure_that!(
-            free_mb >= sizes.peak_mb,
-            "{free_mb} MB are free in {}, but {} MB are needed to fetch libtorch{}",
+            free_mb >= peak_mb,
+            "{free_mb} MB are free in {}, but {peak_mb} MB are needed to fetch libtorch{}",
             self.tools.display(),
-            sizes.peak_mb,
             if wanted.cuda.is_empty() { "" } else { " (less without the CUDA half: `cargo xtask libtorch --cpu`)" }
         );
-        eprintln!("libtorch {VERSION}: {sizes}; {free_mb} MB are free");
+        eprintln!(
+            "libtorch {VERSION}: downloading {download_mb} MB in {wheels} wheels, once; at most {installed_mb} MB on \
+             the disk; {free_mb} MB are free"
+        );
         Ok(())
     }
 }
@@ -361,40 +354,4 @@ impl Sizes {
         let peak_mb = installed_mb + 2 * sizes.iter().copied().max().unwrap_or(0);
         Self { wheels: sizes.len(), download_mb, installed_mb, peak_mb }
     }
-}
-
-impl std::fmt::Display for Sizes {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let minutes = |mbit_per_s: u64| (self.download_mb * 8).div_ceil(mbit_per_s * 60);
-        let Self { wheels, download_mb, installed_mb, .. } = self;
-        let (fast, slow) = (minutes(500), minutes(50));
-        write!(
-            f,
-            "downloading {download_mb} MB in {wheels} wheels, once: {fast} min at 500 Mbit/s, {slow} min at 50 Mbit/s; \
-             at most {installed_mb} MB on the disk"
-        )
-    }
-}
-
-/// Moves every entry of `from`, if it exists, into `to`, except entries that already exist there.
-fn move_files(from: &Path, to: &Path) -> Result<()> {
-    if !from.exists() {
-        return Ok(());
-    }
-    for entry in fs::read_dir(from).with_context(|| format!("list {}", from.display()))? {
-        let entry = entry.with_context(|| format!("list {}", from.display()))?;
-        let target = to.join(entry.file_name());
-        if !target.exists() {
-            move_file(&entry.path(), &target)?;
-        }
-    }
-    Ok(())
-}
-
-/// Moves a file or directory within a file system; replaces an existing file.
-fn move_file(from: &Path, to: &Path) -> Result<()> {
-    if let Some(folder) = to.parent() {
-        fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
-    }
-    fs::rename(from, to).with_context(|| format!("move {} to {}", from.display(), to.display()))
 }

@@ -8,7 +8,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use xtask::libtorch::{Check, Choice};
 use xtask::{
-    certs, ci, deny, device_check, fuzz, image, kubernetes, layers, libtorch, simulate, suite, tidy, train, workspace,
+    certs, ci, deny, device_check, fuzz, image, kubernetes, layers, libtorch, simulate, stress, suite, tidy, train,
+    workspace,
 };
 
 /// Runs the development tasks of the repository.
@@ -86,11 +87,11 @@ enum Chore {
     /// Inject faults into a running fleet (Linux, as root).
     ///
     /// Kills, pauses, disconnects and slows down processes.
-    Chaos(suite::ChaosOptions),
+    Chaos(stress::ChaosOptions),
     /// Run a fleet under load for hours (Linux).
     ///
     /// Fails if memory, descriptors, threads, disk usage or latency of a process keep growing.
-    Soak(suite::SoakOptions),
+    Soak(stress::SoakOptions),
     /// Simulate the replay service with clients and disks, once per seed.
     ///
     /// A simulation runs on one thread in virtual time. A failing simulation is shrunk, and the trace is printed.
@@ -124,16 +125,16 @@ fn run(chore: Chore) -> anyhow::Result<()> {
         Chore::Image(options) => image::run(&root, &options),
         Chore::DeviceCheck(options) => device_check::run(&root, &options),
         Chore::Certs(options) => certs::make(&certs::Options { out: root.join(&options.out), ..options }),
-        Chore::Test(options) => suite::run(&root, &options).map(drop),
+        Chore::Test(options) => suite::run(&root, &options, &[]).map(drop),
         Chore::Ci => ci::run(&root),
         Chore::Layers => layers::run(&root),
         Chore::Tidy => tidy::run(&root),
         Chore::Deny => deny::run(&root).map(drop),
         Chore::Kubernetes => kubernetes::run(&root),
-        Chore::Sanitise => suite::sanitise(&root),
+        Chore::Sanitise => stress::sanitise(&root),
         Chore::Fuzz(options) => fuzz::run(&root, &options),
-        Chore::Chaos(options) => suite::chaos(&root, &options),
-        Chore::Soak(options) => suite::soak(&root, &options),
+        Chore::Chaos(options) => stress::chaos(&root, &options),
+        Chore::Soak(options) => stress::soak(&root, &options),
         Chore::Simulate(options) => simulate::run(&root, &options),
     }
 }

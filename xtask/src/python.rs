@@ -2,13 +2,12 @@
 //! downloads.
 
 use std::ffi::{OsStr, OsString};
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 
-use crate::workspace;
+use crate::{files, workspace};
 
 /// A Python interpreter that can run pip.
 #[derive(Debug, Clone)]
@@ -34,16 +33,12 @@ impl Python {
             }
             without_pip.get_or_insert(program);
         }
-        match without_pip {
-            Some(program) => bail!(
-                "{} has no pip; install it (Debian: `apt-get install python3-pip`; elsewhere: `{} -m ensurepip`)",
-                program.display(),
-                program.display()
-            ),
-            None => {
-                bail!("no Python 3.8 or newer found as `python3` or `python`; install Python with pip, or set PYTHON")
-            }
-        }
+        let Some(program) = without_pip.map(|program| program.display().to_string()) else {
+            bail!("no Python 3.8 or newer found as `python3` or `python`; install Python with pip, or set PYTHON")
+        };
+        bail!(
+            "{program} has no pip; install it (Debian: `apt-get install python3-pip`; elsewhere: `{program} -m ensurepip`)"
+        )
     }
 
     /// Downloads the wheel for a line of a requirements file into `folder`, for this platform; pip shows the progress.
@@ -52,27 +47,32 @@ impl Python {
     /// # Errors
     /// pip fails; the error holds the last lines of output.
     pub fn download_wheel(&self, line: &str, folder: &Path) -> Result<()> {
-        fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
-        let listed = write_requirements(folder, line)?;
-        let mut command = self.pip("download");
-        // Wheels have hundreds of megabytes: none stays in the cache of pip or goes through a small `/tmp`.
-        command.arg("--no-cache-dir").env("TMPDIR", folder);
-        // A single Python version, so that there is one wheel per platform. The extracted files do not depend on the
-        // version.
-        command.args(["--require-hashes", "--python-version", "3.12"]);
-        run(command.arg("--dest").arg(folder).arg("--requirement").arg(listed), 6).map_err(|complaint| {
-            let name = line.split_whitespace().next().unwrap_or_default();
-            anyhow!(
-                "pip could not download {name} (is the package index reachable, and does it have a wheel for this \
-                 platform?):\n{complaint:#}"
-            )
-        })
+        // Wheels have hundreds of megabytes: none stays in the cache of pip or goes through a small `/tmp`. With a
+        // single Python version, there is one wheel per platform; the extracted files do not depend on the version.
+        let options = ["--no-cache-dir", "--require-hashes", "--python-version", "3.12", "--dest"];
+        self.pip("download", line, folder, |command| command.env("TMPDIR", folder).args(options).arg(folder))
     }
 
-    fn pip(&self, task: &str) -> Command {
+    /// Runs a task of pip with the packages of a requirements file, which is written into `folder`: pip reads hashes
+    /// from no other place.
+    fn pip(
+        &self,
+        task: &str,
+        requirements: &str,
+        folder: &Path,
+        options: impl FnOnce(&mut Command) -> &mut Command,
+    ) -> Result<()> {
+        files::create_folder(folder)?;
+        let listed = folder.join("requested.txt");
+        files::write(&listed, requirements)?;
         let mut command = Command::new(&self.program);
         command.args(["-m", "pip", task, "--no-deps", "--only-binary=:all:", "--disable-pip-version-check"]);
-        command
+        run(options(&mut command).arg("--requirement").arg(listed), 6).with_context(|| {
+            let all = names(requirements).collect::<Vec<_>>().join(", ");
+            format!(
+                "{task} {all} with pip (is the package index reachable, and does it have wheels for this platform?)"
+            )
+        })
     }
 
     /// Runs a short Python script with arguments.
@@ -82,13 +82,6 @@ impl Python {
     pub fn script(&self, script: &str, arguments: &[&OsStr]) -> Result<()> {
         run(Command::new(&self.program).arg("-c").arg(script).args(arguments), 3)
     }
-}
-
-/// Writes a requirements file, the only place from which pip reads hashes.
-fn write_requirements(folder: &Path, requirements: &str) -> Result<PathBuf> {
-    let path = folder.join("requested.txt");
-    fs::write(&path, requirements).with_context(|| format!("write {}", path.display()))?;
-    Ok(path)
 }
 
 /// Returns the directory `.tools/NAME` with the packages of a requirements file and the programs in them, without
@@ -101,24 +94,16 @@ pub fn packages(root: &Path, name: &str, requirements: &str) -> Result<PathBuf> 
     let folder = root.join(".tools").join(name);
     // Written last, so that an interrupted installation is repeated.
     let stamp = folder.join("requirements.txt");
-    if fs::read_to_string(&stamp).is_ok_and(|text| text == requirements) {
+    if std::fs::read_to_string(&stamp).is_ok_and(|text| text == requirements) {
         return Ok(folder);
     }
     let python = Python::find()?;
-    let names: Vec<&str> = names(requirements).collect();
-    eprintln!("installing {} into {}", names.first().copied().unwrap_or(name), folder.display());
-    if folder.exists() {
-        fs::remove_dir_all(&folder).with_context(|| format!("remove {}", folder.display()))?;
-    }
-    fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
-    let mut command = python.pip("install");
-    let listed = write_requirements(&folder, requirements)?;
-    command.args(["--quiet", "--upgrade", "--target"]).arg(&folder).arg("--requirement").arg(listed);
-    run(&mut command, 6).map_err(|complaint| {
-        let all = names.join(", ");
-        anyhow!("pip could not install {all} (is the package index reachable?):\n{complaint:#}")
+    eprintln!("installing {} into {}", names(requirements).next().unwrap_or(name), folder.display());
+    files::remove_folder(&folder)?;
+    python.pip("install", requirements, &folder, |command| {
+        command.args(["--quiet", "--upgrade", "--target"]).arg(&folder)
     })?;
-    fs::write(&stamp, requirements).with_context(|| format!("write {}", stamp.display()))?;
+    files::write(&stamp, requirements)?;
     Ok(folder)
 }
 

@@ -1,9 +1,7 @@
 //! `cargo xtask simulate`: runs the simulator of the replay service, for seeds from a given number or the commit hash.
 
-use std::fmt;
 use std::path::Path;
 use std::process::Command;
-use std::str::FromStr;
 
 use anyhow::{Context as _, Result};
 
@@ -12,6 +10,9 @@ use crate::workspace;
 /// Hexadecimal digits of the commit hash in a first seed: 48 bits, so that no run reaches the largest seed.
 const SEED_DIGITS: usize = 12;
 
+/// Value of `--first` for a seed from the commit hash, so that each commit has different seeds.
+const COMMIT: &str = "commit";
+
 /// Options for simulating the replay service.
 #[derive(Debug, Clone, PartialEq, clap::Args)]
 pub struct SimulateOptions {
@@ -19,8 +20,8 @@ pub struct SimulateOptions {
     #[arg(long, default_value_t = 1_000)]
     pub seeds: u64,
     /// First seed: a number, or `commit` for a seed from the commit hash.
-    #[arg(long, default_value_t = First::Seed(0))]
-    pub first: First,
+    #[arg(long, default_value = "0", value_name = "SEED")]
+    pub first: String,
     /// Start no further seed after this many minutes.
     #[arg(long)]
     pub minutes: Option<f64>,
@@ -29,54 +30,25 @@ pub struct SimulateOptions {
     pub twice: bool,
 }
 
-/// First seed of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum First {
-    /// A given seed.
-    Seed(u64),
-    /// A seed derived from the commit hash, so that each commit has different seeds.
-    Commit,
-}
-
-impl fmt::Display for First {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Seed(seed) => write!(f, "{seed}"),
-            Self::Commit => f.write_str("commit"),
-        }
-    }
-}
-
-impl FromStr for First {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "commit" {
-            return Ok(Self::Commit);
-        }
-        text.parse().map(Self::Seed).map_err(|_| format!("{text:?} is neither a number nor `commit`"))
-    }
-}
-
 impl SimulateOptions {
     /// Returns the two runs in CI, ninety seconds in total, with each seed twice. One run has the same seeds at every
     /// commit, for comparison between commits; the other has new seeds at each commit.
     #[must_use]
     pub fn in_ci() -> [Self; 2] {
-        [First::Seed(0), First::Commit].map(|first| Self { seeds: u64::MAX, first, minutes: Some(0.75), twice: true })
+        ["0", COMMIT].map(|first| Self { seeds: u64::MAX, first: first.to_owned(), minutes: Some(0.75), twice: true })
     }
 
     /// Returns the arguments of the simulator at this revision.
     ///
     /// # Errors
-    /// The first seed depends on the commit, and the revision is unknown.
+    /// The first seed is none, or depends on the commit, and the revision is unknown.
     pub(crate) fn arguments(&self, revision: Option<&str>) -> Result<Vec<String>> {
         let Self { seeds, first, minutes, twice } = self;
-        let first = match first {
-            First::Seed(seed) => *seed,
-            First::Commit => revision.and_then(seed_of).context(
+        let first: u64 = match first.as_str() {
+            COMMIT => revision.and_then(seed_of).context(
                 "read the commit hash for the first seed; use a git repository, or pass a seed with --first",
             )?,
+            seed => seed.parse().with_context(|| format!("{seed:?} is neither a number nor `{COMMIT}`"))?,
         };
         let mut arguments = vec!["--seeds".to_owned(), seeds.to_string(), "--first".to_owned(), first.to_string()];
         arguments.extend(twice.then(|| "--twice".to_owned()));
@@ -103,8 +75,7 @@ pub fn run(root: &Path, options: &SimulateOptions) -> Result<()> {
 pub(crate) fn revision(root: &Path) -> Option<String> {
     let mut describe = Command::new("git");
     describe.args(["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]).current_dir(root);
-    let described = describe.output().ok().filter(|output| output.status.success())?;
-    String::from_utf8(described.stdout).ok().map(|revision| revision.trim().to_owned())
+    workspace::output(&mut describe).ok().map(|revision| revision.trim().to_owned())
 }
 
 /// Returns the first seed derived from a revision.
@@ -119,7 +90,7 @@ mod tests {
     const REVISION: &str = "ef80edc4a3b2c1d0ef80edc4a3b2c1d0ef80edc4-dirty";
 
     fn options(first: &str) -> SimulateOptions {
-        SimulateOptions { seeds: 10, first: first.parse().unwrap(), minutes: None, twice: false }
+        SimulateOptions { seeds: 10, first: first.to_owned(), minutes: None, twice: false }
     }
 
     #[test]
@@ -128,7 +99,8 @@ mod tests {
             let arguments = options(first).arguments(Some(REVISION)).unwrap();
             assert_eq!(arguments, ["--seeds", "10", "--first", seed, "--revision", REVISION]);
         }
-        assert_eq!("head".parse::<First>().unwrap_err(), "\"head\" is neither a number nor `commit`");
+        let error = options("head").arguments(None).unwrap_err().to_string();
+        assert_eq!(error, "\"head\" is neither a number nor `commit`");
     }
 
     #[test]
@@ -143,6 +115,6 @@ mod tests {
     #[test]
     fn ci_repeats_the_seeds_from_zero_and_adds_those_of_the_commit() {
         let firsts = SimulateOptions::in_ci().map(|run| run.first);
-        assert_eq!(firsts, [First::Seed(0), First::Commit]);
+        assert_eq!(firsts, ["0", COMMIT]);
     }
 }

@@ -117,6 +117,11 @@ pub(crate) fn sources(root: &Path) -> Result<Vec<Source>> {
     Ok(found)
 }
 
+/// Returns the texts between backquotes.
+pub(crate) fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
 /// Returns the places, as `path:line`, of lines for which `is_wrong` returns true.
 fn lines_where(source: &Source, is_wrong: impl Fn(&str) -> bool) -> impl Iterator<Item = String> {
     let lines = source.text.lines().enumerate().filter(move |(_, line)| is_wrong(line));

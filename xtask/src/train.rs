@@ -14,22 +14,12 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 
 use crate::libtorch::{self, Check, Choice, Halves};
-use crate::workspace;
+use crate::workspace::{self, PROGRAMS, Program};
 
-/// Programs of a training run, with packages; `zerofleet` finds the other programs in its own directory.
-const PROGRAMS: [(&str, &str); 5] = [
-    ("cli", "zerofleet"),
-    ("replay-server", "replay-server"),
-    ("learner", "learner"),
-    ("actor", "actor"),
-    ("arena", "arena"),
-];
-/// Package and name of the program that trains.
-const LEARNER: (&str, &str) = ("learner", "learner");
 /// Option that makes `zerofleet train` print an [`Answer`].
 const QUESTION: &str = "--needs-libtorch";
-/// Additional program of a run with `--inference remote`.
-const INFERENCE_SERVER: (&str, &str) = ("inference-server", "inference-server");
+/// Program that only a run with `--inference remote` starts.
+const INFERENCE_SERVER: &str = "inference-server";
 /// Packages of the programs that evaluate positions; with the feature `torch` they use libtorch.
 pub(crate) const EVALUATING: [&str; 3] = ["actor", "arena", "inference-server"];
 
@@ -62,13 +52,13 @@ enum Need {
 pub fn run(root: &Path, options: &[OsString]) -> Result<()> {
     let halves = libtorch::ensure_for_gpu(root, Check::Stamp)?;
     let programs = programs(options);
-    let program = workspace::metadata(root)?.target_directory.join("release").join("zerofleet");
+    let program = workspace::target(root)?.join("release/zerofleet");
     if !program.exists() {
         println!("{}", announcement(&programs));
     }
     build(root, &programs, &features(&programs, halves))?;
     if halves.is_none()
-        && let Some(answer) = ask(program.as_ref(), options)
+        && let Some(answer) = ask(&program, options)
         && fetch(root, &answer)?
     {
         let again: Vec<_> = programs.iter().copied().filter(|program| is_linked(program, &answer)).collect();
@@ -80,23 +70,18 @@ pub fn run(root: &Path, options: &[OsString]) -> Result<()> {
     train.arg("train").args(options);
     find_libraries(&mut train, root);
     // Replaces this process, so that Ctrl-C goes directly to the process that drains.
-    Err(train.exec()).with_context(|| format!("start {program}"))
+    Err(train.exec()).with_context(|| format!("start {}", program.display()))
 }
 
 /// Returns true for a program that links libtorch because a run needs it.
-fn is_linked(program: &(&str, &str), answer: &Answer) -> bool {
-    *program == LEARNER || answer.evaluating && EVALUATING.contains(&program.0)
+fn is_linked((package, _): &Program, answer: &Answer) -> bool {
+    *package == "learner" || answer.evaluating && EVALUATING.contains(package)
 }
 
 /// Builds programs in release mode with these features.
-fn build(root: &Path, programs: &[(&str, &str)], features: &str) -> Result<()> {
-    let mut build = workspace::cargo(root);
-    build.args(["build", "--release"]);
-    for (package, binary) in programs {
-        build.args(["--package", package, "--bin", binary]);
-    }
+fn build(root: &Path, programs: &[Program], features: &str) -> Result<()> {
     // Excludes the export to Parquet, which no run needs.
-    workspace::run(build.args(["--no-default-features", "--features", features]))
+    workspace::build(root, programs, &["--release", "--no-default-features", "--features", features])
 }
 
 /// Asks `zerofleet train` whether the run with these options needs libtorch. Returns `None` for options that are
@@ -134,14 +119,14 @@ fn in_words(need: Need) -> &'static str {
 }
 
 /// Returns the programs that a run with these options needs.
-fn programs(options: &[OsString]) -> Vec<(&'static str, &'static str)> {
+fn programs(options: &[OsString]) -> Vec<Program> {
     let is_remote = options.iter().any(|option| option == "remote" || option == "--inference=remote");
-    PROGRAMS.into_iter().chain(is_remote.then_some(INFERENCE_SERVER)).collect()
+    PROGRAMS.into_iter().filter(|(package, _)| is_remote || *package != INFERENCE_SERVER).collect()
 }
 
 /// Returns a line that announces a first build with the names of the programs. It gives no duration: machines with the
 /// same number of cores differ by more than a factor of two.
-fn announcement(programs: &[(&str, &str)]) -> String {
+fn announcement(programs: &[Program]) -> String {
     let names: Vec<&str> = programs.iter().map(|(_, binary)| *binary).collect();
     format!(
         "first build: {} in release mode, with all dependencies; this takes minutes, later builds take seconds",
@@ -151,7 +136,7 @@ fn announcement(programs: &[(&str, &str)]) -> String {
 
 /// Returns the features of the programs for these halves of libtorch. If a GPU may work, every program that evaluates
 /// can use it. Otherwise the CPU kernel evaluates faster, and only the learner links libtorch, if present.
-fn features(programs: &[(&str, &str)], halves: Option<Halves>) -> String {
+fn features(programs: &[Program], halves: Option<Halves>) -> String {
     let uses = |package: &str| {
         halves.is_some_and(|halves| package == "learner" || halves.use_a_gpu() && EVALUATING.contains(&package))
     };
@@ -182,9 +167,12 @@ pub(crate) fn find_libraries_in(command: &mut Command, folder: &Path) {
 mod tests {
     use super::*;
 
+    fn of(options: &[&str]) -> Vec<Program> {
+        programs(&options.iter().map(OsString::from).collect::<Vec<_>>())
+    }
+
     fn named(options: &[&str]) -> Vec<&'static str> {
-        let options: Vec<OsString> = options.iter().map(OsString::from).collect();
-        programs(&options).into_iter().map(|(_, binary)| binary).collect()
+        of(options).into_iter().map(|(_, binary)| binary).collect()
     }
 
     #[test]
@@ -197,13 +185,12 @@ mod tests {
 
     #[test]
     fn every_program_that_evaluates_is_linked_with_libtorch_where_the_cuda_half_is_used() {
-        let all = [PROGRAMS.as_slice(), &[INFERENCE_SERVER]].concat();
         let cuda = "learner/torch,actor/torch,arena/torch,inference-server/torch";
-        assert_eq!(features(&all, Some(Halves::CpuAndCuda)), cuda);
-        assert_eq!(features(&PROGRAMS, Some(Halves::CpuAndCuda)), "learner/torch,actor/torch,arena/torch");
+        assert_eq!(features(&PROGRAMS, Some(Halves::CpuAndCuda)), cuda);
+        assert_eq!(features(&of(&[]), Some(Halves::CpuAndCuda)), "learner/torch,actor/torch,arena/torch");
         let cpu = if cfg!(target_os = "macos") { cuda } else { "learner/torch" };
-        assert_eq!(features(&all, Some(Halves::Cpu)), cpu);
-        assert_eq!(features(&[LEARNER], Some(Halves::Cpu)), "learner/torch");
+        assert_eq!(features(&PROGRAMS, Some(Halves::Cpu)), cpu);
+        assert_eq!(features(&[("learner", "learner")], Some(Halves::Cpu)), "learner/torch");
     }
 
     #[test]
@@ -232,7 +219,7 @@ mod tests {
     fn libtorch_is_linked_with_the_programs_that_the_answer_names() {
         let linked = |evaluating| {
             let answer = Answer { need: Need::Required, reason: String::new(), evaluating };
-            PROGRAMS.into_iter().filter(|program| is_linked(program, &answer)).map(|(package, _)| package).collect()
+            of(&[]).into_iter().filter(|program| is_linked(program, &answer)).map(|(package, _)| package).collect()
         };
         let (learner, all): (Vec<_>, Vec<_>) = (linked(false), linked(true));
         assert_eq!(learner, ["learner"]);
@@ -241,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_first_build_announces_its_programs() {
-        let text = announcement(&PROGRAMS);
+        let text = announcement(&of(&[]));
         assert!(text.starts_with("first build: zerofleet, replay-server, learner, actor, arena in release"), "{text}");
     }
 }

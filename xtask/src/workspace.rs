@@ -7,22 +7,40 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use cargo_metadata::{Metadata, MetadataCommand};
 
+/// A program of the workspace: package and name.
+pub(crate) type Program = (&'static str, &'static str);
+
+/// Programs of a fleet; `zerofleet` finds the other programs in its own directory.
+pub(crate) const PROGRAMS: [Program; 6] = [
+    ("cli", "zerofleet"),
+    ("replay-server", "replay-server"),
+    ("learner", "learner"),
+    ("actor", "actor"),
+    ("arena", "arena"),
+    ("inference-server", "inference-server"),
+];
+
 /// Returns the root of the repository in which this program was built.
 #[must_use]
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies below the root").to_owned()
 }
 
-/// Returns the members of the workspace with dependencies, without a request to any registry.
+/// Returns the packages of a workspace with dependencies, without a request to any registry.
 ///
 /// # Errors
 /// Cargo cannot read a manifest.
-pub fn metadata(root: &Path) -> Result<Metadata> {
-    MetadataCommand::new()
-        .manifest_path(root.join("Cargo.toml"))
-        .no_deps()
-        .exec()
-        .context("read the workspace with `cargo metadata`")
+pub fn metadata(manifest: &Path) -> Result<Metadata> {
+    let metadata = MetadataCommand::new().manifest_path(manifest).no_deps().exec();
+    metadata.with_context(|| format!("read {} with `cargo metadata`", manifest.display()))
+}
+
+/// Returns the directory in which cargo builds: with subdirectories `debug` and `release`.
+///
+/// # Errors
+/// Cargo cannot read a manifest.
+pub fn target(root: &Path) -> Result<PathBuf> {
+    Ok(metadata(&root.join("Cargo.toml"))?.target_directory.into())
 }
 
 /// Returns a cargo command in the repository, with the environment of a shell.
@@ -51,6 +69,23 @@ pub fn chosen_libtorch(root: &Path) -> Option<PathBuf> {
     let chosen = PathBuf::from(std::env::var_os("LIBTORCH")?);
     let same = |a: &Path, b: &Path| a == b || matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b);
     (!chosen.as_os_str().is_empty() && !same(&chosen, &root.join(".libtorch"))).then_some(chosen)
+}
+
+/// Returns the directory of libtorch: the user's, else `.libtorch`.
+#[must_use]
+pub fn libtorch(root: &Path) -> PathBuf {
+    chosen_libtorch(root).unwrap_or_else(|| root.join(".libtorch"))
+}
+
+/// Builds programs with these further options of `cargo build`.
+///
+/// # Errors
+/// The build fails.
+pub(crate) fn build(root: &Path, programs: &[Program], options: &[&str]) -> Result<()> {
+    let mut build = cargo(root);
+    build.arg("build").args(options);
+    build.args(programs.iter().flat_map(|(package, binary)| ["--package", package, "--bin", binary]));
+    run(&mut build)
 }
 
 /// Runs a command that prints messages itself, and fails if the command fails.
@@ -88,6 +123,12 @@ pub fn report(found: &[String], what: &str) -> Result<()> {
     }
     ensure!(found.is_empty(), "{} {what}", found.len());
     Ok(())
+}
+
+/// Returns the number of cores that this process may use.
+#[must_use]
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Formats the command as it would be typed in a shell.

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use super::gpu::{self, Sampler};
+use super::load::{self, Sampler};
 use super::row::Kind;
-use super::session::{Session, cores};
-use crate::{libtorch, workspace};
+use super::session::Session;
+use crate::gpu::DRIVER_MIN;
+use crate::{files, libtorch, workspace};
 
-/// The first driver that runs CUDA 13, and the lowest compute capability of the CUDA 13 kernels.
-const DRIVER_MIN: f64 = 580.0;
+/// The lowest compute capability of the CUDA 13 kernels.
 const CAPABILITY_MIN: f64 = 7.5;
 /// Turns TF32 off, so that float32 products are computed in float32.
 const EXACT: [(&str, &str); 1] = [("NVIDIA_TF32_OVERRIDE", "0")];
@@ -37,27 +37,26 @@ const ACCURACY_BAR_SECONDS: f64 = 300.0;
 
 /// Reports the machine, and checks the libraries of every program.
 pub(super) fn env(session: &mut Session) -> Result<()> {
-    match session.gpu().cloned() {
+    match session.gpu.clone() {
         Ok(gpu) => {
-            session.text("GPU", &format!("{}, {:.0} MiB", gpu.name, gpu.memory_mebibytes));
-            let driver = gpu.driver.split('.').next().and_then(|major| major.parse().ok()).unwrap_or(f64::NAN);
-            session.at_least("driver", (driver, ""), Kind::Correctness, DRIVER_MIN);
-            session.at_least("compute capability", (gpu.compute_capability, ""), Kind::Correctness, CAPABILITY_MIN);
+            session.rows.text("GPU", &gpu.to_string());
+            let [driver, capability] = [gpu.driver_branch(), gpu.compute_capability].map(|of| of.unwrap_or(f64::NAN));
+            session.rows.at_least("driver", (driver, ""), Kind::Correctness, DRIVER_MIN);
+            session.rows.at_least("compute capability", (capability, ""), Kind::Correctness, CAPABILITY_MIN);
         }
-        Err(reason) => {
-            let reason = reason.to_owned();
-            session.skipped("GPU and driver", &reason);
-        }
+        Err(reason) => session.rows.skipped("GPU and driver", &reason),
     }
-    match session.torch_version().map(str::to_owned) {
-        Some(version) => session.claim("Python's torch", &version, version.starts_with(libtorch::VERSION)),
-        None => session.skipped("Python's torch", "not used by this check"),
+    match session.libtorch.version.clone() {
+        Some(version) => session.rows.claim("Python's torch", &version, version.starts_with(libtorch::VERSION)),
+        None => session.rows.skipped("Python's torch", "not used by this check"),
     }
-    let mut files = session.programs()?;
+    let mut files = files::list(&session.binaries)?;
     match session.library("libtorch_cuda.so") {
         Some(library) => files.push(library),
-        None if session.has_gpu() => session.claim("libtorch_cuda.so", "not found in any libtorch directory", false),
-        None => session.skipped("libtorch_cuda.so", "this libtorch has no CUDA half"),
+        None if session.has_gpu() => {
+            session.rows.claim("libtorch_cuda.so", "not found in any libtorch directory", false)
+        }
+        None => session.rows.skipped("libtorch_cuda.so", "this libtorch has no CUDA half"),
     }
     let mut missing = Vec::new();
     for file in &files {
@@ -66,7 +65,8 @@ pub(super) fn env(session: &mut Session) -> Result<()> {
         missing.extend(ended.failure);
     }
     let found = if missing.is_empty() { "none".to_owned() } else { missing.join(", ") };
-    session.claim(&format!("missing libraries of {} programs and libraries", files.len()), &found, missing.is_empty());
+    let name = format!("missing libraries of {} programs and libraries", files.len());
+    session.rows.claim(&name, &found, missing.is_empty());
     doctor(session)
 }
 
@@ -81,79 +81,55 @@ fn doctor(session: &mut Session) -> Result<()> {
     let program = session.program("zerofleet");
     let exists = session.wait(session.command(&program, &["doctor", "--help"]))?.failure.is_none();
     if !exists {
-        session.skipped("zerofleet doctor", "this build lacks the command");
+        session.rows.skipped("zerofleet doctor", "this build lacks the command");
         return Ok(());
     }
     let ended = session.wait(session.command(&program, &["doctor"]))?;
     let found = ended.failure.as_deref().unwrap_or("nothing would stop a run");
-    session.claim("zerofleet doctor", found, ended.failure.is_none());
+    session.rows.claim("zerofleet doctor", found, ended.failure.is_none());
     Ok(())
+}
+
+/// Runs the step of the same name of the program `device`.
+pub(super) fn device(session: &mut Session) -> Result<()> {
+    session.device_step(&[], &[])
 }
 
 /// Checks the device lookup, also with the GPU hidden.
 pub(super) fn load(session: &mut Session) -> Result<()> {
     if session.has_gpu() {
-        session.device_step("load", &[], &[])?;
+        session.device_step(&[], &[])?;
     }
     // The last option wins: with the GPU hidden, the check expects the CPU.
-    session.device_step("load", &["--device", "cpu"], &[("CUDA_VISIBLE_DEVICES", "")])
-}
-
-/// Checks that all symbols that the engine may call exist.
-pub(super) fn abi(session: &mut Session) -> Result<()> {
-    session.device_step("abi", &[], &[])
+    session.device_step(&["--device", "cpu"], &[("CUDA_VISIBLE_DEVICES", "")])
 }
 
 /// Compares outputs of the device with the CPU, in each arithmetic.
 pub(super) fn numbers(session: &mut Session) -> Result<()> {
-    session.device_step("numbers", &["--arithmetic", "f32"], &EXACT)?;
+    session.device_step(&["--arithmetic", "f32"], &EXACT)?;
     if session.has_gpu() {
-        session.device_step("numbers", &["--arithmetic", "tf32"], &[])?;
+        session.device_step(&["--arithmetic", "tf32"], &[])?;
     } else {
-        session.skipped("numbers in tf32", "a CPU has no tf32");
+        session.rows.skipped("numbers in tf32", "a CPU has no tf32");
     }
-    session.device_step("numbers", &["--arithmetic", "bf16"], &[])
+    session.device_step(&["--arithmetic", "bf16"], &[])
 }
 
 /// Compares training steps with the CPU; checks refused steps and checkpoints.
 pub(super) fn train(session: &mut Session) -> Result<()> {
-    session.device_step("train", &[], &EXACT)
-}
-
-/// Evaluates with many threads on one device while weights change.
-pub(super) fn threads(session: &mut Session) -> Result<()> {
-    session.device_step("threads", &[], &[])
-}
-
-/// Checks learner groups over NCCL; one GPU holds one member.
-pub(super) fn nccl(session: &mut Session) -> Result<()> {
-    session.device_step("nccl", &[], &[])
-}
-
-/// Checks the precision that `auto` chooses.
-pub(super) fn precision(session: &mut Session) -> Result<()> {
-    session.device_step("precision", &[], &[])
-}
-
-/// Measures evaluations/s by network and batch size.
-pub(super) fn sweep(session: &mut Session) -> Result<()> {
-    session.device_step("sweep", &[], &[])
-}
-
-/// Measures training in positions/s by network and batch size.
-pub(super) fn learner(session: &mut Session) -> Result<()> {
-    session.device_step("learner", &[], &[])
+    session.device_step(&[], &EXACT)
 }
 
 /// Measures the same networks in PyTorch, and the speed of zerofleet as a multiple of PyTorch's.
 pub(super) fn reference(session: &mut Session) -> Result<()> {
-    let python = match session.gpu().map_err(|reason| format!("no GPU: {reason}")).and_then(|_| session.python()) {
-        Ok(python) => python,
-        Err(reason) => {
-            session.skipped("all", &reason);
-            return Ok(());
-        }
-    };
+    let python =
+        match session.gpu.as_ref().map_err(|reason| format!("no GPU: {reason}")).and_then(|_| session.python.clone()) {
+            Ok(python) => python,
+            Err(reason) => {
+                session.rows.skipped("all", &reason);
+                return Ok(());
+            }
+        };
     let script = session.work().join("reference.py");
     fs::write(&script, include_str!("reference.py")).context("write reference.py")?;
     let seconds = session.left().as_secs().saturating_sub(30).to_string();
@@ -162,28 +138,19 @@ pub(super) fn reference(session: &mut Session) -> Result<()> {
     command.env_remove("LD_LIBRARY_PATH").env("TORCHINDUCTOR_CACHE_DIR", session.work().join("inductor"));
     // A failure of PyTorch or the compiler in it is no fault of this program.
     if let Some(failure) = session.add_rows(command)? {
-        session.skipped("reference.py was completed", &failure);
+        session.rows.skipped("reference.py was completed", &failure);
     }
     for tower in ["6x64", "10x128", "20x256"] {
-        let Some(ours) = session.best("sweep", |name| name.starts_with(&format!("{tower} bf16, batch"))) else {
-            session.skipped(&format!("{tower} as a multiple of PyTorch"), "the step sweep measured nothing to compare");
+        let Some(ours) = session.rows.best("sweep", |name| name.starts_with(&format!("{tower} bf16, batch"))) else {
+            let name = format!("{tower} as a multiple of PyTorch");
+            session.rows.skipped(&name, "the step sweep measured nothing to compare");
             continue;
         };
-        let modes = [
-            ("eager", ["folded", "eager"]),
-            ("fused", ["fused", "fused"]),
-            ("graphs", ["graph", "graph"]),
-            ("compile", ["compile", "compile"]),
-        ];
-        for (mode, names) in modes {
-            let fits = |name: &str| names.iter().any(|mode| name.starts_with(&format!("{tower} {mode} ")));
-            let Some(theirs) = session.best("reference", fits) else { continue };
-            let (name, multiple) = (format!("{tower} as a multiple of PyTorch's best {mode}"), ours / theirs);
-            if (tower, mode) == ("20x256", "eager") {
-                session.at_least(&name, (multiple, "x"), Kind::Speed, REFERENCE_BAR);
-            } else {
-                session.value(&name, multiple, "x");
-            }
+        for (mode, name) in [("eager", "folded"), ("fused", "fused"), ("graphs", "graph"), ("compile", "compile")] {
+            let fits = |row: &str| [mode, name].iter().any(|name| row.starts_with(&format!("{tower} {name} ")));
+            let Some(theirs) = session.rows.best("reference", fits) else { continue };
+            let bar = ((tower, mode) == ("20x256", "eager")).then_some(REFERENCE_BAR);
+            session.rows.speed(&format!("{tower} as a multiple of PyTorch's best {mode}"), (ours / theirs, "x"), bar);
         }
     }
     Ok(())
@@ -194,7 +161,7 @@ pub(super) fn selfplay(session: &mut Session) -> Result<()> {
     let settings: &[[&str; 3]] =
         session.sized(&[["20", "256", "1024"], ["6", "64", "1024"], ["20", "256", "128"]], &[["2", "16", "32"]]);
     let seconds = session.sized(4.0, 1.0);
-    let threads = session.sized(cores().min(16), cores()).to_string();
+    let threads = session.sized(workspace::cores().min(16), workspace::cores()).to_string();
     for [blocks, channels, games] in settings {
         // Without cache and subtree reuse, every simulation is one evaluation.
         let duration = seconds.to_string();
@@ -210,45 +177,30 @@ pub(super) fn selfplay(session: &mut Session) -> Result<()> {
         let load = sampler.map(|sampler| sampler.stop(seconds)).transpose()?.flatten();
         let name = format!("{blocks}x{channels}, {threads} threads of {games} games");
         let rate = ended.failure.is_none().then(|| report_value(&ended.output, "self-play", "evaluations/s")).flatten();
+        let of = |what: &str| format!("{name}: {what}");
         let Some(rate) = rate else {
             let failure = ended.failure.unwrap_or_else(|| "the report contains no evaluations/s".to_owned());
-            session.claim(&format!("{name}: bench selfplay"), &failure, false);
+            session.rows.claim(&of("bench selfplay"), &failure, false);
             continue;
         };
-        session.value(&name, rate, "evaluations/s");
+        session.rows.value(&name, rate, "evaluations/s");
         // The bars hold only for enough games to fill the batches.
         let has_bar = session.has_gpu() && *games != "128";
         let tower = format!("{blocks}x{channels} bf16, batch");
-        match session.best("sweep", |name| name.starts_with(&tower)) {
-            Some(raw) => {
-                share(session, &format!("{name}: share of the network alone"), rate / raw, SELFPLAY_BAR, has_bar)
-            }
-            None => session
-                .skipped(&format!("{name}: share of the network alone"), "not measured by the earlier step sweep"),
+        let [alone, busy] = ["share of the network alone", "share of time in which a kernel runs"].map(&of);
+        match session.rows.best("sweep", |name| name.starts_with(&tower)) {
+            Some(raw) => session.rows.speed(&alone, (rate / raw, "share"), has_bar.then_some(SELFPLAY_BAR)),
+            None => session.rows.skipped(&alone, "not measured by the earlier step sweep"),
         }
         match load {
             Some(load) => {
-                share(
-                    session,
-                    &format!("{name}: share of time in which a kernel runs"),
-                    load.busy_share,
-                    BUSY_BAR,
-                    has_bar,
-                );
-                session.value(&format!("{name}: device memory held"), load.memory_mebibytes, "MiB");
+                session.rows.speed(&busy, (load.busy_share, "share"), has_bar.then_some(BUSY_BAR));
+                session.rows.value(&of("device memory held"), load.memory_mebibytes, "MiB");
             }
-            None => session.skipped(&format!("{name}: share of time in which a kernel runs"), "no GPU was sampled"),
+            None => session.rows.skipped(&busy, "no GPU was sampled"),
         }
     }
     Ok(())
-}
-
-fn share(session: &mut Session, name: &str, share: f64, bar: f64, has_bar: bool) {
-    if has_bar {
-        session.at_least(name, (share, "share"), Kind::Speed, bar);
-    } else {
-        session.value(name, share, "share");
-    }
 }
 
 /// Returns the first value of `metric` in `section`, from a report of `zerofleet-bench --json`.
@@ -275,12 +227,12 @@ pub(super) fn run(session: &mut Session) -> Result<()> {
     let notes: Vec<&str> = report["notes"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     for what in ["parameters", "weights and activations of self-play"] {
         let note = notes.iter().find(|note| note.starts_with(what)).copied().unwrap_or("no note in the report");
-        session.claim(&format!("{what}: on {device}"), note, is_placed(note, device));
+        session.rows.claim(&format!("{what}: on {device}"), note, is_placed(note, device));
     }
     for row in report["rows"].as_array().into_iter().flatten().filter(|row| row["section"] == "rates") {
         let run = row["dimensions"]["run"].as_str().unwrap_or("?");
         if let (Some(metric), Some(value)) = (row["metric"].as_str(), row["value"].as_f64()) {
-            session.value(&format!("{run}: {metric}"), value, "");
+            session.rows.value(&format!("{run}: {metric}"), value, "");
         }
     }
     Ok(())
@@ -294,7 +246,7 @@ fn is_placed(note: &str, device: &str) -> bool {
 
 /// Stops a training run with SIGINT: the run must exit in time, and leave no process and no device memory.
 pub(super) fn drain(session: &mut Session) -> Result<()> {
-    let before = gpu::memory_mebibytes();
+    let before = load::memory_mebibytes();
     let runs = session.work().join("drain");
     let game = session.sized("connect_four", "tic_tac_toe");
     let command = training(session, &runs, game, "10", session.device());
@@ -311,7 +263,7 @@ pub(super) fn drain(session: &mut Session) -> Result<()> {
     if let Some(status) = child.try_wait().context("watch the run")? {
         bail!("the run ended before SIGINT: {status}: {}", last_line(session.work()));
     }
-    session.value("time to the first training step", begun.elapsed().as_secs_f64(), "s");
+    session.rows.value("time to the first training step", begun.elapsed().as_secs_f64(), "s");
     let signalled = Instant::now();
     // `timeout` forwards the signal to the run.
     workspace::output(Command::new("kill").args(["-INT", &child.id().to_string()])).context("send SIGINT")?;
@@ -330,18 +282,19 @@ pub(super) fn drain(session: &mut Session) -> Result<()> {
     let log = fs::read_to_string(session.work().join("run.log")).unwrap_or_default();
     session.log(&format!("zerofleet train, stopped by SIGINT:\n{log}({status})"));
     let found = if trained { "yes".to_owned() } else { last_line(session.work()) };
-    session.claim("it had trained before SIGINT", &found, trained);
-    session.claim("its exit status", &status.to_string(), status.success());
-    session.at_most("time from SIGINT to its end", (seconds, "s"), Kind::Correctness, DRAIN_BAR_SECONDS);
+    session.rows.claim("it had trained before SIGINT", &found, trained);
+    session.rows.claim("its exit status", &status.to_string(), status.success());
+    session.rows.at_most("time from SIGINT to its end", (seconds, "s"), Kind::Correctness, DRAIN_BAR_SECONDS);
     let left = processes_with(&runs.display().to_string());
     let found = if left.is_empty() { "none".to_owned() } else { left.join("; ") };
-    session.claim("processes left", &found, left.is_empty());
+    session.rows.claim("processes left", &found, left.is_empty());
     match before.filter(|_| session.has_gpu()) {
         Some(before) => {
-            let after = gpu::memory_mebibytes().unwrap_or(f64::NAN);
-            session.at_most("device memory left", (after - before, "MiB"), Kind::Correctness, MEMORY_BAR_MEBIBYTES);
+            let after = load::memory_mebibytes().unwrap_or(f64::NAN);
+            let left = (after - before, "MiB");
+            session.rows.at_most("device memory left", left, Kind::Correctness, MEMORY_BAR_MEBIBYTES);
         }
-        None => session.skipped("device memory left", "no GPU"),
+        None => session.rows.skipped("device memory left", "no GPU"),
     }
     Ok(())
 }
@@ -405,29 +358,29 @@ fn connect_four(session: &mut Session, device: &str, name: &str) -> Result<()> {
     let Some(last) = readings.last() else {
         bail!("the run recorded no metrics: {}", ended.failure.unwrap_or_default());
     };
-    session.claim("the run ended", ended.failure.as_deref().unwrap_or("as planned"), ended.failure.is_none());
+    session.rows.claim("the run ended", ended.failure.as_deref().unwrap_or("as planned"), ended.failure.is_none());
     for metric in ["steps", "games", "evaluations"] {
-        session.value(metric, last[metric].as_f64().unwrap_or(f64::NAN), "");
+        session.rows.value(metric, last[metric].as_f64().unwrap_or(f64::NAN), "");
     }
     for (role, engine) in last["engines"].as_object().into_iter().flatten() {
-        session.text(&format!("engine of {role}"), engine.as_str().unwrap_or("?"));
+        session.rows.text(&format!("engine of {role}"), engine.as_str().unwrap_or("?"));
     }
     let curve = curve(&readings);
     for minute in 1..=8 {
         let accuracy = curve.iter().rfind(|(seconds, _)| *seconds <= 60.0 * f64::from(minute) + 5.0);
         if let Some((seconds, accuracy)) = accuracy.filter(|(seconds, _)| *seconds > 60.0 * f64::from(minute - 1)) {
-            session.value(&format!("accuracy with search at {seconds:.0} s"), *accuracy, "share");
+            session.rows.value(&format!("accuracy with search at {seconds:.0} s"), *accuracy, "share");
         }
     }
     let reached =
         curve.iter().find(|(_, accuracy)| *accuracy >= ACCURACY).map_or(f64::INFINITY, |(seconds, _)| *seconds);
     let name = "time to 97.5 % of the solved positions, with search";
     if session.has_gpu() && device != "cpu" {
-        session.at_most(name, (reached, "s"), Kind::Speed, ACCURACY_BAR_SECONDS);
+        session.rows.at_most(name, (reached, "s"), Kind::Speed, ACCURACY_BAR_SECONDS);
     } else if reached.is_finite() {
-        session.value(name, reached, "s");
+        session.rows.value(name, reached, "s");
     } else {
-        session.text(name, "not reached");
+        session.rows.text(name, "not reached");
     }
     Ok(())
 }

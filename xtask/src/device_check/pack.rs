@@ -10,37 +10,17 @@ use serde_json::{Value, json};
 
 use super::session::DEVICE;
 use super::steps::{self, Step};
-use crate::{libtorch, workspace};
+use crate::workspace::{self, PROGRAMS, Program};
+use crate::{files, libtorch};
 
 /// Maximum archive size: the machines that receive it accept little.
 const BYTES_MAX: u64 = 45 << 20;
 /// Name of the directory in the archive.
 const NAME: &str = "device-check";
-/// Libraries that the programs may need: from a plain Linux with glibc, and from libtorch.
-const EXPECTED: [&str; 10] = [
-    "libtorch_cpu.so",
-    "libc10.so",
-    "libstdc++.so.6",
-    "libgcc_s.so.1",
-    "libm.so.6",
-    "libc.so.6",
-    "libdl.so.2",
-    "libpthread.so.0",
-    "ld-linux-x86-64.so.2",
-    "ld-linux-aarch64.so.1",
-];
-/// Features with which programs evaluate and train with libtorch.
-const FEATURES: &str = "cli/torch,actor/torch,arena/torch,inference-server/torch,learner/torch";
-/// Package of each program.
-const PACKAGES: [(&str, &str); 7] = [
-    ("zerofleet", "cli"),
-    ("replay-server", "replay-server"),
-    ("learner", "learner"),
-    ("actor", "actor"),
-    ("arena", "arena"),
-    ("inference-server", "inference-server"),
-    ("zerofleet-bench", "bench"),
-];
+/// Programs that are not in a fleet.
+const FURTHER: [Program; 2] = [("bench", "zerofleet-bench"), ("xtask", "xtask")];
+/// Packages without the feature with which programs evaluate and train with libtorch.
+const WITHOUT_FEATURE: [&str; 3] = ["replay-server", "bench", "xtask"];
 const SCRIPT: &str = r#"#!/bin/sh
 # Checks zerofleet on the GPU of this machine; `--help` lists the options. See docs/device-check.md.
 here=$(cd "$(dirname "$0")" && pwd)
@@ -55,28 +35,24 @@ pub(super) fn stage(root: &Path, chosen: &[&Step]) -> Result<PathBuf> {
     ensure!(cfg!(target_os = "linux"), "the check runs on Linux; pack the archive on a Linux machine");
     let programs = steps::programs(chosen);
     build(root, &programs)?;
-    let target: PathBuf = workspace::metadata(root)?.target_directory.into();
+    let target = workspace::target(root)?;
     let folder = target.join(NAME);
-    if folder.exists() {
-        fs::remove_dir_all(&folder).with_context(|| format!("remove {}", folder.display()))?;
-    }
+    files::remove_folder(&folder)?;
     let binaries = folder.join("bin");
-    fs::create_dir_all(&binaries).with_context(|| format!("create {}", binaries.display()))?;
+    files::create_folder(&binaries)?;
     let mut sizes = Vec::new();
     for program in programs.into_iter().chain(["xtask"]) {
         let release = target.join("release");
         let from = if program == DEVICE { release.join("examples") } else { release }.join(program);
         let to = binaries.join(program);
         workspace::output(Command::new("strip").arg("-o").arg(&to).arg(&from))?;
-        let dynamic = workspace::output(Command::new("readelf").arg("--dynamic").arg(&to))?;
-        if let Some(library) = unexpected(&dynamic) {
+        if let Some(library) = unexpected(&libtorch::needed_by(&to)?) {
             bail!("{program} needs {library}, which other machines may lack");
         }
-        let bytes = fs::metadata(&to).with_context(|| format!("read the size of {}", to.display()))?.len();
-        sizes.push(json!({"program": program, "bytes": bytes}));
+        sizes.push(json!({"program": program, "bytes": files::size(&to)?}));
     }
     let script = folder.join("run.sh");
-    fs::write(&script, SCRIPT).context("write run.sh")?;
+    files::write(&script, SCRIPT)?;
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).context("make run.sh executable")?;
     let git = |arguments: &[&str]| workspace::output(Command::new("git").current_dir(root).args(arguments));
     let manifest = json!({
@@ -87,8 +63,7 @@ pub(super) fn stage(root: &Path, chosen: &[&Step]) -> Result<PathBuf> {
         "steps": chosen.iter().map(|step| step.name).collect::<Vec<_>>(),
         "programs": sizes,
     });
-    fs::write(folder.join("manifest.json"), serde_json::to_string_pretty(&manifest)? + "\n")
-        .context("write manifest.json")?;
+    files::write(&folder.join("manifest.json"), serde_json::to_string_pretty(&manifest)? + "\n")?;
     Ok(folder)
 }
 
@@ -96,29 +71,21 @@ pub(super) fn stage(root: &Path, chosen: &[&Step]) -> Result<PathBuf> {
 /// programs.
 fn build(root: &Path, programs: &[&str]) -> Result<()> {
     libtorch::ensure(root, libtorch::Check::Stamp, libtorch::Choice::Cpu)?;
-    let mut build = workspace::cargo(root);
-    build.args(["build", "--release", "--package", "xtask", "--bin", "xtask"]);
-    for (program, package) in PACKAGES.iter().filter(|(program, _)| programs.contains(program)) {
-        build.args(["--package", package, "--bin", program]);
-    }
+    let is_chosen = |(_, binary): &Program| *binary == "xtask" || programs.contains(binary);
+    let chosen: Vec<Program> = PROGRAMS.into_iter().chain(FURTHER).filter(is_chosen).collect();
+    let packages = chosen.iter().filter(|(package, _)| !WITHOUT_FEATURE.contains(package));
+    let features = packages.map(|(package, _)| format!("{package}/torch")).collect::<Vec<_>>().join(",");
+    let mut options = vec!["--release", "--no-default-features", "--features", &features];
     if programs.contains(&DEVICE) {
-        build.args(["--package", "network-torch", "--example", DEVICE]);
+        options.extend(["--package", "network-torch", "--example", DEVICE]);
     }
-    // Cargo would refuse the features of packages that are not selected.
-    let selected = |feature: &&str| {
-        PACKAGES
-            .iter()
-            .any(|(program, package)| feature.split('/').next() == Some(package) && programs.contains(program))
-    };
-    let features: Vec<&str> = FEATURES.split(',').filter(selected).collect();
-    workspace::run(build.args(["--no-default-features", "--features", &features.join(",")]))
+    workspace::build(root, &chosen, &options)
 }
 
-/// Returns the first library in the output of `readelf --dynamic` that is not in [`EXPECTED`].
-fn unexpected(dynamic: &str) -> Option<&str> {
-    let needed = dynamic.lines().filter(|line| line.contains("(NEEDED)"));
-    let mut names = needed.filter_map(|line| Some(line.split_once('[')?.1.split_once(']')?.0));
-    names.find(|name| !EXPECTED.contains(name))
+/// Returns the first of these libraries that is neither part of a plain Linux, which may lack zlib, nor of libtorch.
+fn unexpected(needed: &[String]) -> Option<&String> {
+    let is_plain = |name: &str| libtorch::SYSTEM.contains(&name) && name != "libz.so.1";
+    needed.iter().find(|name| !is_plain(name) && !["libtorch_cpu.so", "libc10.so"].contains(&name.as_str()))
 }
 
 /// Packs the directory into the archive `output`.
@@ -135,7 +102,7 @@ pub(super) fn archive(folder: &Path, output: &Path) -> Result<()> {
         "--create",
     ]);
     workspace::output(tar.arg("--file").arg(output).arg("--directory").arg(above).arg(NAME))?;
-    let bytes = fs::metadata(output).with_context(|| format!("read the size of {}", output.display()))?.len();
+    let bytes = files::size(output)?;
     println!(
         "{}: {:.1} MiB; unpack it on a machine with PyTorch {} and run {NAME}/run.sh",
         output.display(),
@@ -176,8 +143,7 @@ fn mebibytes(bytes: u64) -> f64 {
 /// The manifest is missing, or is no JSON.
 pub(super) fn manifest(folder: &Path) -> Result<Value> {
     let file = folder.join("manifest.json");
-    let text = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
-    serde_json::from_str(&text).with_context(|| format!("read {}", file.display()))
+    serde_json::from_str(&files::read(&file)?).with_context(|| format!("read {}", file.display()))
 }
 
 #[cfg(test)]
@@ -186,19 +152,16 @@ mod tests {
 
     #[test]
     fn a_library_that_other_machines_may_lack_is_named() {
-        let line = |name: &str| format!(" 0x0000000000000001 (NEEDED)  Shared library: [{name}]\n");
-        let usual = line("libtorch_cpu.so") + &line("libc.so.6") + " 0x1d (RUNPATH) Library runpath: [$ORIGIN]\n";
-        assert_eq!(unexpected(&usual), None);
-        assert_eq!(unexpected(&(usual + &line("libnuma.so.1"))), Some("libnuma.so.1"));
+        let names = ["libtorch_cpu.so", "libc.so.6", "libnuma.so.1"].map(str::to_owned);
+        assert_eq!(unexpected(&names[..2]), None);
+        assert_eq!(unexpected(&names).unwrap(), "libnuma.so.1");
     }
 
     #[test]
-    fn every_program_of_the_steps_has_a_package_and_a_known_feature() {
-        let packaged = |program: &str| program == DEVICE || PACKAGES.iter().any(|(name, _)| *name == program);
-        assert!(steps::PROGRAMS.iter().all(|program| packaged(program)));
-        for feature in FEATURES.split(',') {
-            assert!(PACKAGES.iter().any(|(_, package)| feature.strip_suffix("/torch") == Some(package)), "{feature}");
-        }
+    fn every_program_of_the_steps_has_a_package() {
+        let packaged = PROGRAMS.iter().chain(&FURTHER).map(|(_, binary)| *binary).chain([DEVICE]);
+        assert!(steps::PROGRAMS.iter().all(|program| packaged.clone().any(|name| name == *program)));
+        assert!(WITHOUT_FEATURE.iter().all(|package| PROGRAMS.iter().chain(&FURTHER).any(|(name, _)| name == package)));
     }
 
     #[test]

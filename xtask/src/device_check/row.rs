@@ -70,49 +70,90 @@ impl fmt::Display for Verdict {
     }
 }
 
-impl Row {
-    /// Returns a claim that must hold, with the finding.
-    pub(super) fn claim(step: &str, name: &str, found: &str, holds: bool) -> Self {
-        Self::new(step, name, (json!(found), ""), "holds", Kind::Correctness, Some(holds))
+/// Rows of a check in progress.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    rows: Vec<Row>,
+    /// Name of the current step.
+    step: &'static str,
+}
+
+impl Rows {
+    /// Starts a step; further rows are of this step.
+    pub(super) fn start(&mut self, step: &'static str) {
+        self.step = step;
     }
 
-    /// Returns a value that must be at most `bar`; NaN misses every bar.
-    pub(super) fn at_most(step: &str, name: &str, (value, unit): (f64, &str), kind: Kind, bar: f64) -> Self {
-        Self::new(step, name, (json!(value), unit), &format!("<= {bar}"), kind, Some(value <= bar))
+    /// Returns the name of the current step.
+    pub(super) fn step(&self) -> &'static str {
+        self.step
     }
 
-    /// Returns a value that must be at least `bar`; NaN misses every bar.
-    pub(super) fn at_least(step: &str, name: &str, (value, unit): (f64, &str), kind: Kind, bar: f64) -> Self {
-        Self::new(step, name, (json!(value), unit), &format!(">= {bar}"), kind, Some(value >= bar))
+    pub(super) fn all(&self) -> &[Row] {
+        &self.rows
     }
 
-    /// Returns a number without a bar.
-    pub(super) fn value(step: &str, name: &str, value: f64, unit: &str) -> Self {
-        Self::new(step, name, (json!(value), unit), "", Kind::Information, None)
+    /// Adds a claim that must hold, with the finding.
+    pub(super) fn claim(&mut self, name: &str, found: &str, holds: bool) {
+        self.add(name, (json!(found), ""), "holds", Kind::Correctness, Some(holds));
     }
 
-    /// Returns a text without a bar.
-    pub(super) fn text(step: &str, name: &str, text: &str) -> Self {
-        Self::new(step, name, (json!(text), ""), "", Kind::Information, None)
+    /// Adds a value that must be at most `bar`; NaN misses every bar.
+    pub(super) fn at_most(&mut self, name: &str, (value, unit): (f64, &str), kind: Kind, bar: f64) {
+        self.add(name, (json!(value), unit), &format!("<= {bar}"), kind, Some(value <= bar));
     }
 
-    /// Returns the reason for a skipped measurement.
-    pub(super) fn skipped(step: &str, name: &str, reason: &str) -> Self {
-        Self::new(step, name, (json!(reason), ""), "", Kind::Skipped, None)
+    /// Adds a value that must be at least `bar`; NaN misses every bar.
+    pub(super) fn at_least(&mut self, name: &str, (value, unit): (f64, &str), kind: Kind, bar: f64) {
+        self.add(name, (json!(value), unit), &format!(">= {bar}"), kind, Some(value >= bar));
     }
 
-    fn new(step: &str, name: &str, (value, unit): (Value, &str), bar: &str, kind: Kind, ok: Option<bool>) -> Self {
-        Self {
-            step: step.to_owned(),
-            name: name.to_owned(),
-            value,
-            unit: unit.to_owned(),
-            bar: bar.to_owned(),
-            kind,
-            ok,
+    /// Adds a speed that must be at least `bar` if there is one.
+    pub(super) fn speed(&mut self, name: &str, (value, unit): (f64, &str), bar: Option<f64>) {
+        match bar {
+            Some(bar) => self.at_least(name, (value, unit), Kind::Speed, bar),
+            None => self.value(name, value, unit),
         }
     }
 
+    /// Adds a number without a bar.
+    pub(super) fn value(&mut self, name: &str, value: f64, unit: &str) {
+        self.add(name, (json!(value), unit), "", Kind::Information, None);
+    }
+
+    /// Adds a text without a bar.
+    pub(super) fn text(&mut self, name: &str, text: &str) {
+        self.add(name, (json!(text), ""), "", Kind::Information, None);
+    }
+
+    /// Adds the reason for a skipped measurement.
+    pub(super) fn skipped(&mut self, name: &str, reason: &str) {
+        self.add(name, (json!(reason), ""), "", Kind::Skipped, None);
+    }
+
+    fn add(&mut self, name: &str, (value, unit): (Value, &str), bar: &str, kind: Kind, ok: Option<bool>) {
+        let [step, name, unit, bar] = [self.step, name, unit, bar].map(str::to_owned);
+        self.rows.push(Row { step, name, value, unit, bar, kind, ok });
+    }
+
+    /// Adds the rows in the output of a program.
+    ///
+    /// # Errors
+    /// As [`Row::parse`].
+    pub(super) fn extend(&mut self, output: &str) -> Result<(), String> {
+        let rows = Row::parse(output)?;
+        self.rows.extend(rows.into_iter().map(|row| Row { step: self.step.to_owned(), ..row }));
+        Ok(())
+    }
+
+    /// Returns the largest number among the rows of a step with a matching name.
+    pub(super) fn best(&self, step: &str, fits: impl Fn(&str) -> bool) -> Option<f64> {
+        let rows = self.rows.iter().filter(|row| row.step == step && fits(&row.name));
+        rows.filter_map(|row| row.value.as_f64()).reduce(f64::max)
+    }
+}
+
+impl Row {
     /// Parses the rows among the lines of a program's output.
     ///
     /// # Errors
@@ -200,15 +241,9 @@ fn number_text(number: f64) -> String {
     match number.abs() {
         0.0 => "0".to_owned(),
         large if large >= 1e4 => {
-            let digits = format!("{number:.0}");
-            let mut text = String::new();
-            for (index, digit) in digits.chars().enumerate() {
-                if index > 0 && (digits.len() - index) % 3 == 0 && !text.ends_with('-') {
-                    text.push(',');
-                }
-                text.push(digit);
-            }
-            text
+            let digits = format!("{large:.0}");
+            let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
+            format!("{}{}", if number < 0.0 { "-" } else { "" }, groups.join(","))
         }
         middle if middle >= 100.0 || number.fract() == 0.0 => format!("{number:.0}"),
         small if small >= 0.01 => format!("{number:.3}"),
@@ -220,39 +255,50 @@ fn number_text(number: f64) -> String {
 mod tests {
     use super::*;
 
-    const AT_MOST: fn(f64, Kind) -> Row =
-        |value, kind| Row::at_most("numbers", "error", (value, "relative"), kind, 1e-3);
+    fn row(step: &'static str, add: impl FnOnce(&mut Rows)) -> Row {
+        let mut rows = Rows { rows: Vec::new(), step };
+        add(&mut rows);
+        rows.rows.remove(0)
+    }
+
+    fn at_most(value: f64, kind: Kind) -> Row {
+        row("numbers", |rows| rows.at_most("error", (value, "relative"), kind, 1e-3))
+    }
+
+    fn at_least(value: f64, kind: Kind) -> Row {
+        row("sweep", |rows| rows.at_least("rate", (value, ""), kind, 10.0))
+    }
 
     #[test]
     fn a_missed_bar_of_correctness_fails_and_one_of_speed_warns() {
-        assert_eq!(AT_MOST(1e-4, Kind::Correctness).verdict(), Verdict::Pass);
-        assert_eq!(AT_MOST(1e-2, Kind::Correctness).verdict(), Verdict::Fail);
-        assert_eq!(AT_MOST(1e-2, Kind::Speed).verdict(), Verdict::Warn);
-        let at_least = |value| Row::at_least("sweep", "rate", (value, ""), Kind::Speed, 10.0).verdict();
-        assert_eq!([10.0, 9.9].map(at_least), [Verdict::Pass, Verdict::Warn]);
+        assert_eq!(at_most(1e-4, Kind::Correctness).verdict(), Verdict::Pass);
+        assert_eq!(at_most(1e-2, Kind::Correctness).verdict(), Verdict::Fail);
+        assert_eq!(at_most(1e-2, Kind::Speed).verdict(), Verdict::Warn);
+        let verdict = |value| at_least(value, Kind::Speed).verdict();
+        assert_eq!([10.0, 9.9].map(verdict), [Verdict::Pass, Verdict::Warn]);
     }
 
     #[test]
     fn a_value_that_is_not_finite_misses_every_bar_also_after_a_round_trip() {
-        for row in [AT_MOST(f64::NAN, Kind::Correctness), AT_MOST(f64::INFINITY, Kind::Correctness)] {
+        for row in [at_most(f64::NAN, Kind::Correctness), at_most(f64::INFINITY, Kind::Correctness)] {
             assert_eq!(row.verdict(), Verdict::Fail);
             let read = Row::parse(&serde_json::to_string(&row).unwrap()).unwrap();
             assert_eq!((read[0].verdict(), read[0].shown().as_str()), (Verdict::Fail, "not finite relative"));
         }
-        assert_eq!(Row::at_least("s", "n", (f64::NAN, ""), Kind::Correctness, 0.0).verdict(), Verdict::Fail);
+        assert_eq!(at_least(f64::NAN, Kind::Correctness).verdict(), Verdict::Fail);
     }
 
     #[test]
     fn a_bar_without_an_outcome_counts_as_missed() {
-        let row = Row { ok: None, ..AT_MOST(0.0, Kind::Correctness) };
+        let row = Row { ok: None, ..at_most(0.0, Kind::Correctness) };
         assert_eq!(row.verdict(), Verdict::Fail);
     }
 
     #[test]
     fn lines_that_are_no_objects_are_ignored_and_broken_objects_are_named() {
-        let line = serde_json::to_string(&AT_MOST(0.5, Kind::Speed)).unwrap();
+        let line = serde_json::to_string(&at_most(0.5, Kind::Speed)).unwrap();
         let read = Row::parse(&format!("warning: something\n{line}\n")).unwrap();
-        assert_eq!(read, [AT_MOST(0.5, Kind::Speed)]);
+        assert_eq!(read, [at_most(0.5, Kind::Speed)]);
         let error = Row::parse("{\"step\": \"load\"}").unwrap_err();
         assert!(error.contains("missing field") && error.contains("{\"step\": \"load\"}"), "{error}");
     }
@@ -260,11 +306,11 @@ mod tests {
     #[test]
     fn the_verdict_on_a_step_is_its_worst_row_and_a_step_without_rows_fails() {
         let rows = [
-            AT_MOST(1.0, Kind::Speed),
-            AT_MOST(0.0, Kind::Correctness),
-            Row::skipped("sweep", "all", "no CUDA device"),
-            Row::skipped("learner", "share of the peak", "no CUDA device"),
-            Row::value("learner", "rate", 1.0, "positions/s"),
+            at_most(1.0, Kind::Speed),
+            at_most(0.0, Kind::Correctness),
+            row("sweep", |rows| rows.skipped("all", "no CUDA device")),
+            row("learner", |rows| rows.skipped("share of the peak", "no CUDA device")),
+            row("learner", |rows| rows.value("rate", 1.0, "positions/s")),
         ];
         let verdicts = ["numbers", "sweep", "learner", "train"].map(|step| verdict_of(&rows, step));
         assert_eq!(verdicts, [Verdict::Warn, Verdict::Skip, Verdict::Pass, Verdict::Fail]);
@@ -273,10 +319,10 @@ mod tests {
     #[test]
     fn the_table_shows_every_row_with_the_seconds_of_its_step_once() {
         let rows = [
-            Row::claim("load", "`cuda` by name works", "cuda (configured)\nmore", true),
-            Row::value("load", "devices", 2.0, ""),
-            AT_MOST(0.004, Kind::Correctness),
-            Row::skipped("numbers", &"long ".repeat(30), "no GPU"),
+            row("load", |rows| rows.claim("`cuda` by name works", "cuda (configured)\nmore", true)),
+            row("load", |rows| rows.value("devices", 2.0, "")),
+            at_most(0.004, Kind::Correctness),
+            row("numbers", |rows| rows.skipped(&"long ".repeat(30), "no GPU")),
         ];
         let table = table(&rows, &[("load", 1.25), ("numbers", 60.0)]);
         let lines: Vec<&str> = table.lines().collect();

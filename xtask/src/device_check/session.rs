@@ -12,9 +12,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::gpu::{self, Gpu};
-use super::row::{self, Kind, Row, Verdict};
+use super::row::{self, Rows, Verdict};
 use super::{Options, Wanted};
+use crate::gpu::{self, Gpu};
 use crate::{libtorch, workspace};
 
 /// Program that computes on a device: an example of network-torch.
@@ -24,9 +24,9 @@ const KILL_AFTER_SECONDS: u64 = 5;
 
 /// Libraries for running the programs.
 #[derive(Debug, Deserialize)]
-struct Libtorch {
-    /// Version of Python's torch.
-    version: Option<String>,
+pub(super) struct Libtorch {
+    /// Version of Python's torch, if it provides the libraries.
+    pub(super) version: Option<String>,
     folders: Vec<PathBuf>,
 }
 
@@ -41,16 +41,17 @@ pub(super) struct Ended {
 /// State of a check in progress.
 #[derive(Debug)]
 pub(super) struct Session {
-    binaries: PathBuf,
-    libtorch: Libtorch,
-    /// The Python interpreter with torch.
-    python: Result<OsString, String>,
-    gpu: Result<Gpu, String>,
+    /// Directory of the programs.
+    pub(super) binaries: PathBuf,
+    pub(super) libtorch: Libtorch,
+    /// The Python interpreter with torch, or the reason if there is none.
+    pub(super) python: Result<OsString, String>,
+    /// The GPU, or the reason for skipping steps that need one.
+    pub(super) gpu: Result<Gpu, String>,
     pub(super) out: PathBuf,
     log: File,
     work: TempDir,
-    rows: Vec<Row>,
-    step: &'static str,
+    pub(super) rows: Rows,
     deadline: Instant,
 }
 
@@ -62,9 +63,11 @@ impl Session {
     pub(super) fn new(root: &Path, options: &Options, folder: &Path) -> Result<Self> {
         let gpu = match options.device {
             Wanted::Cpu => Err("the check was started with --device cpu".to_owned()),
-            Wanted::Auto => gpu::first(),
-            Wanted::Cuda => Ok(gpu::first().map_err(|reason| anyhow::anyhow!("find a CUDA device: {reason}"))?),
+            Wanted::Auto | Wanted::Cuda => gpu::list().map(|mut gpus| gpus.swap_remove(0)),
         };
+        if let (Wanted::Cuda, Err(reason)) = (options.device, &gpu) {
+            bail!("find a CUDA device: {reason}");
+        }
         let name = std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
         let located = locate(&name);
         let python = located.as_ref().map(|_| name).map_err(Clone::clone);
@@ -72,7 +75,7 @@ impl Session {
             (Some(folder), _) => Libtorch { version: None, folders: vec![folder.clone()] },
             (None, Ok(libtorch)) => libtorch,
             (None, Err(reason)) => {
-                let folder = workspace::chosen_libtorch(root).unwrap_or_else(|| root.join(".libtorch")).join("lib");
+                let folder = workspace::libtorch(root).join("lib");
                 if !folder.exists() {
                     bail!("no libtorch {}: {reason}; pass a directory with --libtorch", libtorch::VERSION);
                 }
@@ -88,34 +91,25 @@ impl Session {
             out: options.out.clone(),
             log: File::create(&file).with_context(|| format!("create {}", file.display()))?,
             work: TempDir::with_prefix("device-check-").context("create a temporary directory")?,
-            rows: Vec::new(),
-            step: "",
+            rows: Rows::default(),
             deadline: Instant::now(),
         })
     }
 
     /// Runs a step; an error becomes a failed row.
     pub(super) fn run(&mut self, step: &'static str, limit: Duration, check: fn(&mut Self) -> Result<()>) {
-        (self.step, self.deadline) = (step, Instant::now() + limit);
+        self.rows.start(step);
+        self.deadline = Instant::now() + limit;
         self.log(&format!("\n==== {step}, at most {} s", limit.as_secs()));
         if let Err(error) = check(self) {
             let text = format!("{error:#}");
             self.log(&text);
-            self.claim("the step was completed", &text, false);
+            self.rows.claim("the step was completed", &text, false);
         }
     }
 
-    /// Records a step as not run.
-    pub(super) fn skip(&mut self, step: &str, reason: &str) {
-        self.rows.push(Row::skipped(step, "all", reason));
-    }
-
     pub(super) fn verdict(&self, step: &str) -> Verdict {
-        row::verdict_of(&self.rows, step)
-    }
-
-    pub(super) fn rows(&self) -> &[Row] {
-        &self.rows
+        row::verdict_of(self.rows.all(), step)
     }
 
     /// Returns one line with the device and the location of libtorch.
@@ -133,17 +127,12 @@ impl Session {
             .map(|text| text.trim_start_matches(['\t', ' ', ':']));
         json!({
             "cpu": model,
-            "cores": cores(),
+            "cores": workspace::cores(),
             "gpu": self.gpu.as_ref().ok(),
             "no_gpu": self.gpu.as_ref().err(),
             "libtorch": self.libtorch.folders,
             "torch_version": self.libtorch.version,
         })
-    }
-
-    /// Returns the GPU, or the reason for skipping steps that need one.
-    pub(super) fn gpu(&self) -> Result<&Gpu, &str> {
-        self.gpu.as_ref().map_err(String::as_str)
     }
 
     pub(super) fn has_gpu(&self) -> bool {
@@ -160,16 +149,6 @@ impl Session {
         if self.has_gpu() { full } else { small }
     }
 
-    /// Returns the Python interpreter with torch, or the reason if there is none.
-    pub(super) fn python(&self) -> Result<OsString, String> {
-        self.python.clone()
-    }
-
-    /// Returns the version of Python's torch, if it provides the libraries.
-    pub(super) fn torch_version(&self) -> Option<&str> {
-        self.libtorch.version.as_deref()
-    }
-
     /// Returns the file of a library in the directories of libtorch.
     pub(super) fn library(&self, name: &str) -> Option<PathBuf> {
         self.libtorch.folders.iter().map(|folder| folder.join(name)).find(|file| file.exists())
@@ -178,17 +157,6 @@ impl Session {
     /// Returns the path of a program in the archive.
     pub(super) fn program(&self, name: &str) -> PathBuf {
         self.binaries.join(name)
-    }
-
-    /// Lists every program in the archive.
-    ///
-    /// # Errors
-    /// The directory cannot be listed.
-    pub(super) fn programs(&self) -> Result<Vec<PathBuf>> {
-        let entries = fs::read_dir(&self.binaries).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
-        let mut programs: Vec<PathBuf> = entries.context("list the programs")?.iter().map(fs::DirEntry::path).collect();
-        programs.sort();
-        Ok(programs)
     }
 
     /// Returns a directory for temporary files.
@@ -204,36 +172,6 @@ impl Session {
     /// Adds a text to the log. A log that cannot be written does not fail the check.
     pub(super) fn log(&mut self, text: &str) {
         let _ = writeln!(self.log, "{text}");
-    }
-
-    pub(super) fn claim(&mut self, name: &str, found: &str, holds: bool) {
-        self.rows.push(Row::claim(self.step, name, found, holds));
-    }
-
-    pub(super) fn at_most(&mut self, name: &str, value: (f64, &str), kind: Kind, bar: f64) {
-        self.rows.push(Row::at_most(self.step, name, value, kind, bar));
-    }
-
-    pub(super) fn at_least(&mut self, name: &str, value: (f64, &str), kind: Kind, bar: f64) {
-        self.rows.push(Row::at_least(self.step, name, value, kind, bar));
-    }
-
-    pub(super) fn value(&mut self, name: &str, value: f64, unit: &str) {
-        self.rows.push(Row::value(self.step, name, value, unit));
-    }
-
-    pub(super) fn text(&mut self, name: &str, text: &str) {
-        self.rows.push(Row::text(self.step, name, text));
-    }
-
-    pub(super) fn skipped(&mut self, name: &str, reason: &str) {
-        self.rows.push(Row::skipped(self.step, name, reason));
-    }
-
-    /// Returns the largest number among the rows of a step with a matching name.
-    pub(super) fn best(&self, step: &str, fits: impl Fn(&str) -> bool) -> Option<f64> {
-        let rows = self.rows.iter().filter(|row| row.step == step && fits(&row.name));
-        rows.filter_map(|row| row.value.as_f64()).reduce(f64::max)
     }
 
     /// Returns a command for a program, with libtorch in the library path, under `timeout` for the time left in the
@@ -288,32 +226,25 @@ impl Session {
     /// As [`wait`](Self::wait); also for a malformed row.
     pub(super) fn add_rows(&mut self, command: Command) -> Result<Option<String>> {
         let Ended { output, failure } = self.wait(command)?;
-        let step = self.step;
-        let rows = Row::parse(&output).map_err(anyhow::Error::msg).context("read the rows of the program")?;
-        self.rows.extend(rows.into_iter().map(|row| Row { step: step.to_owned(), ..row }));
+        self.rows.extend(&output).map_err(anyhow::Error::msg).context("read the rows of the program")?;
         Ok(failure)
     }
 
-    /// Runs a step of the program `device`; a failure adds one more row.
+    /// Runs the current step of the program `device`; a failure adds one more row.
     ///
     /// # Errors
     /// As [`add_rows`](Self::add_rows).
-    pub(super) fn device_step(&mut self, step: &str, more: &[&str], environment: &[(&str, &str)]) -> Result<()> {
-        let mut arguments = vec![step, "--device", self.device()];
+    pub(super) fn device_step(&mut self, more: &[&str], environment: &[(&str, &str)]) -> Result<()> {
+        let mut arguments = vec![self.rows.step(), "--device", self.device()];
         arguments.extend(self.sized(None, Some("--small")));
         arguments.extend(more);
         let mut command = self.command(&self.program(DEVICE), &arguments);
         command.envs(environment.iter().copied());
         if let Some(failure) = self.add_rows(command)? {
-            self.claim(&format!("device {} was completed", arguments.join(" ")), &failure, false);
+            self.rows.claim(&format!("device {} was completed", arguments.join(" ")), &failure, false);
         }
         Ok(())
     }
-}
-
-/// Returns the number of cores that this process may use.
-pub(super) fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Finds the libraries of Python's torch.
@@ -354,7 +285,7 @@ mod tests {
             budget_seconds: None,
         };
         let mut session = Session::new(folder.path(), &options, folder.path()).unwrap();
-        session.run("abi", Duration::from_secs(60), |session| session.device_step("abi", &[], &[]));
+        session.run("abi", Duration::from_secs(60), |session| session.device_step(&[], &[]));
         let log = fs::read_to_string(folder.path().join("steps.log")).unwrap();
         assert!(log.contains("==== abi") && log.contains("device abi --device cpu --small"), "{log}");
         session
@@ -370,7 +301,7 @@ mod tests {
     #[test]
     fn a_program_runs_with_the_device_its_size_and_the_libraries_and_its_rows_are_those_of_the_step() {
         let session = checked(&print_row());
-        let [row] = session.rows() else { panic!("{:?}", session.rows()) };
+        let [row] = session.rows.all() else { panic!("{:?}", session.rows.all()) };
         let text = row.value.as_str().unwrap();
         assert!(text.starts_with("abi --device cpu --small, /libraries"), "{text}");
         assert_eq!((row.step.as_str(), session.verdict("abi")), ("abi", Verdict::Pass));
@@ -379,7 +310,7 @@ mod tests {
     #[test]
     fn a_program_that_fails_keeps_its_rows_and_fails_the_step_with_its_last_error() {
         let session = checked(&(print_row() + "\necho first >&2; echo out of memory >&2; exit 3"));
-        let [_, row] = session.rows() else { panic!("{:?}", session.rows()) };
+        let [_, row] = session.rows.all() else { panic!("{:?}", session.rows.all()) };
         assert!(row.value.as_str().unwrap().ends_with(": out of memory"), "{row:?}");
         assert_eq!(session.verdict("abi"), Verdict::Fail);
     }
@@ -388,13 +319,17 @@ mod tests {
     fn a_program_that_prints_nothing_or_no_rows_fails_the_step() {
         assert_eq!(checked("exit 0").verdict("abi"), Verdict::Fail);
         let session = checked("echo '{\"step\": 1}'");
-        assert_eq!((session.verdict("abi"), session.rows().len()), (Verdict::Fail, 1));
+        assert_eq!((session.verdict("abi"), session.rows.all().len()), (Verdict::Fail, 1));
     }
 
     #[test]
     fn a_program_that_is_ended_by_its_limit_is_reported_so() {
         // Exit status of `timeout` after the signal.
         let session = checked("exit 124");
-        assert!(session.rows()[0].value.as_str().unwrap().contains("did not end in time"), "{:?}", session.rows());
+        assert!(
+            session.rows.all()[0].value.as_str().unwrap().contains("did not end in time"),
+            "{:?}",
+            session.rows.all()
+        );
     }
 }

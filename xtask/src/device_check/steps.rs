@@ -37,31 +37,36 @@ pub(super) const PROGRAMS: [&str; 8] =
     [DEVICE, "zerofleet", "replay-server", "learner", "actor", "arena", "inference-server", "zerofleet-bench"];
 
 /// Steps in run order. Later steps compare with results of earlier steps. PyTorch comes last, since it measures as much
-/// as the remaining time permits.
+/// as the remaining time permits. The program `device` checks the symbols that the engine may call (`abi`), threads
+/// while weights change, learner groups over NCCL, and the precision of `auto`; it measures evaluations/s (`sweep`) and
+/// training (`learner`) by network and batch size.
 pub(super) const STEPS: [Step; 16] = [
-    Step { name: "env", limit_seconds: 30, programs: &PROGRAMS, default: true, check: checks::env },
-    Step { name: "load", limit_seconds: 45, programs: &[DEVICE], default: true, check: checks::load },
-    Step { name: "abi", limit_seconds: 20, programs: &[DEVICE], default: true, check: checks::abi },
-    Step { name: "numbers", limit_seconds: 80, programs: &[DEVICE], default: true, check: checks::numbers },
-    Step { name: "train", limit_seconds: 60, programs: &[DEVICE], default: true, check: checks::train },
-    Step { name: "threads", limit_seconds: 40, programs: &[DEVICE], default: true, check: checks::threads },
-    Step { name: "nccl", limit_seconds: 60, programs: &[DEVICE], default: true, check: checks::nccl },
-    Step { name: "precision", limit_seconds: 20, programs: &[DEVICE], default: true, check: checks::precision },
-    Step { name: "sweep", limit_seconds: 70, programs: &[DEVICE], default: true, check: checks::sweep },
-    Step {
-        name: "selfplay",
-        limit_seconds: 90,
-        programs: &["zerofleet-bench"],
-        default: true,
-        check: checks::selfplay,
-    },
-    Step { name: "learner", limit_seconds: 60, programs: &[DEVICE], default: true, check: checks::learner },
-    Step { name: "run", limit_seconds: 120, programs: RUN, default: true, check: checks::run },
-    Step { name: "drain", limit_seconds: 60, programs: RUN, default: true, check: checks::drain },
-    Step { name: "reference", limit_seconds: 100, programs: &[], default: true, check: checks::reference },
-    Step { name: "connect4", limit_seconds: 560, programs: RUN, default: false, check: checks::connect4 },
-    Step { name: "connect4-cpu", limit_seconds: 560, programs: RUN, default: false, check: checks::connect4_cpu },
+    step("env", 30, &PROGRAMS, checks::env),
+    step("load", 45, &[DEVICE], checks::load),
+    step("abi", 20, &[DEVICE], checks::device),
+    step("numbers", 80, &[DEVICE], checks::numbers),
+    step("train", 60, &[DEVICE], checks::train),
+    step("threads", 40, &[DEVICE], checks::device),
+    step("nccl", 60, &[DEVICE], checks::device),
+    step("precision", 20, &[DEVICE], checks::device),
+    step("sweep", 70, &[DEVICE], checks::device),
+    step("selfplay", 90, &["zerofleet-bench"], checks::selfplay),
+    step("learner", 60, &[DEVICE], checks::device),
+    step("run", 120, RUN, checks::run),
+    step("drain", 60, RUN, checks::drain),
+    step("reference", 100, &[], checks::reference),
+    Step { default: false, ..step("connect4", 560, RUN, checks::connect4) },
+    Step { default: false, ..step("connect4-cpu", 560, RUN, checks::connect4_cpu) },
 ];
+
+const fn step(
+    name: &'static str,
+    limit_seconds: u64,
+    programs: &'static [&'static str],
+    check: fn(&mut Session) -> Result<()>,
+) -> Step {
+    Step { name, limit_seconds, programs, default: true, check }
+}
 
 /// Returns the named steps in run order, or the default steps if none is named.
 ///

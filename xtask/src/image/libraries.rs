@@ -9,7 +9,7 @@ use std::time::UNIX_EPOCH;
 
 use anyhow::{Context, Result, bail};
 
-use crate::libtorch;
+use crate::{files, libtorch};
 
 /// Libraries that the C library loads at run time to look up names, without linking them; newer C libraries include the
 /// code.
@@ -17,29 +17,28 @@ const NAME_LOOKUPS: [&str; 3] = ["libnss_files.so.2", "libnss_dns.so.2", "libres
 /// Library of NVIDIA's driver; the engine adds it to a container at the start.
 const DRIVER: &str = "libcuda.so.1";
 
-/// Paths of the libraries of one binary or directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Libraries(BTreeSet<PathBuf>);
+/// Paths of libraries.
+pub(super) type Libraries = BTreeSet<PathBuf>;
 
 /// Libraries of a binary, split into the system's and libtorch's.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Linked {
-    pub(super) system: BTreeSet<PathBuf>,
+    pub(super) system: Libraries,
     /// True if the binary also loads libraries of libtorch.
     pub(super) torch: bool,
 }
 
-/// Returns the libraries that the loader would load for `binary`, with `torch` as an additional search path.
-pub(super) fn of(binary: &Path, torch: &Path) -> Result<Libraries> {
+/// Returns the libraries that the loader would load for `binary`; the directory `lib` holds the libraries `torch`.
+pub(super) fn linked(binary: &Path, lib: &Path, torch: &Libraries) -> Result<Linked> {
     let mut command = Command::new("ldd");
-    let output = command.arg(binary).env("LD_LIBRARY_PATH", torch).output().context("start ldd")?;
+    let output = command.arg(binary).env("LD_LIBRARY_PATH", lib).output().context("start ldd")?;
     let text = String::from_utf8_lossy(&output.stdout);
-    parse(&text).with_context(|| format!("parse the libraries of {}", binary.display()))
+    parse(&text, torch).with_context(|| format!("parse the libraries of {}", binary.display()))
 }
 
 /// Parses the paths in the output of `ldd`.
-fn parse(text: &str) -> Result<Libraries> {
-    let mut found = BTreeSet::new();
+fn parse(text: &str, torch: &Libraries) -> Result<Linked> {
+    let mut linked = Linked::default();
     for line in text.lines().map(str::trim) {
         let path = line.split_once("=>").map_or(line, |(_, path)| path.trim());
         if path.starts_with("not found") && !line.starts_with(DRIVER) {
@@ -47,88 +46,62 @@ fn parse(text: &str) -> Result<Libraries> {
         }
         // The virtual library of the kernel (vDSO) has no path.
         if path.starts_with('/') {
-            found.insert(PathBuf::from(path.split(" (").next().unwrap_or(path)));
-        }
-    }
-    Ok(Libraries(found))
-}
-
-impl Libraries {
-    /// Returns every library in a directory; none if the directory does not exist.
-    pub(super) fn in_folder(folder: &Path) -> Result<Self> {
-        let mut found = BTreeSet::new();
-        if !folder.exists() {
-            // A machine without binaries that link libtorch does not need this directory.
-            return Ok(Self(found));
-        }
-        for entry in fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))? {
-            let path = entry.with_context(|| format!("list {}", folder.display()))?.path();
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            if name.contains(".so") && is_library(&path)? {
-                found.insert(path);
+            let path = Path::new(path.split(" (").next().unwrap_or(path));
+            if torch.iter().any(|library| library.file_name() == path.file_name()) {
+                linked.torch = true;
+            } else {
+                linked.system.insert(path.to_owned());
             }
         }
-        Ok(Self(found))
     }
+    Ok(linked)
+}
 
-    /// Splits the libraries of libtorch into the CPU half and the CUDA half.
-    pub(super) fn halves(self) -> [Self; 2] {
-        let is_cuda = |path: &PathBuf| path.file_name().is_some_and(|name| libtorch::is_cuda(&name.to_string_lossy()));
-        let (cuda, cpu) = self.0.into_iter().partition(is_cuda);
-        [Self(cpu), Self(cuda)]
-    }
+/// Returns every library in a directory; none if the directory does not exist: a machine without binaries that link
+/// libtorch does not need it.
+pub(super) fn in_folder(folder: &Path) -> Result<Libraries> {
+    let mut found = if folder.exists() { files::list(folder)? } else { Vec::new() };
+    found.retain(|path| files::name(path).contains(".so") && is_library(path));
+    Ok(found.into_iter().collect())
+}
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
+/// Splits the libraries of libtorch into the CPU half and the CUDA half.
+pub(super) fn halves(torch: &Libraries) -> [Libraries; 2] {
+    let (cuda, cpu) = torch.iter().cloned().partition(|path| libtorch::is_cuda(&files::name(path)));
+    [cpu, cuda]
+}
 
-    pub(super) fn paths(&self) -> impl Iterator<Item = &PathBuf> {
-        self.0.iter()
+/// Returns the system libraries that these libraries load; `torch` lists all libraries of libtorch.
+pub(super) fn needed_of_system(libraries: &Libraries, torch: &Libraries) -> Result<Libraries> {
+    let mut needed = Libraries::new();
+    for library in libraries {
+        let lib = library.parent().context("find the directory of a library")?;
+        needed.extend(linked(library, lib, torch)?.system);
     }
+    Ok(needed)
+}
 
-    /// Separates libraries of the system from libraries of libtorch.
-    pub(super) fn system_and_other(&self, torch: &Self) -> Linked {
-        let names: BTreeSet<_> = torch.0.iter().filter_map(|path| path.file_name()).collect();
-        let is_torch = |path: &&PathBuf| path.file_name().is_some_and(|name| names.contains(name));
-        Linked {
-            system: self.0.iter().filter(|path| !is_torch(path)).cloned().collect(),
-            torch: self.0.iter().any(|path| is_torch(&path)),
-        }
+/// Returns a checksum over names, sizes and dates; any changed library changes the checksum.
+pub(super) fn stamp(libraries: &Libraries) -> Result<String> {
+    let mut text = String::new();
+    for path in libraries {
+        let modified = fs::metadata(path).and_then(|data| data.modified());
+        let modified = modified.with_context(|| format!("read the metadata of {}", path.display()))?;
+        let changed = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
+        text.push_str(&format!("{} {} {}\n", path.display(), files::size(path)?, changed.as_nanos()));
     }
-
-    /// Returns the system libraries that these libraries load; `torch` lists all libraries of libtorch.
-    pub(super) fn needed_of_system(&self, torch: &Self) -> Result<BTreeSet<PathBuf>> {
-        let mut needed = BTreeSet::new();
-        for library in &self.0 {
-            let folder = library.parent().context("find the directory of a library")?;
-            needed.extend(of(library, folder)?.system_and_other(torch).system);
-        }
-        Ok(needed)
-    }
-
-    /// Returns a checksum over names, sizes and dates; any changed library changes the checksum.
-    pub(super) fn stamp(&self) -> Result<String> {
-        let mut text = String::new();
-        for path in &self.0 {
-            let data = fs::metadata(path).with_context(|| format!("read the metadata of {}", path.display()))?;
-            let changed =
-                data.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
-            text.push_str(&format!("{} {} {}\n", path.display(), data.len(), changed.as_nanos()));
-        }
-        Ok(format!("{:08x}", crc32c::crc32c(text.as_bytes())))
-    }
+    Ok(format!("{:08x}", crc32c::crc32c(text.as_bytes())))
 }
 
 /// Returns true for an ELF file, and false for a linker script.
-fn is_library(path: &Path) -> Result<bool> {
+fn is_library(path: &Path) -> bool {
     let mut magic = Vec::new();
     let read = File::open(path).and_then(|file| file.take(4).read_to_end(&mut magic));
-    read.with_context(|| format!("read {}", path.display()))?;
-    Ok(magic == b"\x7fELF")
+    read.is_ok() && magic == b"\x7fELF"
 }
 
 /// Returns the existing [`NAME_LOOKUPS`] libraries next to the C library in `libraries`.
-pub(super) fn of_name_lookups(libraries: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
+pub(super) fn of_name_lookups(libraries: &Libraries) -> Vec<PathBuf> {
     let c = libraries.iter().find(|path| path.file_name().is_some_and(|name| name == "libc.so.6"));
     let folder = c.and_then(|path| path.parent());
     let beside = folder.into_iter().flat_map(|folder| NAME_LOOKUPS.map(|name| folder.join(name)));
@@ -144,35 +117,33 @@ mod tests {
     \tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f9d2ec1e000)\n\
     \t/lib64/ld-linux-x86-64.so.2 (0x00007f9d2fc7d000)\n";
 
-    fn paths(paths: &[&str]) -> BTreeSet<PathBuf> {
+    fn paths(paths: &[&str]) -> Libraries {
         paths.iter().map(PathBuf::from).collect()
     }
 
     #[test]
     fn libraries_are_of_the_system_or_of_libtorch() {
-        let torch = Libraries(paths(&["/elsewhere/lib/libtorch_cpu.so", "/elsewhere/lib/libc10.so"]));
-        let linked = parse(LDD).unwrap().system_and_other(&torch);
+        let torch = paths(&["/elsewhere/lib/libtorch_cpu.so", "/elsewhere/lib/libc10.so"]);
         let system = paths(&["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"]);
-        assert_eq!(linked, Linked { system, torch: true });
-        let without = parse("\tlibc.so.6 => /lib/libc.so.6 (0x1)\n").unwrap().system_and_other(&torch);
-        assert!(!without.torch);
-        assert_eq!(parse("\tstatically linked\n").unwrap(), Libraries(BTreeSet::new()));
+        assert_eq!(parse(LDD, &torch).unwrap(), Linked { system, torch: true });
+        assert!(!parse("\tlibc.so.6 => /lib/libc.so.6 (0x1)\n", &torch).unwrap().torch);
+        assert_eq!(parse("\tstatically linked\n", &torch).unwrap(), Linked::default());
     }
 
     #[test]
     fn a_library_that_is_missing_is_named() {
-        let error = parse("\tlibc10.so => not found\n").unwrap_err().to_string();
+        let error = parse("\tlibc10.so => not found\n", &paths(&[])).unwrap_err().to_string();
         assert!(error.contains("libc10.so"), "{error}");
-        let driver = parse("\tlibcuda.so.1 => not found\n\tlibc.so.6 => /lib/libc.so.6 (0x1)\n").unwrap();
-        assert_eq!(driver.0, paths(&["/lib/libc.so.6"]), "the driver comes with the machine of the container");
+        let driver = "\tlibcuda.so.1 => not found\n\tlibc.so.6 => /lib/libc.so.6 (0x1)\n";
+        let system = parse(driver, &paths(&[])).unwrap().system;
+        assert_eq!(system, paths(&["/lib/libc.so.6"]), "the driver comes with the machine of the container");
     }
 
     #[test]
     fn the_cuda_half_is_no_part_of_the_layer_of_the_cpu_half() {
         let both = ["/lib/libc10.so", "/lib/libtorch_cpu.so", "/lib/libcudart.so.13", "/lib/libgomp.so.1"];
         let cuda = ["/lib/libc10_cuda.so", "/lib/libcudnn_ops.so.9", "/lib/libtorch_cuda.so"];
-        let halves = Libraries(paths(&[both.as_slice(), &cuda].concat())).halves();
-        assert_eq!(halves, [Libraries(paths(&both)), Libraries(paths(&cuda))]);
+        assert_eq!(halves(&paths(&[both.as_slice(), &cuda].concat())), [paths(&both), paths(&cuda)]);
     }
 
     #[test]
@@ -182,10 +153,10 @@ mod tests {
         fs::write(folder.path().join("libc10.so"), b"\x7fELF and more").unwrap();
         fs::write(folder.path().join("empty.so"), b"").unwrap();
         fs::write(folder.path().join("notes"), b"\x7fELF").unwrap();
-        let found = Libraries::in_folder(folder.path()).unwrap();
-        assert_eq!(found, Libraries([folder.path().join("libc10.so")].into()));
-        let stamp = found.stamp().unwrap();
+        let found = in_folder(folder.path()).unwrap();
+        assert_eq!(found, Libraries::from([folder.path().join("libc10.so")]));
+        let before = stamp(&found).unwrap();
         fs::write(folder.path().join("libc10.so"), b"\x7fELF and another").unwrap();
-        assert_ne!(Libraries::in_folder(folder.path()).unwrap().stamp().unwrap(), stamp);
+        assert_ne!(stamp(&found).unwrap(), before);
     }
 }

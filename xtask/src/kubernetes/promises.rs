@@ -50,7 +50,6 @@ pub(super) fn broken(documents: &[Value], guide: &str) -> Vec<String> {
     let documents = Documents(documents);
     documents.unsafe_pods(&mut found);
     documents.wrong_images(&mut found);
-    documents.wrong_gpus(&mut found);
     documents.wrong_ports(guide, &mut found);
     documents.selectors_without_pods(&mut found);
     documents.wrong_calls(&mut found);
@@ -71,6 +70,11 @@ impl<'a> Documents<'a> {
     /// Returns the documents of kinds that create pods.
     fn workloads(&self) -> impl Iterator<Item = &'a Value> {
         self.of(&["Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob", "Pod", "ReplicaSet"])
+    }
+
+    /// Returns every container with the workload of the pod.
+    fn containers(&self) -> impl Iterator<Item = (&'a Value, &'a Value)> {
+        self.workloads().flat_map(|workload| containers(workload).map(move |container| (workload, container)))
     }
 
     /// Returns the workloads with pods that `selector` selects: by all labels of `matchLabels`, or by a Service's map.
@@ -116,74 +120,62 @@ impl<'a> Documents<'a> {
         }
     }
 
-    /// Checks that all images belong to this project, that each is used, and that each has a fixed tag.
+    /// Checks that all images belong to this project, that each is used, and that each has a fixed tag. Exactly the
+    /// containers that request a GPU run an image with CUDA and name the device: with `auto`, a pod without a working
+    /// GPU would compute on the CPU.
     fn wrong_images(&self, found: &mut Vec<String>) {
         let mut unused: BTreeSet<&str> = IMAGES.into();
-        for workload in self.workloads() {
-            for container in containers(workload) {
-                let image = container["image"].as_str().unwrap_or_default();
-                let (name, tag) = image.rsplit_once(':').unwrap_or((image, ""));
-                let name = name.strip_suffix(FOR_GPUS).unwrap_or(name);
-                match IMAGES.into_iter().find(|ours| name.strip_prefix("zerofleet/") == Some(ours)) {
-                    Some(ours) => drop(unused.remove(ours)),
-                    None => found.push(format!("{}: {image} is not an image of this project", name_of(workload))),
-                }
-                if tag.is_empty() || tag == "latest" {
-                    found.push(format!("{}: {image} has no fixed tag", name_of(workload)));
-                }
+        for (workload, container) in self.containers() {
+            let image = container["image"].as_str().unwrap_or_default();
+            let (name, tag) = image.rsplit_once(':').unwrap_or((image, ""));
+            let without_suffix = name.strip_suffix(FOR_GPUS);
+            let ours = without_suffix.unwrap_or(name).strip_prefix("zerofleet/");
+            match IMAGES.into_iter().find(|image| ours == Some(*image)) {
+                Some(ours) => drop(unused.remove(ours)),
+                None => found.push(format!("{}: {image} is not an image of this project", name_of(workload))),
+            }
+            if tag.is_empty() || tag == "latest" {
+                found.push(format!("{}: {image} has no fixed tag", name_of(workload)));
+            }
+            let has_gpu = !container["resources"]["limits"]["nvidia.com/gpu"].is_null();
+            let names_cuda = array(&container["env"]).any(|variable| {
+                let name = variable["name"].as_str().unwrap_or_default();
+                name.starts_with("ZEROFLEET__") && name.ends_with("__DEVICE") && variable["value"] == "cuda"
+            });
+            if has_gpu != without_suffix.is_some() || has_gpu != names_cuda {
+                let [gpu, device] = [has_gpu, names_cuda].map(|yes| if yes { "" } else { "no " });
+                found.push(format!("{}: {gpu}GPU, {device}device `cuda`, image {image}", name_of(workload)));
             }
         }
         found.extend(unused.into_iter().map(|image| format!("no pod runs zerofleet/{image}")));
     }
 
-    /// Checks that exactly the containers that request a GPU run an image with CUDA, and that they name the device:
-    /// with `auto`, a pod without a working GPU would compute on the CPU.
-    fn wrong_gpus(&self, found: &mut Vec<String>) {
-        for workload in self.workloads() {
-            for container in containers(workload) {
-                let has_gpu = !container["resources"]["limits"]["nvidia.com/gpu"].is_null();
-                let image = container["image"].as_str().unwrap_or_default();
-                let has_cuda = image.rsplit_once(':').unwrap_or((image, "")).0.ends_with(FOR_GPUS);
-                let names_cuda = array(&container["env"]).any(|variable| {
-                    let name = variable["name"].as_str().unwrap_or_default();
-                    name.starts_with("ZEROFLEET__") && name.ends_with("__DEVICE") && variable["value"] == "cuda"
-                });
-                if has_gpu != has_cuda || has_gpu != names_cuda {
-                    let [gpu, device] = [has_gpu, names_cuda].map(|yes| if yes { "" } else { "no " });
-                    found.push(format!("{}: {gpu}GPU, {device}device `cuda`, image {image}", name_of(workload)));
-                }
-            }
-        }
-    }
-
     /// Checks that containers listen on the declared ports, and that Services and probes name existing ports.
     fn wrong_ports(&self, guide: &str, found: &mut Vec<String>) {
-        for workload in self.workloads() {
+        for (workload, container) in self.containers() {
             let role = component(workload);
             let mut wanted = vec![("admin", ADMIN_PORT)];
             wanted.extend(GRPC_PORTS.iter().filter(|(whose, _)| *whose == role).map(|(_, port)| ("grpc", *port)));
-            for container in containers(workload) {
-                let mut ports: Vec<(&str, u64)> = array(&container["ports"])
-                    .map(|port| (port["name"].as_str().unwrap_or_default(), number(&port["containerPort"])))
-                    .collect();
-                ports.sort_unstable();
-                if ports != wanted {
-                    found.push(format!("{}: ports {ports:?} are not {wanted:?}", name_of(workload)));
+            let mut ports: Vec<(&str, u64)> = array(&container["ports"])
+                .map(|port| (port["name"].as_str().unwrap_or_default(), number(&port["containerPort"])))
+                .collect();
+            ports.sort_unstable();
+            if ports != wanted {
+                found.push(format!("{}: ports {ports:?} are not {wanted:?}", name_of(workload)));
+            }
+            for (name, port) in &wanted {
+                let flag = if *name == "grpc" { "listen" } else { "admin" };
+                let argument = format!("--{flag}=0.0.0.0:{port}");
+                if !array(&container["args"]).any(|given| *given == *argument) {
+                    found.push(format!("{}: argument {argument} is missing", name_of(workload)));
                 }
-                for (name, port) in &wanted {
-                    let flag = if *name == "grpc" { "listen" } else { "admin" };
-                    let argument = format!("--{flag}=0.0.0.0:{port}");
-                    if !array(&container["args"]).any(|given| *given == *argument) {
-                        found.push(format!("{}: argument {argument} is missing", name_of(workload)));
-                    }
-                    if !guide.contains(&format!("| {port} |")) {
-                        found.push(format!("{}: docs/kubernetes.md does not list port {port}", name_of(workload)));
-                    }
+                if !guide.contains(&format!("| {port} |")) {
+                    found.push(format!("{}: docs/kubernetes.md does not list port {port}", name_of(workload)));
                 }
-                for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
-                    if container[probe]["httpGet"]["port"] != "admin" {
-                        found.push(format!("{}: {probe} does not use the admin port", name_of(workload)));
-                    }
+            }
+            for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
+                if container[probe]["httpGet"]["port"] != "admin" {
+                    found.push(format!("{}: {probe} does not use the admin port", name_of(workload)));
                 }
             }
         }
@@ -270,22 +262,20 @@ impl<'a> Documents<'a> {
                     for other in others {
                         let this = this.unwrap_or("everyone");
                         let (from, to) = if side == "egress" { (this, other) } else { (other, this) };
-                        calls.extend(ports.iter().map(|port| (from.to_owned(), to.to_owned(), *port)));
+                        calls.extend(ports.iter().map(|port| (from, to, *port)));
                     }
                 }
             }
         }
         let port_of = |role| GRPC_PORTS.iter().find(|(name, _)| *name == role).map_or(0, |(_, port)| *port);
-        let mut wanted: BTreeSet<_> =
-            CALLS.iter().map(|(from, to)| ((*from).to_owned(), (*to).to_owned(), port_of(*to))).collect();
+        let mut wanted: BTreeSet<(&str, &str, u64)> = CALLS.map(|(from, to)| (from, to, port_of(to))).into();
         if self.learners().any(|learners| number(&learners["spec"]["replicas"]) > 1) {
-            wanted.extend(
-                [port_of("learner"), CHOSEN_PORT].map(|port| ("learner".to_owned(), "learner".to_owned(), port)),
-            );
+            wanted.extend([port_of("learner"), CHOSEN_PORT].map(|port| ("learner", "learner", port)));
         }
         for (side, calls) in [("egress", &outgoing), ("ingress", &incoming)] {
-            for (from, to, port) in wanted.symmetric_difference(calls) {
-                let what = if calls.contains(&(from.clone(), to.clone(), *port)) { "allows" } else { "forbids" };
+            for call in wanted.symmetric_difference(calls) {
+                let (from, to, port) = call;
+                let what = if calls.contains(call) { "allows" } else { "forbids" };
                 found.push(format!("network policies: {side} {what} {from} to {to}:{port}"));
             }
         }

@@ -2,17 +2,16 @@
 //! directory, be part of the system, or come with NVIDIA's driver.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::wheels::{OPENED, is_cuda};
-use crate::workspace;
+use super::wheels::{is_cuda, opened};
+use crate::{files, workspace};
 
 /// Libraries of every system with the GNU C library, the GNU C++ library and zlib.
-const SYSTEM: [&str; 11] = [
+pub(crate) const SYSTEM: [&str; 11] = [
     "libc.so.6",
     "libdl.so.2",
     "libgcc_s.so.1",
@@ -27,31 +26,18 @@ const SYSTEM: [&str; 11] = [
 ];
 /// Libraries that come with the driver.
 const DRIVER: [&str; 2] = ["libcuda.so.1", "libnvidia-ml.so.1"];
-/// Result of a check.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Checked {
-    /// Number of libraries in the directory.
-    pub(super) libraries: usize,
-    /// Number of different names that these libraries load.
-    pub(super) names: usize,
-    /// One sentence per name without a library.
-    pub(super) unresolved: Vec<String>,
-    /// Libraries of the driver that are missing on this system, which may have no GPU.
-    pub(super) without_driver: Vec<&'static str>,
-}
 
-/// Checks the libraries in the directory `lib`.
+/// Returns one sentence for each name that the libraries in the directory `lib` load and that is found nowhere.
 ///
 /// # Errors
 /// The directory or a library cannot be read.
-pub(super) fn check(lib: &Path) -> Result<Checked> {
+pub(super) fn unresolved(lib: &Path) -> Result<Vec<String>> {
     let mut loads = BTreeMap::new();
-    for entry in fs::read_dir(lib).with_context(|| format!("list {}", lib.display()))? {
-        let path = entry.with_context(|| format!("list {}", lib.display()))?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    for path in files::list(lib)? {
+        let name = files::name(&path);
         // `libtorch.so` is a linker script.
         if name.contains(".so") && name != "libtorch.so" {
-            loads.insert(name, needed(&path)?);
+            loads.insert(name, needed_by(&path)?);
         }
     }
     // `/sbin` is not on the path of every user.
@@ -60,8 +46,11 @@ pub(super) fn check(lib: &Path) -> Result<Checked> {
     Ok(resolve(&loads, &|name| cache.lines().any(|line| line.trim_start().split(' ').next() == Some(name))))
 }
 
-/// Returns the libraries that the header of a library names.
-fn needed(path: &Path) -> Result<Vec<String>> {
+/// Returns the libraries that the header of a library or program names.
+///
+/// # Errors
+/// readelf is missing, or cannot read the file.
+pub(crate) fn needed_by(path: &Path) -> Result<Vec<String>> {
     // The loader (`ldd`) would map gigabytes, and would miss everything that is opened by name.
     let mut command = Command::new("readelf");
     let text = workspace::output(command.env("LC_ALL", "C").arg("--dynamic").arg(path))
@@ -76,12 +65,13 @@ fn parse(text: &str) -> Vec<String> {
 
 /// Resolves the names that each library loads. `loads` holds the libraries of the directory, and `is_on_system` returns
 /// true for names that the loader finds elsewhere.
-fn resolve(loads: &BTreeMap<String, Vec<String>>, is_on_system: &dyn Fn(&str) -> bool) -> Checked {
+fn resolve(loads: &BTreeMap<String, Vec<String>>, is_on_system: &dyn Fn(&str) -> bool) -> Vec<String> {
     let has_cuda = loads.keys().any(|name| is_cuda(name));
-    let opened = OPENED.iter().filter(|(opener, _)| has_cuda && loads.contains_key(*opener));
+    let opened = opened().iter().filter(|(opener, _)| has_cuda && loads.contains_key(*opener));
+    let opened = opened.flat_map(|(opener, names)| names.iter().map(move |name| (*opener, *name)));
     let mut by_name: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let needed = loads.iter().flat_map(|(loader, names)| names.iter().map(|name| (loader.as_str(), name.as_str())));
-    for (loader, name) in needed.chain(opened.map(|(opener, name)| (*opener, *name))) {
+    for (loader, name) in needed.chain(opened) {
         by_name.entry(name).or_default().insert(loader);
     }
     let mut unresolved = Vec::new();
@@ -95,8 +85,7 @@ fn resolve(loads: &BTreeMap<String, Vec<String>>, is_on_system: &dyn Fn(&str) ->
             unresolved.push(format!("`{name}`, which {} needs, is missing{remedy}", loaders.join(", ")));
         }
     }
-    let without_driver = DRIVER.into_iter().filter(|name| has_cuda && !is_on_system(name)).collect();
-    Checked { libraries: loads.len(), names: by_name.len(), unresolved, without_driver }
+    unresolved
 }
 
 #[cfg(test)]
@@ -129,36 +118,32 @@ Dynamic section at offset 0x1b2f4e0 contains 40 entries:
             ("libtorch_cpu.so", &["libc10.so", "libcudart.so.13"]),
             ("libcupti.so.13", &["libcudart.so.13", "libz.so.1"]),
         ]);
-        let checked = resolve(&folder, &|name| name != "libz.so.1");
         assert_eq!(
-            checked.unresolved,
+            resolve(&folder, &|name| name != "libz.so.1"),
             [
                 "`libcudart.so.13`, which libcupti.so.13, libtorch_cpu.so needs, is missing",
                 "`libz.so.1`, which libcupti.so.13 needs, is missing: install it with the package manager of this system",
             ]
         );
-        assert_eq!((checked.libraries, checked.names), (3, 4));
     }
 
     #[test]
     fn a_library_that_is_opened_by_name_counts_like_one_in_a_header() {
         let folder = loads(&[("libtorch_cuda.so", &[]), ("libnvrtc.so.13", &["libc.so.6"])]);
-        let checked = resolve(&folder, &|_| true);
         assert_eq!(
-            checked.unresolved,
+            resolve(&folder, &|_| true),
             ["`libnvrtc-builtins.so.13.0`, which libnvrtc.so.13 needs, is missing"],
             "libraries that are not there open nothing"
         );
     }
 
     #[test]
-    fn the_driver_is_reported_apart_and_only_beside_a_cuda_half() {
+    fn the_driver_may_be_missing() {
         let cuda = loads(&[("libcaffe2_nvrtc.so", &["libcuda.so.1", "libnvrtc.so.13"]), ("libnvrtc.so.13", &[])]);
-        let mut checked = resolve(&cuda, &|_| false);
-        assert_eq!(checked.without_driver, DRIVER);
-        checked.unresolved.retain(|name| !name.contains("builtins"));
-        assert_eq!(checked.unresolved, Vec::<String>::new());
+        let mut unresolved = resolve(&cuda, &|_| false);
+        unresolved.retain(|name| !name.contains("builtins"));
+        assert_eq!(unresolved, [""; 0]);
         let cpu = resolve(&loads(&[("libc10.so", &["libc.so.6"])]), &|name| name == "libc.so.6");
-        assert!(cpu.without_driver.is_empty() && cpu.unresolved.is_empty(), "{cpu:?}");
+        assert_eq!(cpu, [""; 0]);
     }
 }

@@ -7,23 +7,22 @@ use std::time::UNIX_EPOCH;
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
-use walkdir::WalkDir;
 
-use super::wheels::is_cuda;
 use super::{Check, Platform, VERSION};
+use crate::files;
 
 const NAME: &str = "stamp.json";
 
 /// Contents of `.libtorch/stamp.json`.
 #[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct Stamp {
     version: String,
     platform: String,
+    /// Libraries of both halves; after an interrupted download, the first few of the CUDA half.
     libraries: Vec<Library>,
     headers: Headers,
-    /// Libraries of the CUDA half: all, none, or the first few after an interrupted download.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// Libraries of the CUDA half in the stamp of an earlier revision.
+    #[serde(default, skip_serializing)]
     cuda: Vec<Library>,
 }
 
@@ -43,118 +42,84 @@ struct Headers {
 }
 
 impl Stamp {
-    /// Writes the stamp of the files in `folder`.
-    pub(super) fn write(folder: &Path, platform: &Platform) -> Result<()> {
-        let mut names = Vec::new();
-        for entry in fs::read_dir(folder.join("lib")).context("list lib")? {
-            names.push(entry.context("list lib")?.file_name().to_string_lossy().into_owned());
-        }
-        names.sort();
-        let (cuda, cpu): (Vec<String>, Vec<String>) = names.into_iter().partition(|name| is_cuda(name));
-        let stamp = Self {
-            version: VERSION.to_owned(),
-            platform: platform.name.to_owned(),
-            libraries: cpu.iter().map(|name| Library::of(folder, name)).collect::<Result<_>>()?,
-            headers: Headers::below(&folder.join("include"))?,
-            cuda: cuda.iter().map(|name| Library::of(folder, name)).collect::<Result<_>>()?,
-        };
-        stamp.save(folder)
+    /// Creates the stamp of an installation without files.
+    pub(super) fn new(platform: &Platform) -> Self {
+        let (version, platform) = (VERSION.to_owned(), platform.name.to_owned());
+        Self { version, platform, libraries: Vec::new(), headers: Headers::default(), cuda: Vec::new() }
     }
 
-    /// Adds libraries of the CUDA half in `folder` to the stamp of `folder`.
-    pub(super) fn add(folder: &Path, platform: &Platform, names: &[&str]) -> Result<()> {
-        let mut stamp = Self::read(folder, platform)?;
-        for name in names {
-            let library = Library::of(folder, name)?;
-            stamp.cuda.retain(|known| known.name != library.name);
-            stamp.cuda.push(library);
-        }
-        stamp.cuda.sort_by(|a, b| a.name.cmp(&b.name));
-        stamp.save(folder)
-    }
-
-    fn read(folder: &Path, platform: &Platform) -> Result<Self> {
+    /// Reads the stamp of an installation of this version.
+    ///
+    /// # Errors
+    /// The human-readable reason to fetch libtorch.
+    pub(super) fn read(folder: &Path, platform: &Platform) -> Result<Self> {
         if !folder.exists() {
             bail!("not installed");
         }
         let Ok(text) = fs::read_to_string(folder.join(NAME)) else { bail!("{} has no {NAME}", folder.display()) };
-        let Ok(stamp) = serde_json::from_str::<Self>(&text) else { bail!("{NAME} cannot be read") };
+        let Ok(mut stamp) = serde_json::from_str::<Self>(&text) else { bail!("{NAME} cannot be read") };
+        stamp.libraries.append(&mut stamp.cuda);
         if (stamp.version.as_str(), stamp.platform.as_str()) != (VERSION, platform.name) {
             bail!("{} holds version {} for {}", folder.display(), stamp.version, stamp.platform);
         }
         Ok(stamp)
     }
 
-    /// Compares the CPU half in `folder` with the stamp.
-    ///
-    /// # Errors
-    /// The human-readable reason to fetch the half again.
-    pub(super) fn check(folder: &Path, platform: &Platform, check: Check) -> Result<()> {
-        let mut stamp = Self::read(folder, platform)?;
-        for library in platform.libraries {
-            if !stamp.libraries.iter().any(|known| known.name.strip_prefix("lib/") == Some(library)) {
-                bail!("{NAME} does not name `lib/{library}`");
-            }
-        }
-        let mut dates_changed = false;
-        for library in &mut stamp.libraries {
-            dates_changed |= library.check(folder, check)?;
-        }
-        if Headers::below(&folder.join("include")).ok().as_ref() != Some(&stamp.headers) {
-            bail!("headers are missing or damaged");
-        }
-        if dates_changed {
-            stamp.save(folder)?;
-        }
+    /// Adds the library with the name `lib/…` in `folder`.
+    pub(super) fn add_library(&mut self, folder: &Path, name: &str) -> Result<()> {
+        self.libraries.retain(|known| known.name != name);
+        let path = folder.join(name);
+        let (size_bytes, modified_ns, crc32c) = (files::size(&path)?, modified_ns(&path)?, checksum(&path)?);
+        self.libraries.push(Library { name: name.to_owned(), size_bytes, modified_ns, crc32c });
         Ok(())
     }
 
-    /// Compares the CUDA half in `folder` with the stamp. Returns the libraries to fetch with a human-readable reason:
-    /// none if the half is complete, all if it was never fetched.
-    pub(super) fn missing_cuda(
-        folder: &Path,
-        platform: &'static Platform,
-        check: Check,
-    ) -> Result<Vec<(&'static str, String)>> {
-        let never = |name: &'static str| (name, format!("`lib/{name}` is missing"));
-        let Ok(mut stamp) = Self::read(folder, platform) else {
-            return Ok(platform.cuda_libraries().map(never).collect());
+    /// Adds the headers in `folder`.
+    pub(super) fn add_headers(&mut self, folder: &Path) -> Result<()> {
+        self.headers = Headers::below(&folder.join("include"))?;
+        Ok(())
+    }
+
+    /// Compares the files in `folder` with the stamp. Returns the names of missing and damaged libraries, or `include`,
+    /// each with a human-readable reason.
+    pub(super) fn defects(folder: &Path, platform: &'static Platform, check: Check) -> Result<Vec<(String, String)>> {
+        let names = platform.libraries.iter().copied().chain(platform.cuda_libraries());
+        let mut stamp = match Self::read(folder, platform) {
+            Ok(stamp) => stamp,
+            Err(reason) => return Ok(names.map(|name| (name.to_owned(), reason.to_string())).collect()),
         };
+        let is_unknown = |name: &&str| stamp.libraries.iter().all(|known| known.short_name() != *name);
+        let missing = names.filter(is_unknown).map(|name| (name.to_owned(), format!("`lib/{name}` is missing")));
+        let mut found: Vec<_> = missing.collect();
         let mut dates_changed = false;
-        let mut missing = Vec::new();
-        for name in platform.cuda_libraries() {
-            match stamp.cuda.iter_mut().find(|known| known.name.strip_prefix("lib/") == Some(name)) {
-                None => missing.push(never(name)),
-                Some(library) => match library.check(folder, check) {
-                    Ok(changed) => dates_changed |= changed,
-                    Err(reason) => missing.push((name, reason.to_string())),
-                },
+        for library in &mut stamp.libraries {
+            match library.check(folder, check) {
+                Ok(changed) => dates_changed |= changed,
+                Err(reason) => found.push((library.short_name().to_owned(), reason.to_string())),
             }
+        }
+        if Headers::below(&folder.join("include")).ok().as_ref() != Some(&stamp.headers) {
+            found.push(("include".to_owned(), "headers are missing or damaged".to_owned()));
         }
         if dates_changed {
             stamp.save(folder)?;
         }
-        Ok(missing)
+        Ok(found)
     }
 
-    fn save(&self, folder: &Path) -> Result<()> {
+    /// Writes the stamp of the installation in `folder`.
+    pub(super) fn save(&self, folder: &Path) -> Result<()> {
         let text = serde_json::to_string_pretty(self).context("serialise the stamp")?;
         let fresh = folder.join("stamp.json.new");
-        fs::write(&fresh, text + "\n").with_context(|| format!("write {}", fresh.display()))?;
-        fs::rename(&fresh, folder.join(NAME)).with_context(|| format!("rename {}", fresh.display()))
+        files::write(&fresh, text + "\n")?;
+        files::rename(&fresh, &folder.join(NAME))
     }
 }
 
 impl Library {
-    /// Reads the file `name` in `lib` of `folder`.
-    fn of(folder: &Path, name: &str) -> Result<Self> {
-        let path = folder.join("lib").join(name);
-        Ok(Self {
-            name: format!("lib/{name}"),
-            size_bytes: fs::metadata(&path).with_context(|| format!("read the metadata of {}", path.display()))?.len(),
-            modified_ns: modified_ns(&path)?,
-            crc32c: checksum(&path)?,
-        })
+    /// Returns the name without the directory.
+    fn short_name(&self) -> &str {
+        self.name.trim_start_matches("lib/")
     }
 
     /// Checks that the file is intact; returns true if only the date has changed, as after a copy.
@@ -179,15 +144,8 @@ impl Library {
 
 impl Headers {
     fn below(folder: &Path) -> Result<Self> {
-        let mut sum = Self::default();
-        for entry in WalkDir::new(folder) {
-            let entry = entry.with_context(|| format!("`{}` cannot be listed", folder.display()))?;
-            if !entry.file_type().is_dir() {
-                sum.files += 1;
-                sum.size_bytes += entry.metadata().context("read the metadata of a header")?.len();
-            }
-        }
-        Ok(sum)
+        let sizes = files::below(folder)?.iter().map(|header| files::size(header)).collect::<Result<Vec<_>>>()?;
+        Ok(Self { files: sizes.len() as u64, size_bytes: sizes.iter().sum() })
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Source, has_extension};
+use super::{Source, has_extension, quoted};
 
 /// The page that lists all metrics.
 const LIST: &str = "docs/metrics.md";
@@ -89,11 +89,6 @@ fn listed(text: &str) -> BTreeMap<String, Labels> {
         found.extend(names.map(|name| (name.to_owned(), Labels::from([("reason".to_owned(), Vec::new())]))));
     }
     found
-}
-
-/// Returns the texts between backquotes.
-fn quoted(text: &str) -> impl Iterator<Item = &str> {
-    text.split('`').skip(1).step_by(2)
 }
 
 /// Parses the labels in a cell. `` `phase`: search, evaluate, `part` `` is one label with two values, and one label

@@ -1,6 +1,6 @@
 //! Checks that each promise of the specification names an existing test, or is *pending*.
 
-use super::Source;
+use super::{Source, quoted};
 
 const SPECIFICATION: &str = "docs/specification.md";
 
@@ -12,7 +12,7 @@ pub(super) fn unkept(sources: &[Source]) -> Vec<String> {
     rows(&specification.text)
         .filter_map(|(number, keeper)| {
             let place = format!("{SPECIFICATION}:{number}");
-            let tests: Vec<&str> = keeper.split('`').skip(1).step_by(2).collect();
+            let tests: Vec<&str> = quoted(keeper).collect();
             if tests.is_empty() {
                 return Some(format!("{place}: names no test and is not *pending*"));
             }

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use crate::workspace;
+
 /// The last commit before the rule.
 const RULE_SINCE: &str = "31c0f0ea";
 const COLUMNS_MAX: usize = 70;
@@ -12,9 +14,7 @@ const COLUMNS_MAX: usize = 70;
 pub(super) fn unfit(root: &Path) -> Vec<String> {
     let mut log = Command::new("git");
     log.args(["log", "--no-merges", "--format=%h %s", &format!("{RULE_SINCE}..HEAD")]).current_dir(root);
-    let log = log.output().ok().filter(|output| output.status.success());
-    let subjects = log.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-    subjects.lines().filter_map(defect).collect()
+    workspace::output(&mut log).unwrap_or_default().lines().filter_map(defect).collect()
 }
 
 /// Returns the defect of a line of hash and subject.

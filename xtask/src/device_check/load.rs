@@ -1,4 +1,4 @@
-//! The GPU of this machine, as described by `nvidia-smi`, and samples of the load while a program runs.
+//! The load of the first GPU, sampled with `nvidia-smi` while a program runs.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -6,21 +6,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use serde::Serialize;
 
-use crate::workspace;
+use crate::gpu;
 
 /// Interval between two samples, in milliseconds.
 const INTERVAL_MS: u32 = 200;
-
-/// Description of the first GPU.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Gpu {
-    pub(super) name: String,
-    pub(super) driver: String,
-    pub(super) compute_capability: f64,
-    pub(super) memory_mebibytes: f64,
-}
 
 /// One sample of the load of the first GPU.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -31,40 +21,12 @@ pub(super) struct Sample {
     pub(super) memory_mebibytes: f64,
 }
 
-/// Reads the description of the first GPU.
-///
-/// # Errors
-/// The reason for a missing GPU, or unreadable output of `nvidia-smi`.
-pub(super) fn first() -> Result<Gpu, String> {
-    let text = query("name,driver_version,compute_cap,memory.total")?;
-    parse(&text).ok_or_else(|| format!("nvidia-smi printed `{}`", text.trim()))
-}
+/// Fields of a sample.
+const FIELDS: &str = "utilization.gpu,memory.used";
 
-/// Reads the device memory held now, in MiB.
+/// Reads the memory of the first GPU that programs hold now, in MiB.
 pub(super) fn memory_mebibytes() -> Option<f64> {
-    samples(&query("utilization.gpu,memory.used").ok()?).first().map(|sample| sample.memory_mebibytes)
-}
-
-fn query(fields: &str) -> Result<String, String> {
-    // A driver in a bad state can block nvidia-smi forever.
-    let mut command = Command::new("timeout");
-    command.args(["20", "nvidia-smi", "--id=0", &format!("--query-gpu={fields}"), "--format=csv,noheader,nounits"]);
-    workspace::output(&mut command).map_err(|error| match error.to_string() {
-        text if text.contains("No such file") => "nvidia-smi not found".to_owned(),
-        text => text.lines().next().unwrap_or_default().to_owned(),
-    })
-}
-
-/// Parses a line with name, driver, compute capability and memory; the name may contain commas.
-fn parse(text: &str) -> Option<Gpu> {
-    let mut fields = text.lines().next()?.rsplitn(4, ',').map(str::trim);
-    let (memory, capability, driver, name) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
-    Some(Gpu {
-        name: name.to_owned(),
-        driver: driver.to_owned(),
-        compute_capability: capability.parse().ok()?,
-        memory_mebibytes: memory.parse().ok()?,
-    })
+    samples(&gpu::query(FIELDS).ok()?).first().map(|sample| sample.memory_mebibytes)
 }
 
 /// Parses lines with busy percent and mebibytes; skips other lines.
@@ -94,7 +56,7 @@ impl Sampler {
         let file = tempfile::NamedTempFile::new_in(folder).context("create a file for samples")?;
         let output = File::create(file.path()).context("open the file for samples")?;
         let mut command = Command::new("nvidia-smi");
-        command.args(["--id=0", "--query-gpu=utilization.gpu,memory.used", "--format=csv,noheader,nounits"]);
+        command.args(["--id=0", &format!("--query-gpu={FIELDS}"), "--format=csv,noheader,nounits"]);
         command.arg(format!("--loop-ms={INTERVAL_MS}")).stdout(output).stderr(Stdio::null());
         Ok(Self { child: command.spawn().context("start nvidia-smi")?, file, start: Instant::now() })
     }
@@ -129,14 +91,6 @@ fn mean(samples: &[Sample], total: f64, seconds: f64) -> Option<Sample> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_first_gpu_is_parsed_also_with_a_comma_in_its_name() {
-        let gpu = parse("NVIDIA H100 80GB HBM3, PCIe, 580.159.04, 9.0, 81559\nanother, 1, 2.0, 3\n").unwrap();
-        assert_eq!((gpu.name.as_str(), gpu.driver.as_str()), ("NVIDIA H100 80GB HBM3, PCIe", "580.159.04"));
-        assert_eq!((gpu.compute_capability, gpu.memory_mebibytes), (9.0, 81_559.0));
-        assert_eq!(parse("No devices were found"), None);
-    }
 
     #[test]
     fn the_mean_is_over_the_window_before_the_last_second() {
