@@ -97,7 +97,7 @@ pub(crate) fn is_configured(settings: &Settings) -> Result<bool, ConfigError> {
         return Err(ConfigError::invalid(
             "learner.group",
             "learners sum gradients with Gloo, a part of libtorch, and this program was built without libtorch; build \
-             with `cargo build --release --package learner`",
+             with `cargo build --release --package learner --features torch`",
         ));
     }
     Ok(!settings.group.is_empty())

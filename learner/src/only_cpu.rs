@@ -13,7 +13,8 @@ use crate::backend::Chosen;
 
 /// Explains why other devices are unavailable, with the command to build with libtorch.
 const WITHOUT_LIBTORCH: &str = "this program was built without libtorch; `cargo xtask train` builds with libtorch if \
-                                the run needs it, `cargo build --release --package learner` always does";
+                                the run needs it, `cargo build --release --package learner --features torch` always \
+                                does";
 
 /// The training device of a program without libtorch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -41,7 +41,7 @@ pub fn run(root: &Path) -> Result<()> {
     step("kubernetes", &mut || kubernetes::run(root));
     step("libtorch", &mut || libtorch::ensure(root, libtorch::Check::Stamp, libtorch::Choice::Cpu).map(drop));
     // Checks the build with accelerators, so that it keeps compiling; the tests compile the build without them.
-    let torch = "actor/torch,arena/torch,inference-server/torch,cli/torch";
+    let torch = "learner/torch,actor/torch,arena/torch,inference-server/torch,cli/torch";
     step("clippy", &mut || {
         cargo(&format!("clippy --workspace --all-targets --features {torch} -- -D warnings"))?;
         // The same features as in `cargo xtask train`. The test `tracing_off` adds no code to check; it selects the

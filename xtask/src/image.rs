@@ -20,6 +20,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use tempfile::TempDir;
 
 use crate::libtorch::{self, Choice};
+use crate::suite::LEARNER_TORCH;
 use crate::workspace::{self, PROGRAMS, Program};
 use crate::{certs, files};
 use libraries::Libraries;
@@ -166,8 +167,8 @@ fn build(root: &Path, options: &Options, programs: &[Program], wanted: Flavour) 
     }
     let (gpu, cpu): (Vec<Program>, Vec<Program>) =
         programs.iter().partition(|(package, _)| flavour_of(package, wanted) == Flavour::Gpu);
-    let (bare, cpu): (Vec<Program>, Vec<Program>) =
-        cpu.iter().partition(|(package, _)| options.without_libtorch && *package == "learner");
+    let (linked, cpu): (Vec<Program>, Vec<Program>) =
+        cpu.iter().partition(|(package, _)| *package == "learner" && !options.without_libtorch);
     if !options.without_libtorch {
         let choice = if gpu.is_empty() { Choice::Cpu } else { Choice::CudaForImages };
         libtorch::ensure(root, libtorch::Check::Stamp, choice)?;
@@ -175,7 +176,8 @@ fn build(root: &Path, options: &Options, programs: &[Program], wanted: Flavour) 
     let features = gpu.iter().map(|(package, _)| format!("{package}/torch")).collect::<Vec<_>>().join(",");
     let (profile, folder) = if options.debug { (None, "debug") } else { (Some("--release"), "release") };
     // One build each: cargo unifies features over all packages of a build, so that `cli` would be linked with libtorch.
-    let groups: [(_, &[&str]); 3] = [(bare, &["--no-default-features"]), (cpu, &[]), (gpu, &["--features", &features])];
+    let groups: [(_, &[&str]); 3] =
+        [(cpu, &[]), (linked, &["--features", LEARNER_TORCH]), (gpu, &["--features", &features])];
     for (programs, more) in groups {
         if !programs.is_empty() {
             workspace::build(root, &programs, &[profile.as_slice(), more].concat())?;

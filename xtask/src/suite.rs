@@ -19,6 +19,9 @@ use crate::{libtorch, train, workspace};
 /// Last words in the names of jobs that take minutes. They start first, so that a short job finishes last.
 const LONGEST: &str = "compose environments first_step learner learning_catch network_torch xtask";
 
+/// The feature with which CI builds, checks and tests the learner: the backend on libtorch.
+pub(crate) const LEARNER_TORCH: &str = "learner/torch";
+
 /// Targets that all tests need. Examples are compiled by no test; clippy checks them.
 pub const ALL_TARGETS: [&str; 3] = ["--lib", "--bins", "--tests"];
 
@@ -79,10 +82,8 @@ pub fn run(root: &Path, options: &TestOptions, simulations: &[SimulateOptions]) 
         command.args(simulation.arguments(simulate::revision(root).as_deref())?).current_dir(root);
         jobs.push(Job { name: format!("simulate from {}", simulation.first), command, is_background: false });
     }
-    let mut binaries = test_binaries(root, &["--workspace", "--tests"], "")?;
-    // The other packages keep the default features, so that only the learner is compiled once more.
-    let without_libtorch = ["--workspace", "--bin", "learner", "--no-default-features", "--features", "cli/parquet"];
-    binaries.extend(test_binaries(root, &without_libtorch, " without libtorch")?);
+    let mut binaries = test_binaries(root, &["--workspace", "--tests", "--features", LEARNER_TORCH], "")?;
+    binaries.extend(test_binaries(root, &["--workspace", "--bin", "learner"], " without libtorch")?);
     for binary in binaries {
         jobs.extend(binary.jobs(root, options)?);
     }
@@ -102,7 +103,7 @@ pub fn run(root: &Path, options: &TestOptions, simulations: &[SimulateOptions]) 
 /// A build fails.
 pub fn build(root: &Path, targets: &[&str]) -> Result<()> {
     libtorch::ensure(root, libtorch::Check::Stamp, libtorch::Choice::Cpu)?;
-    workspace::run(workspace::cargo(root).args(["build", "--workspace"]).args(targets))
+    workspace::run(workspace::cargo(root).args(["build", "--workspace", "--features", LEARNER_TORCH]).args(targets))
 }
 
 /// Runs jobs with tests, and prints the output of each. Repeats the output of failed jobs, without the passed tests,
