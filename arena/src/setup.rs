@@ -9,7 +9,7 @@ use game::Game;
 use games::GameKind;
 use run_file::arena::Settings;
 use strength::accuracy;
-use strength::contestant::{Contestant, SEQUENTIAL, analysis, draws, searcher};
+use strength::contestant::{SEQUENTIAL, Searcher, analysis, draws};
 use strength::solved::{self, SolvedPosition};
 use weights::{Manifest, WeightsVersion};
 
@@ -84,10 +84,10 @@ impl<G: Game> Setup<G> {
         version: WeightsVersion,
         simulations: u32,
         network: &'a mut Network,
-    ) -> Box<dyn Contestant<G> + 'a> {
+    ) -> Searcher<'a> {
         let run = &self.settings.run;
         let settings = analysis(simulations, &self.settings.search, run.discount, SEQUENTIAL);
-        searcher(network, settings, draws(run.seed, version, 0))
+        Searcher::new(network, settings, draws(run.seed, version, 0))
     }
 
     /// Measures and publishes the accuracy on solved positions, if there are any; stops early when `pause` breaks.
@@ -105,7 +105,7 @@ impl<G: Game> Setup<G> {
             return Ok(ControlFlow::Continue(()));
         }
         let mut searcher = self.searcher(version, simulations, network);
-        let Some(measured) = accuracy::measure(&self.game, self.positions(), &mut *searcher, pause)? else {
+        let Some(measured) = accuracy::measure(&self.game, self.positions(), &mut searcher, pause)? else {
             return Ok(ControlFlow::Break(()));
         };
         metrics::accuracy(simulations, &measured);

@@ -16,7 +16,7 @@ use proto::weights::Published;
 use rand_chacha::ChaCha8Rng;
 use run_file::arena::Settings;
 use service::directory::if_exists;
-use strength::contestant::{BATCHED, Contestant, RandomMover, analysis, draws, fixed_contestant, searcher};
+use strength::contestant::{BATCHED, Contestant, RandomMover, Searcher, analysis, draws, fixed_contestant};
 use strength::ledger::{Ledger, Player, Rated, Results};
 use strength::matches::{Counted, Failure, Opening, Played};
 use strength::outside::Outside;
@@ -336,7 +336,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         }
         if game.entry().exhaustive == Exhaustive::Check {
             for simulations in [0, arena.simulations] {
-                let report = exhaustive::check(&setup.game, &mut *setup.searcher(version, simulations, network))?;
+                let report = exhaustive::check(&setup.game, &mut setup.searcher(version, simulations, network))?;
                 metrics::exhaustive(simulations, &report);
                 let (lost, drawn, won) = (report.lost, report.drawn, report.won);
                 tracing::info!(%version, simulations, lost, drawn, won, "every line played: exhaustive check finished");
@@ -357,7 +357,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         }
         let version = current.published.manifest.version;
         let mut contestant = setup.searcher(version, setup.settings.arena.simulations, &mut current.network);
-        let measured = self.play_episodes(&mut *contestant)?;
+        let measured = self.play_episodes(&mut contestant)?;
         self.enter_returns(player, measured);
         Ok(())
     }
@@ -574,9 +574,9 @@ impl<G: Game, O: Environment> Worker<G, O> {
         let openings = matches::openings(&self.setup.game, self.setup.settings.matches(), skipped, &mut rng);
         let draws = self.draws_of_match(version);
         let settings = || analysis(arena.simulations, search, run.discount, BATCHED);
-        let player = searcher(&mut current.network, settings(), draws(1));
+        let player = Box::new(Searcher::new(&mut current.network, settings(), draws(1)));
         let other: Box<dyn Contestant<G> + '_> = match &mut network {
-            Some(network) => searcher(network, settings(), draws(2)),
+            Some(network) => Box::new(Searcher::new(network, settings(), draws(2))),
             None => fixed_contestant(opponent, draws(2)).expect("opponents without a network need no weights"),
         };
         let mut played = Played::after(current.counted.remove(&opponent).unwrap_or_default());

@@ -22,7 +22,7 @@ use rand_chacha::ChaCha8Rng;
 use selfplay::{AnalysisSettings, SearchSettings};
 use serde::Serialize;
 use service::config::RunSection;
-use strength::contestant::{Contestant, searcher};
+use strength::contestant::{Contestant, Searcher};
 use strength::outside;
 use strength::returns::{self, EpisodeReturn, Returns};
 use strength::solved::{self, Accuracy, MoveTally, SolvedPosition};
@@ -200,10 +200,10 @@ pub(crate) struct Player {
 
 impl Player {
     /// Returns a contestant that searches with `simulations` per position.
-    pub(crate) fn contestant<G: Game>(&mut self, simulations: u32) -> Box<dyn Contestant<G> + '_> {
+    pub(crate) fn contestant(&mut self, simulations: u32) -> Searcher<'_> {
         let (search, discount) = (self.search.clone(), self.discount);
         let settings = AnalysisSettings { simulations, search, leaves_per_tree: 1, batch: BATCH, discount };
-        searcher(&mut self.network, settings, ChaCha8Rng::seed_from_u64(SEED))
+        Searcher::new(&mut self.network, settings, ChaCha8Rng::seed_from_u64(SEED))
     }
 }
 
@@ -254,8 +254,7 @@ fn report_returns<G: Game>(
 ) -> anyhow::Result<ReturnReport> {
     let attributes = player.network.attributes();
     let mut contestant = player.contestant(player.simulations);
-    let played = play(&mut *contestant, returns::seeds(seed, episodes).collect())?;
-    drop(contestant);
+    let played = play(&mut contestant, returns::seeds(seed, episodes).collect())?;
     Ok(ReturnReport {
         game: game.spec().name.clone(),
         evaluator: attributes.name.to_string(),

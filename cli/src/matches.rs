@@ -27,6 +27,7 @@ use games::{AnyGame, AnyPosition, GameKind};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use service::Drain;
+use strength::contestant::Contestant as _;
 use strength::ledger::Tally;
 use strength::matches::{self, Opening, Played};
 use strength::rating::{Pairing, Rating};

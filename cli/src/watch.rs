@@ -7,7 +7,7 @@ use evaluators::Network;
 use game::{Game, Outcome};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use strength::contestant::{Contestant, SEQUENTIAL, analysis, searcher};
+use strength::contestant::{Contestant, SEQUENTIAL, Searcher, analysis};
 
 use crate::play::Settings;
 
@@ -28,7 +28,7 @@ pub(crate) fn watch<G: Game>(
     writeln!(output, "{name} by weights version {version} ({evaluator}), {simulations} simulations a step")?;
     let analysis = analysis(simulations, &settings.search, settings.discount, SEQUENTIAL);
     let rng = ChaCha8Rng::seed_from_u64(settings.seed);
-    let mut player: Box<dyn Contestant<G> + '_> = searcher(&mut network, analysis, rng);
+    let mut player = Searcher::new(&mut network, analysis, rng);
     let mut position = game.start_from(selfplay::evaluation_seed(seed, 0));
     writeln!(output, "\n{}\n", game.render(&position))?;
     let (mut sum, mut step) = (0.0, 0);

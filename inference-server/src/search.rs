@@ -1,6 +1,7 @@
 //! Searches for clients that request moves: each search runs rules and tree on a separate thread and evaluates
 //! through the shared queue, so that many searches fill batches together.
 
+use std::ops::ControlFlow::{Break, Continue};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use proto::inference::{Moves, SearchQuery};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 use run_file::inference::{InferenceSection, Settings};
-use selfplay::Analyst;
+use selfplay::{Findings, GameSearch, Limits};
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -24,10 +25,6 @@ use crate::rejection::Rejection;
 /// Number of leaves per tree that are evaluated together: enough for a few searches to fill a batch, few enough to
 /// search almost like a search with one leaf at a time.
 const LEAVES_PER_BATCH: usize = 8;
-/// Initial number of simulations between two clock readings.
-const SLICE_MIN: u32 = 32;
-/// Approximate duration of a slice later in the search.
-const SLICE_TIME: Duration = Duration::from_millis(20);
 /// Number of simulations if the client requests neither a number nor a time limit.
 const SIMULATIONS_DEFAULT: u32 = 400;
 /// Default interval between the reports of an analysis.
@@ -91,9 +88,9 @@ impl Searches {
     /// Runs a search on a separate thread.
     fn search<G: Game>(&self, game: G, moves: &Moves, queue_client: QueueClient, ends: Ends) -> Result<(), Status> {
         let position = replay(&game, moves).map_err(|invalid| convert::status(&invalid))?;
-        let analyst = Analyst::new(game.clone(), position.clone(), &self.settings.search, LEAVES_PER_BATCH);
-        let search = Search { game, position, analyst, queue_client, ends };
-        tokio::task::spawn_blocking(move || search.run());
+        let search = GameSearch::new(game.clone(), position.clone(), &self.settings.search);
+        let reporter = Reporter { game, position, version: queue_client.attributes.weights_version };
+        tokio::task::spawn_blocking(move || run(search, &reporter, queue_client, ends));
         Ok(())
     }
 }
@@ -134,6 +131,12 @@ impl Budget {
         let now = Instant::now();
         simulations >= self.simulations || now >= self.until || self.soft_until.is_some_and(|until| now >= until)
     }
+
+    /// Returns the status of a search that cannot continue.
+    fn failure(&self, error: &Error) -> Status {
+        let code = if Instant::now() >= self.until { Code::DeadlineExceeded } else { Code::Unavailable };
+        Status::new(code, error.to_string())
+    }
 }
 
 /// Returns the position after `moves`.
@@ -164,15 +167,6 @@ fn replay<G: Game>(game: &G, moves: &Moves) -> Result<G::Position, Invalid> {
     }
 }
 
-/// The state of one search on its thread.
-struct Search<G: Game> {
-    game: G,
-    position: G::Position,
-    analyst: Analyst<G>,
-    queue_client: QueueClient,
-    ends: Ends,
-}
-
 /// The limits of a search, and the receiver of the reports.
 struct Ends {
     budget: Budget,
@@ -183,49 +177,63 @@ struct Ends {
     place: OwnedSemaphorePermit,
 }
 
-impl<G: Game> Search<G> {
-    fn run(mut self) {
-        let searched = self.search();
-        let last = match searched {
-            Ok(()) => self.report(true).ok_or_else(|| Status::internal("the search found no move")),
-            Err(status) => Err(status),
-        };
-        // The slot is released first, since a client may start the next search as soon as it has the last report.
-        drop(self.ends.place);
-        // The caller may have disconnected.
-        let _ = self.ends.report_sender.blocking_send(last);
-    }
+/// Runs a search to one of the limits, and sends the reports.
+fn run<G: Game>(search: GameSearch<G>, reporter: &Reporter<G>, queue_client: QueueClient, ends: Ends) {
+    let last = search_to_end(search, reporter, queue_client, &ends);
+    // The slot is released first, since a client may start the next search as soon as it has the last report.
+    drop(ends.place);
+    // The caller may have disconnected.
+    let _ = ends.report_sender.blocking_send(last);
+}
 
-    fn search(&mut self) -> Result<(), Status> {
-        // The search is greedy and draws no random numbers.
-        let mut rng = ChaCha8Rng::seed_from_u64(0);
-        let (mut slice, mut last_report) = (SLICE_MIN, Instant::now());
-        loop {
-            let (begun, before) = (Instant::now(), self.analyst.simulations());
-            let target = before.saturating_add(slice).min(self.ends.budget.simulations);
-            self.analyst
-                .search_to(target, &mut self.queue_client, &mut rng)
-                .map_err(|error| self.queue_client.status(&error))?;
-            let after = self.analyst.simulations();
-            // The search of a proven position stops early.
-            if after < target || self.ends.budget.is_over(after) || self.ends.report_sender.is_closed() {
-                return Ok(());
-            }
-            if self.ends.drain.is_cancelled() {
-                return Err(Rejection::Draining.into());
-            }
-            if self.ends.interval.is_some_and(|interval| last_report.elapsed() >= interval)
-                && let Some(report) = self.report(false)
-                && self.ends.report_sender.try_send(Ok(report)).is_ok()
-            {
-                last_report = Instant::now();
-            }
-            slice = if begun.elapsed() < SLICE_TIME / 2 { slice.saturating_mul(2) } else { slice };
+/// Searches to one of the limits, sends the reports before the last, and returns the last.
+fn search_to_end<G: Game>(
+    mut search: GameSearch<G>,
+    reporter: &Reporter<G>,
+    queue_client: QueueClient,
+    ends: &Ends,
+) -> Result<Analysis, Status> {
+    let Ends { budget, interval, report_sender, drain, .. } = ends;
+    let limits = Limits::of_simulations(budget.simulations, LEAVES_PER_BATCH);
+    let (mut is_drained, mut last_report) = (false, Instant::now());
+    let mut progress = |findings: &Findings<'_, G::Position>| {
+        if budget.is_over(findings.simulations()) || report_sender.is_closed() {
+            return Break(());
         }
+        is_drained = drain.is_cancelled();
+        if is_drained {
+            return Break(());
+        }
+        if interval.is_some_and(|interval| last_report.elapsed() >= interval)
+            && report_sender.try_send(Ok(reporter.report(findings, false))).is_ok()
+        {
+            last_report = Instant::now();
+        }
+        Continue(())
+    };
+    let mut evaluators: [Box<dyn Evaluator>; 1] = [Box::new(queue_client)];
+    // The search is greedy and draws no random numbers.
+    let mut rng = ChaCha8Rng::seed_from_u64(0);
+    let searched = search.search(&limits, &mut evaluators, &mut rng, &mut progress);
+    searched.map_err(|error| budget.failure(&error))?;
+    if is_drained {
+        return Err(Rejection::Draining.into());
     }
+    let findings = search.findings().ok_or_else(|| Status::internal("the search found no move"))?;
+    Ok(reporter.report(&findings, true))
+}
 
-    fn report(&self, is_finished: bool) -> Option<Analysis> {
-        let analysis = self.analyst.analysis()?;
+/// Converts the results of a search to reports.
+struct Reporter<G: Game> {
+    game: G,
+    position: G::Position,
+    /// Version of the evaluating weights.
+    version: u64,
+}
+
+impl<G: Game> Reporter<G> {
+    fn report(&self, findings: &Findings<'_, G::Position>, is_finished: bool) -> Analysis {
+        let analysis = findings.analysis();
         let mut moves: Vec<MoveAnalysis> = (0..analysis.actions.len())
             .map(|i| MoveAnalysis {
                 r#move: self.game.action_name(&self.position, analysis.actions[i]),
@@ -238,14 +246,14 @@ impl<G: Game> Search<G> {
         // The move to play comes first, even with fewer visits: it may be proven.
         moves
             .sort_by_key(|report| (report.action != u32::from(analysis.best.0), std::cmp::Reverse(report.visit_count)));
-        Some(Analysis {
-            version: self.queue_client.attributes.weights_version,
-            simulations: self.analyst.simulations(),
+        Analysis {
+            version: self.version,
+            simulations: findings.simulations(),
             value: analysis.value,
             moves,
             principal_variation: line(&self.game, &self.position, &analysis.principal_variation),
             finished: is_finished,
-        })
+        }
     }
 }
 
@@ -295,13 +303,5 @@ impl Evaluator for QueueClient {
                 Err(refusal) => return Err(Error::Backend(refusal.to_string())),
             }
         }
-    }
-}
-
-impl QueueClient {
-    /// Returns the status of a search that cannot continue.
-    fn status(&self, error: &Error) -> Status {
-        let code = if Instant::now() >= self.until { Code::DeadlineExceeded } else { Code::Unavailable };
-        Status::new(code, error.to_string())
     }
 }

@@ -186,9 +186,7 @@ impl NetworkEngine {
     /// Returns the priors of all legal moves in a position, from a search with a single simulation.
     fn legal_priors(&mut self, position: AnyPosition, subject: &Subject) -> Result<Vec<(Move, f32)>, Error> {
         let mut search = GameSearch::new(self.search.game().clone(), position, &self.settings.search);
-        let tree_bytes_max = self.settings.tree_bytes_max;
-        let limits =
-            Limits { simulations: Some(1), leaves_per_batch: 1, tree_bytes_max, position_heap_bytes: 0, actions: None };
+        let limits = Limits::of_simulations(1, 1);
         let first = &mut self.evaluators[..1];
         let searched = search.search(&limits, first, &mut self.rng, &mut |_| Continue(()));
         searched.map_err(|error| Error::Failed { reason: error.to_string() })?;

@@ -48,7 +48,7 @@ pub(super) struct Lines {
 pub(super) fn measure<G: Game>(game: &G, mut player: Player) -> anyhow::Result<LinesReport> {
     let simulations = player.simulations;
     let mut lines = |simulations| -> anyhow::Result<Lines> {
-        let report = exhaustive::check(game, &mut *player.contestant(simulations)).context("play every line")?;
+        let report = exhaustive::check(game, &mut player.contestant(simulations)).context("play every line")?;
         let exhaustive::Report { decisions, won, drawn, lost, lost_line } = report;
         Ok(Lines { decisions, won, drawn, lost, lost_line: lost_line.map(|line| names(game, &line)) })
     };

@@ -139,7 +139,7 @@ impl Contender {
     pub(super) fn participant(&mut self, rng: ChaCha8Rng) -> Timed<'_> {
         let Self { player, clock, .. } = self;
         let side = match player {
-            Player::Network(player) => Side::Contestant(player.contestant(player.simulations)),
+            Player::Network(player) => Side::Contestant(Box::new(player.contestant(player.simulations))),
             Player::Fixed(player) => {
                 Side::Contestant(fixed_contestant(*player, rng).expect("a fixed player needs no weights"))
             }

@@ -33,11 +33,9 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// Same as the called function.
     fn build_network(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Network, Error> {
-        match manifest.architecture.model {
-            Model::Alphazero | Model::AlphazeroReturns { .. } => self.build(manifest, bytes).map(Network::Evaluator),
-            Model::Muzero { .. } | Model::StochasticMuzero { .. } => {
-                self.build_latent(manifest, bytes).map(Network::Latent)
-            }
+        match manifest.architecture.model.has_dynamics() {
+            true => self.build_latent(manifest, bytes).map(Network::Latent),
+            false => self.build(manifest, bytes).map(Network::Evaluator),
         }
     }
 
@@ -61,13 +59,9 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// Same as [`build_network`](Self::build_network).
     fn try_build_network(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Option<Network>, Error> {
-        match manifest.architecture.model {
-            Model::Alphazero | Model::AlphazeroReturns { .. } => {
-                Ok(self.try_build(manifest, bytes)?.map(Network::Evaluator))
-            }
-            Model::Muzero { .. } | Model::StochasticMuzero { .. } => {
-                self.build_latent(manifest, bytes).map(|model| Some(Network::Latent(model)))
-            }
+        match manifest.architecture.model.has_dynamics() {
+            true => self.build_network(manifest, bytes).map(Some),
+            false => Ok(self.try_build(manifest, bytes)?.map(Network::Evaluator)),
         }
     }
 

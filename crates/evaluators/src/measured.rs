@@ -41,6 +41,12 @@ pub(crate) struct Choice {
     pub(crate) is_shared: bool,
 }
 
+/// The engines that support a weights version, with the networks that they have built.
+struct Built<'a, N: ?Sized> {
+    choices: Vec<&'a Choice>,
+    networks: Vec<Box<N>>,
+}
+
 /// Several backends; each batch size uses the fastest backend.
 pub(crate) struct Measured {
     choices: Vec<Choice>,
@@ -74,46 +80,17 @@ impl Measured {
         format!("{}{models}; {architecture:?}; {threads} threads, batches to {batch_max}", self.machine)
     }
 
-    /// Returns the speed of each evaluator, either stored or measured now.
-    fn measurements(
+    /// Returns the stored measurements of the engines `choices`, which have built `networks`. If one is missing,
+    /// measures all engines with `measure` and stores the measurements. `name` returns the name of a network.
+    fn measurements<N: ?Sized>(
         &self,
         manifest: &Manifest,
-        bytes: &Bytes,
         choices: &[&Choice],
-        evaluators: &mut [Box<dyn Evaluator>],
+        networks: &mut [Box<N>],
+        name: impl Fn(&N) -> Arc<str>,
+        measure: impl Fn(&mut N, &Choice) -> Measurement,
     ) -> Vec<Measurement> {
-        let names: Vec<String> = evaluators.iter().map(|evaluator| evaluator.attributes().name.to_string()).collect();
-        self.stored_or(manifest, names, || {
-            (evaluators.iter_mut().zip(choices))
-                .map(|(evaluator, choice)| self.measure(manifest, bytes, evaluator.as_mut(), choice))
-                .collect()
-        })
-    }
-
-    /// Returns the speed of recurrent steps for each model, either stored or measured now.
-    fn latent_measurements(
-        &self,
-        manifest: &Manifest,
-        bytes: &Bytes,
-        choices: &[&Choice],
-        models: &mut [Box<dyn LatentModel>],
-    ) -> Vec<Measurement> {
-        let names: Vec<String> = models.iter().map(|model| model.attributes().name.to_string()).collect();
-        self.stored_or(manifest, names, || {
-            (models.iter_mut().zip(choices))
-                .map(|(model, choice)| self.measure_latent(manifest, bytes, model.as_mut(), choice))
-                .collect()
-        })
-    }
-
-    /// Returns the stored measurements of the engines `names`; if one is missing, measures all engines with `measure`
-    /// and stores the measurements.
-    fn stored_or(
-        &self,
-        manifest: &Manifest,
-        names: Vec<String>,
-        measure: impl FnOnce() -> Vec<Measurement>,
-    ) -> Vec<Measurement> {
+        let names: Vec<String> = networks.iter().map(|network| name(network).to_string()).collect();
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let key = self.key(&manifest.architecture);
         let of_all = |speeds: &Speeds| -> Option<Vec<Measurement>> {
@@ -126,7 +103,8 @@ impl Measured {
         if let Some(found) = of_all(&known) {
             return found;
         }
-        let measured = measure();
+        let measured: Vec<Measurement> =
+            networks.iter_mut().zip(choices).map(|(network, choice)| measure(network, choice)).collect();
         let has_failed = measured.iter().any(|measured| measured.speeds.is_empty());
         known.insert(key, names.into_iter().zip(measured.iter().cloned()).collect());
         // A failed measurement is not saved: the device may work at the next start.
@@ -234,7 +212,37 @@ impl Measured {
         trial
     }
 
-    /// Builds an evaluator with `build` on every engine that takes the weights, and routes between the evaluators.
+    /// Builds a network with `build` on every engine that supports the weights, and returns these engines with the
+    /// networks. Returns `None` if `build` returns `None` for an engine. `log` receives the engines without support.
+    ///
+    /// # Errors
+    /// No engine supports the weights; the preferred engine gives the reason.
+    fn built<N: ?Sized>(
+        &self,
+        build: impl Fn(&dyn Backend) -> Result<Option<Box<N>>, Error>,
+        log: fn(String, &Error),
+    ) -> Result<Option<Built<'_, N>>, Error> {
+        let (mut choices, mut networks, mut refused) = (Vec::new(), Vec::new(), None);
+        for choice in &self.choices {
+            match build(&*choice.backend) {
+                Ok(None) => return Ok(None),
+                Ok(Some(network)) => {
+                    choices.push(choice);
+                    networks.push(network);
+                }
+                Err(error) => {
+                    log(choice.backend.describe(), &error);
+                    refused.get_or_insert(error);
+                }
+            }
+        }
+        match refused {
+            Some(error) if networks.is_empty() => Err(error),
+            _ => Ok(Some(Built { choices, networks })),
+        }
+    }
+
+    /// Builds an evaluator with `build` on every engine that supports the weights, and routes between the evaluators.
     /// Returns `None` if `build` returns `None` for an engine.
     fn routed(
         &self,
@@ -242,25 +250,16 @@ impl Measured {
         bytes: &Bytes,
         build: impl Fn(&dyn Backend) -> Result<Option<Box<dyn Evaluator>>, Error>,
     ) -> Result<Option<Box<dyn Evaluator>>, Error> {
-        let (mut choices, mut evaluators, mut refused) = (Vec::new(), Vec::new(), None);
-        for choice in &self.choices {
-            match build(&*choice.backend) {
-                Ok(None) => return Ok(None),
-                Ok(Some(evaluator)) => {
-                    choices.push(choice);
-                    evaluators.push(evaluator);
-                }
-                Err(error) => {
-                    let backend = choice.backend.describe();
-                    tracing::warn!(backend, %error, "engine does not support the weights");
-                    refused = Some(error);
-                }
-            }
-        }
-        if let ([], Some(error)) = (&evaluators[..], refused) {
-            return Err(error);
-        }
-        let measured = self.measurements(manifest, bytes, &choices, &mut evaluators);
+        let log =
+            |backend: String, error: &Error| tracing::warn!(backend, %error, "engine does not support the weights");
+        let Some(Built { choices, networks: mut evaluators }) = self.built(build, log)? else { return Ok(None) };
+        let measured = self.measurements(
+            manifest,
+            &choices,
+            &mut evaluators[..],
+            |evaluator| evaluator.attributes().name,
+            |evaluator, choice| self.measure(manifest, bytes, evaluator, choice),
+        );
         for (choice, measured) in choices.iter().zip(&measured) {
             choice.backend.set_in_flight(measured.in_flight);
         }
@@ -309,34 +308,27 @@ impl Backend for Measured {
     /// Uses one engine at every batch size, because latent states stay on the device that computed them. The fastest
     /// engine in recurrent steps/s at the maximum batch size is used, since a search nearly always fills a batch.
     fn build_latent(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn LatentModel>, Error> {
-        let (mut choices, mut models, mut refused) = (Vec::new(), Vec::new(), None);
-        for choice in &self.choices {
-            match choice.backend.build_latent(manifest, bytes) {
-                Ok(model) => {
-                    choices.push(choice);
-                    models.push(model);
-                }
-                Err(error) => {
-                    tracing::debug!(backend = choice.backend.describe(), %error, "engine does not support the weights");
-                    refused.get_or_insert(error);
-                }
-            }
-        }
+        let log =
+            |backend: String, error: &Error| tracing::debug!(backend, %error, "engine does not support the weights");
+        let built = self.built(|backend| backend.build_latent(manifest, bytes).map(Some), log)?;
+        let Built { choices, networks: mut models } = built.expect("a learned model is built in every call");
         if models.len() > 1 {
-            let measured = self.latent_measurements(manifest, bytes, &choices, &mut models);
+            let measured = self.measurements(
+                manifest,
+                &choices,
+                &mut models[..],
+                |model| model.attributes().name,
+                |model, choice| self.measure_latent(manifest, bytes, model, choice),
+            );
             let speed = |index: usize| measured[index].speeds.last().map_or(0.0, |&(_, speed)| speed);
             // The first of several equally fast choices is preferred.
             let fastest =
                 (1..models.len()).fold(0, |best, index| if speed(index) > speed(best) { index } else { best });
             models.swap(0, fastest);
         }
-        match models.into_iter().next() {
-            Some(model) => {
-                self.announce(&model.attributes().name);
-                Ok(model)
-            }
-            None => Err(refused.unwrap_or_else(|| Error::NoLatentModel { engine: self.describe() })),
-        }
+        let model = models.swap_remove(0);
+        self.announce(&model.attributes().name);
+        Ok(model)
     }
 
     fn try_build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Option<Box<dyn Evaluator>>, Error> {

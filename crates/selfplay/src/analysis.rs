@@ -5,8 +5,10 @@ use inference::{Error, Evaluator};
 use rand::Rng;
 use search::{Exploration, Proven, Settings as SearchSettings, Tree};
 
+use crate::driver::{ByRules, Driver, SearchRoot};
 use crate::leaf_batcher::{BatchContext, Buffers, LeafBatcher, LeafEvaluator, Limits, NetworkLeaves};
-use crate::tree_search::{TreeSearch, TreeSet, settings_by_rules};
+use crate::round::Round;
+use crate::tree_search::{Trees, settings_by_rules};
 
 /// The result of searching a position. Lists with one element for each action are in the order of `actions`.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,6 +52,13 @@ pub struct AnalysisSettings {
     pub discount: f32,
 }
 
+impl AnalysisSettings {
+    /// Returns the number of trees that search `positions` positions together.
+    pub(crate) fn trees(&self, positions: usize) -> usize {
+        (self.batch / self.leaves_per_tree.max(1)).clamp(1, positions.max(1))
+    }
+}
+
 /// Searches every position without noise and returns the analyses in the same order.
 ///
 /// If the rules [know the chance distribution](Game::knows_chances), the tree has a chance node after each action with
@@ -70,7 +79,7 @@ pub fn analyse<G: Game>(
     rng: &mut impl Rng,
 ) -> Result<Vec<Analysis>, Error> {
     let mut buffers = Buffers::new(game);
-    analyse_with(game, positions, settings, &mut NetworkLeaves::new(evaluator, &mut buffers), rng)
+    analyse_by_rules(game, positions, settings, &mut NetworkLeaves::new(evaluator, &mut buffers), rng)
 }
 
 /// Runs [`analyse`] with any leaf evaluator.
@@ -80,87 +89,59 @@ pub fn analyse<G: Game>(
 ///
 /// # Panics
 /// If the game is over at a position.
-pub(crate) fn analyse_with<G: Game>(
+pub(crate) fn analyse_by_rules<G: Game>(
     game: &G,
     positions: &[G::Position],
     settings: &AnalysisSettings,
     leaves: &mut dyn LeafEvaluator<G>,
     rng: &mut impl Rng,
 ) -> Result<Vec<Analysis>, Error> {
+    let context = BatchContext::new(game, settings.discount, leaves);
+    let mut batcher = LeafBatcher::new(game);
+    let trees = Trees::new(&settings_by_rules(game.spec(), &settings.search), settings.trees(positions.len()));
+    analyse_with(&mut ByRules { context, batcher: &mut batcher, leaves }, game, positions, settings, trees, rng)
+}
+
+/// Runs [`analyse`] with any driver, in [`AnalysisSettings::trees`] trees.
+///
+/// # Errors
+/// The evaluator or model fails.
+///
+/// # Panics
+/// If the game is over at a position.
+pub(crate) fn analyse_with<G: Game, D: Driver<G>>(
+    driver: &mut D,
+    game: &G,
+    positions: &[G::Position],
+    settings: &AnalysisSettings,
+    mut trees: Trees<D::State>,
+    rng: &mut impl Rng,
+) -> Result<Vec<Analysis>, Error> {
     for position in positions {
         assert!(game.outcome(position).is_none(), "the game is over at the position, so there is nothing to analyse");
     }
-    let search = settings_by_rules(game.spec(), &settings.search);
-    let slots = (settings.batch / settings.leaves_per_tree.max(1)).clamp(1, positions.len().max(1));
-    let mut batch = BatchAnalysis {
-        slots: (0..slots).map(|slot| Slot { search: TreeSearch::new(&search, slot), index: None }).collect(),
-        next: 0,
-        analyses: vec![None; positions.len()],
-    };
-    let mut batcher = LeafBatcher::new(game);
-    let context = BatchContext::new(game, settings.discount, leaves);
-    while batch.analyses.iter().any(Option::is_none) {
-        for slot in 0..slots {
-            batch.advance(&context, &mut batcher, slot, positions, settings, rng);
-        }
-        batcher.resolve(&context, leaves, &mut batch)?;
-    }
-    Ok(batch.analyses.into_iter().flatten().collect())
-}
-
-/// The positions being searched, and the positions waiting for a free tree.
-struct BatchAnalysis<G: Game> {
-    slots: Vec<Slot<G>>,
-    next: usize,
-    analyses: Vec<Option<Analysis>>,
-}
-
-/// One tree that searches positions one after another.
-struct Slot<G: Game> {
-    search: TreeSearch<G::Position>,
-    /// The index of the position being searched; `None` if the tree is free.
-    index: Option<usize>,
-}
-
-impl<G: Game> TreeSet<G::Position> for BatchAnalysis<G> {
-    fn search(&mut self, owner: usize) -> &mut TreeSearch<G::Position> {
-        &mut self.slots[owner].search
-    }
-}
-
-impl<G: Game> BatchAnalysis<G> {
-    /// Advances the search of one slot until leaves wait for the batch or no positions are left.
-    fn advance(
-        &mut self,
-        context: &BatchContext<'_, G>,
-        batcher: &mut LeafBatcher<G>,
-        slot: usize,
-        positions: &[G::Position],
-        settings: &AnalysisSettings,
-        rng: &mut impl Rng,
-    ) {
-        let Slot { search, index } = &mut self.slots[slot];
-        let limits = Limits { leaves: settings.leaves_per_tree.max(1), completed: usize::MAX };
-        loop {
-            let current = match *index {
-                Some(current) => current,
-                None if self.next == positions.len() => return,
-                None => {
-                    search.restart();
-                    self.next += 1;
-                    *index.insert(self.next - 1)
+    let limits = Limits { leaves: settings.leaves_per_tree.max(1), completed: usize::MAX };
+    let mut analyses: Vec<Option<Analysis>> = vec![None; positions.len()];
+    let mut waiting = positions.iter().map(|position| SearchRoot::<G>::Position(position.clone())).enumerate();
+    // The position that each tree searches, with the index; `None` if the tree is free.
+    let mut current: Vec<Option<(usize, SearchRoot<G>)>> = trees.0.iter().map(|_| waiting.next()).collect();
+    while analyses.iter().any(Option::is_none) {
+        for (search, current) in trees.0.iter_mut().zip(&mut current) {
+            while let Some((index, root)) = current {
+                let begin = |tree: &mut Tree<D::State>| tree.begin(settings.simulations, Exploration::Greedy, rng);
+                let gathered = driver.gather(root, search, limits, begin);
+                if !gathered.is_finished {
+                    assert!(gathered.goes_on(), "an unfinished search waits for a batch");
+                    break;
                 }
-            };
-            let begin = |tree: &mut Tree<G::Position>| tree.begin(settings.simulations, Exploration::Greedy, rng);
-            let gathered = batcher.gather(context, search, &positions[current], limits, begin);
-            if !gathered.is_finished {
-                assert!(gathered.goes_on(), "an unfinished search waits for a batch");
-                return;
+                analyses[*index] = Some(analysis_of(&search.tree, settings.simulations));
+                *current = waiting.next();
+                search.restart();
             }
-            self.analyses[current] = Some(analysis_of(&search.tree, settings.simulations));
-            *index = None;
         }
+        driver.resolve(&mut trees, &mut Round::default())?;
     }
+    Ok(analyses.into_iter().flatten().collect())
 }
 
 /// Returns the analysis of a finished search with `simulations` simulations. With 0, the policy, value and best action

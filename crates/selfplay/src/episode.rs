@@ -1,15 +1,16 @@
 //! One of many concurrent episodes: position, search tree and record.
 
 use experience::{Invalid, Observations, Step, StepKind, Trajectory, TrajectoryId};
-use game::{Action, Game, Outcome, stored_seed};
+use game::{Action, Game, Outcome, Player, stored_seed};
 use search::Tree;
 
+use crate::driver::ByRules;
 use crate::images::Images;
-use crate::leaf_batcher::{BatchContext, LeafBatcher, Limits};
+use crate::leaf_batcher::{BatchContext, Limits};
 use crate::record::{Choice, EpisodeRecord};
 use crate::round::Round;
 use crate::settings::{Settings, SubtreeReuse};
-use crate::tree_search::TreeSearch;
+use crate::tree_search::{TreeSearch, TreeSet};
 
 /// Maximum number of simulations and moves completed by one game in one round without a leaf for the batch. The limit
 /// keeps a round finite if all positions are in the cache.
@@ -60,16 +61,24 @@ pub enum Ending {
     Resignation,
 }
 
-pub(crate) struct Episode<G: Game> {
-    record: EpisodeRecord,
-    position: G::Position,
-    pub(crate) search: TreeSearch<G::Position>,
-    /// The weights version of all evaluations in the tree, during and after a search.
-    tree_version: u64,
-    phase: Phase,
+/// The end of an episode that a step limit truncated.
+pub(crate) const TRUNCATED: (Outcome, Ending) = (Outcome::Truncated, Ending::Rules);
+
+/// One of many concurrent episodes. A node of the search tree has the state `S`. `W` is the state of the world: the
+/// position by the rules, or the part of the episode that depends on an environment.
+pub(crate) struct Episode<S, W> {
+    pub(crate) record: EpisodeRecord,
+    pub(crate) search: TreeSearch<S>,
+    /// The weights version of all predictions in the tree, during and after a search.
+    pub(crate) tree_version: u64,
+    pub(crate) phase: Phase,
     /// Number of leaves and roots of this episode added to batches.
-    leaves: u64,
+    pub(crate) leaves: u64,
+    pub(crate) world: W,
 }
+
+/// The current position of an episode by the rules.
+pub(crate) struct AtPosition<G: Game>(G::Position);
 
 /// The progress of an unfinished episode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,9 +92,12 @@ pub struct EpisodeProgress {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    /// The episode has not started. The opening is played in the next round, when the weights version is known.
+pub(crate) enum Phase {
+    /// The episode has not started.
     Fresh,
+    /// The opening plies in an environment, before the first search. By the rules, the opening is played at once when
+    /// the episode starts.
+    Opening,
     /// Between two moves, without a running search.
     AtMove,
     Searching,
@@ -109,17 +121,10 @@ pub(crate) struct Workspace {
     pub(crate) policy: Vec<f32>,
 }
 
-impl<G: Game> Episode<G> {
-    pub(crate) fn new(game: &G, settings: &Settings, seed: u64, slot: usize) -> Self {
-        let record = EpisodeRecord::new(game.spec().players, settings, seed, slot);
-        Self {
-            position: record.start(game),
-            search: TreeSearch::new(&settings.search, slot),
-            tree_version: 0,
-            phase: Phase::Fresh,
-            leaves: 0,
-            record,
-        }
+impl<S, W> Episode<S, W> {
+    pub(crate) fn new(record: EpisodeRecord, settings: &Settings, world: W) -> Self {
+        let search = TreeSearch::new(&settings.search, record.slot());
+        Self { record, search, tree_version: 0, phase: Phase::Fresh, leaves: 0, world }
     }
 
     pub(crate) fn progress(&self) -> EpisodeProgress {
@@ -131,9 +136,55 @@ impl<G: Game> Episode<G> {
         self.phase != Phase::Fresh
     }
 
-    /// Returns true if the episode waits for no evaluation: it has not started or is between two moves.
+    /// Returns true if the episode waits for no evaluation: neither searching nor truncated.
     pub(crate) fn is_at_move(&self) -> bool {
-        matches!(self.phase, Phase::Fresh | Phase::AtMove)
+        !matches!(self.phase, Phase::Searching | Phase::Truncated)
+    }
+
+    /// Records a step of `mover` after a search. `outcome` is the outcome of the game after the step. Returns the end
+    /// of an episode that can be finished; a truncated episode first needs the value of the last position.
+    pub(crate) fn record_step(
+        &mut self,
+        Choice { action, kind, value }: Choice,
+        mover: Player,
+        reward: f32,
+        outcome: Option<Outcome>,
+        round: &mut Round,
+    ) -> Option<(Outcome, Ending)> {
+        self.record.push(action, reward, kind, self.tree_version);
+        round.moves += 1;
+        let resigned = self.record.resigned(mover, value).map(|outcome| (outcome, Ending::Resignation));
+        let end = outcome.map(|outcome| (outcome, Ending::Rules)).or(resigned);
+        self.phase = if end == Some(TRUNCATED) { Phase::Truncated } else { Phase::AtMove };
+        end.filter(|&end| end != TRUNCATED)
+    }
+
+    /// Finishes the episode. `seed` and `truncation_value` are as in [`experience::Episode`].
+    pub(crate) fn close(
+        &mut self,
+        seed: u64,
+        settings: &Settings,
+        end: (Outcome, Ending),
+        truncation_value: f32,
+        round: &mut Round,
+    ) -> FinishedEpisode {
+        (self.phase, self.leaves) = (Phase::Fresh, 0);
+        self.record.finish(seed, settings, end, truncation_value, round)
+    }
+}
+
+impl<S, W> TreeSet<S> for Vec<Episode<S, W>> {
+    fn search(&mut self, owner: usize) -> &mut TreeSearch<S> {
+        &mut self[owner].search
+    }
+}
+
+impl<G: Game> Episode<G::Position, AtPosition<G>> {
+    /// Creates the first episode of a slot.
+    pub(crate) fn by_rules(game: &G, settings: &Settings, seed: u64, slot: usize) -> Self {
+        let record = EpisodeRecord::new(game.spec().players, settings, seed, slot);
+        let world = AtPosition(record.start(game));
+        Self::new(record, settings, world)
     }
 
     /// Discards the running search, if any. The move is searched again from a new root.
@@ -145,29 +196,27 @@ impl<G: Game> Episode<G> {
     }
 
     /// Advances the episode in a round: adds leaves to the batch, and plays all moves possible without an evaluation.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one round, each borrowed from another field")]
     pub(crate) fn gather(
         &mut self,
-        context: &BatchContext<'_, G>,
-        batcher: &mut LeafBatcher<G>,
+        driver: &mut ByRules<'_, G>,
         settings: &Settings,
         pace: Pace,
         workspace: &mut Workspace,
         finished: &mut Vec<FinishedEpisode>,
         round: &mut Round,
     ) {
+        let ByRules { context, batcher, .. } = driver;
         self.keep_to(context.leaves.weights_version);
         let mut work = 0;
         while work < WORK_PER_ROUND_MAX {
             match self.phase {
-                Phase::Fresh if pace == Pace::Settle => return,
-                Phase::Fresh => self.open(context, settings, workspace),
-                Phase::AtMove if pace == Pace::Settle => return,
+                Phase::Fresh | Phase::Opening | Phase::AtMove if pace == Pace::Settle => return,
+                Phase::Fresh | Phase::Opening => self.open(context, settings, workspace),
                 Phase::AtMove => self.prepare(context.leaves.weights_version, settings),
                 Phase::Searching => {
                     let (simulations, exploration) = self.record.budget(settings);
                     let limits = Limits { leaves: settings.leaves_per_tree, completed: WORK_PER_ROUND_MAX - work };
-                    let Self { search, record, position, .. } = self;
+                    let Self { search, record, world: AtPosition(position), .. } = self;
                     let begin = |tree: &mut Tree<G::Position>| tree.begin(simulations, exploration, record.rng());
                     let gathered = batcher.gather(context, search, position, limits, begin);
                     self.leaves += gathered.waiting as u64;
@@ -179,7 +228,7 @@ impl<G: Game> Episode<G> {
                     work += gathered.completed + 1;
                 }
                 Phase::Truncated => {
-                    self.leaves += u64::from(batcher.gather_last(context, self.record.slot(), &self.position));
+                    self.leaves += u64::from(batcher.gather_last(context, self.record.slot(), &self.world.0));
                     return;
                 }
             }
@@ -198,7 +247,7 @@ impl<G: Game> Episode<G> {
     /// Plays the opening plies of an episode and prepares the first search.
     fn open(&mut self, context: &BatchContext<'_, G>, settings: &Settings, workspace: &mut Workspace) {
         let weights_version = context.leaves.weights_version;
-        self.record.open(context.game, &mut self.position, settings, weights_version, &mut workspace.legal);
+        self.record.open(context.game, &mut self.world.0, settings, weights_version, &mut workspace.legal);
         self.record.draw_kind(settings);
         // The tree still holds the previous episode.
         self.search.restart();
@@ -226,40 +275,24 @@ impl<G: Game> Episode<G> {
         finished: &mut Vec<FinishedEpisode>,
         round: &mut Round,
     ) {
-        let Choice { action, kind, value } = self.record.choose(settings, &self.search.tree, &mut workspace.policy);
-        if matches!(kind, StepKind::Full { .. }) {
-            self.record.keep_position(Images::smallest(game, &self.position).0);
+        let choice = self.record.choose(settings, &self.search.tree, &mut workspace.policy);
+        let position = &mut self.world.0;
+        if matches!(choice.kind, StepKind::Full { .. }) {
+            self.record.keep_position(Images::smallest(game, position).0);
         }
-        let mover = game.to_move(&self.position);
-        let reward = game.play(&mut self.position, action);
-        self.record.push(action, reward, kind, self.tree_version);
-        round.moves += 1;
-
-        let resigned = self.record.resigned(mover, value).map(|outcome| (outcome, Ending::Resignation));
-        let Some(end) = game.outcome(&self.position).map(|outcome| (outcome, Ending::Rules)).or(resigned) else {
+        let (action, mover) = (choice.action, game.to_move(position));
+        let reward = game.play(position, action);
+        let outcome = game.outcome(position);
+        if let Some(end) = self.record_step(choice, mover, reward, outcome, round) {
+            finished.push(self.finish(game, settings, end, 0.0, round));
+        } else if self.phase == Phase::AtMove {
             // The result is ignored: the next search checks whether the tree still has a root.
             let _ = self.search.tree.advance(action);
-            self.phase = Phase::AtMove;
-            return;
-        };
-        match end {
-            (Outcome::Truncated, _) => self.phase = Phase::Truncated,
-            _ => finished.push(self.finish(game, settings, end, 0.0, round)),
         }
     }
 
-    /// Finishes a truncated episode with the value of the last position.
-    pub(crate) fn finish_truncated(
-        &mut self,
-        game: &G,
-        settings: &Settings,
-        value: f32,
-        round: &mut Round,
-    ) -> FinishedEpisode {
-        self.finish(game, settings, (Outcome::Truncated, Ending::Rules), value, round)
-    }
-
-    fn finish(
+    /// Finishes the episode, with the value of the last position after a truncation, and starts the next episode.
+    pub(crate) fn finish(
         &mut self,
         game: &G,
         settings: &Settings,
@@ -268,10 +301,8 @@ impl<G: Game> Episode<G> {
         round: &mut Round,
     ) -> FinishedEpisode {
         let seed = stored_seed(game, self.record.start_seed());
-        let finished = self.record.finish(seed, settings, end, truncation_value, round);
-        self.position = self.record.start(game);
-        self.phase = Phase::Fresh;
-        self.leaves = 0;
+        let finished = self.close(seed, settings, end, truncation_value, round);
+        self.world = AtPosition(self.record.start(game));
         finished
     }
 }

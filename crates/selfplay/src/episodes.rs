@@ -3,11 +3,12 @@ use std::time::Instant;
 use game::Game;
 use inference::{Error, Evaluator, WeightsCache};
 
-use crate::episode::{Episode, EpisodeProgress, FinishedEpisode, Pace, Workspace};
+use crate::driver::{ByRules, Driver};
+use crate::episode::{AtPosition, Episode, EpisodeProgress, FinishedEpisode, Pace, TRUNCATED, Workspace};
 use crate::leaf_batcher::{BatchContext, Buffers, LeafBatcher, NetworkLeaves};
 use crate::round::Round;
 use crate::settings::Settings;
-use crate::tree_search::{TreeSearch, TreeSet, settings_by_rules};
+use crate::tree_search::settings_by_rules;
 
 /// Plays an endless stream of concurrent self-play episodes on one thread, with search by the rules.
 ///
@@ -20,7 +21,7 @@ pub struct Episodes<G: Game> {
     settings: Settings,
     /// The discount γ for each step of the game.
     discount: f32,
-    episodes: Vec<Episode<G>>,
+    episodes: Vec<Episode<G::Position, AtPosition<G>>>,
     /// The first slot to gather leaves in the next round: the first slot that did not fit into the last full batch.
     first: usize,
     batcher: LeafBatcher<G>,
@@ -37,21 +38,14 @@ impl<G: Game> std::fmt::Debug for Episodes<G> {
     }
 }
 
-struct Games<'a, G: Game>(&'a mut [Episode<G>]);
-
-impl<G: Game> TreeSet<G::Position> for Games<'_, G> {
-    fn search(&mut self, owner: usize) -> &mut TreeSearch<G::Position> {
-        &mut self.0[owner].search
-    }
-}
-
 impl<G: Game> Episodes<G> {
     /// Creates `settings.games` slots, with no episode started. `discount` is γ for one step; 1 in games scored by
     /// outcome.
     #[must_use]
     pub fn new(game: G, settings: Settings, discount: f32, seed: u64) -> Self {
         let settings = Settings { search: settings_by_rules(game.spec(), &settings.search), ..settings };
-        let episodes = (0..settings.games).map(|slot| Episode::new(&game, &settings, seed, slot)).collect();
+        let episode = |slot| Episode::by_rules(&game, &settings, seed, slot);
+        let episodes = (0..settings.games).map(episode).collect();
         Self {
             episodes,
             first: 0,
@@ -93,13 +87,8 @@ impl<G: Game> Episodes<G> {
     pub fn settle(&mut self, evaluator: &mut dyn Evaluator, cache: Option<WeightsCache<'_>>) -> Result<Round, Error> {
         let mut sum = Round::default();
         while !self.episodes.iter().all(Episode::is_at_move) {
-            match self.round(evaluator, cache, Pace::Settle) {
-                Ok(round) => sum += round,
-                Err(error) => {
-                    self.unreported += sum;
-                    return Err(error);
-                }
-            }
+            let round = self.round(evaluator, cache, Pace::Settle).inspect_err(|_| self.unreported += sum)?;
+            sum += round;
         }
         Ok(sum)
     }
@@ -122,19 +111,18 @@ impl<G: Game> Episodes<G> {
         let mut leaves = NetworkLeaves::new(evaluator, &mut self.buffers);
         let context = BatchContext::new(&self.game, self.discount, &leaves);
         let context = context.sharing(cache, self.settings.symmetry_reuse);
-        (self.batcher.cache_lookups, self.batcher.cache_hits) = (0, 0);
+        let mut driver = ByRules { context, batcher: &mut self.batcher, leaves: &mut leaves };
 
         let games = self.episodes.len();
         let first = self.first;
         for i in 0..games {
             let slot = (first + i) % games;
-            if self.batcher.batch() >= context.leaves.batch_max {
+            if driver.is_full() {
                 self.first = slot;
                 break;
             }
             self.episodes[slot].gather(
-                &context,
-                &mut self.batcher,
+                &mut driver,
                 &self.settings,
                 pace,
                 &mut self.workspace,
@@ -143,16 +131,12 @@ impl<G: Game> Episodes<G> {
             );
         }
 
-        round.batch = self.batcher.batch();
-        round.cache_lookups += self.batcher.cache_lookups;
-        round.cache_hits += self.batcher.cache_hits;
-        let resolved = self.batcher.resolve(&context, &mut leaves, &mut Games(&mut self.episodes));
-        round.observing += std::mem::take(&mut self.batcher.observing);
+        let resolved = driver.resolve(&mut self.episodes, &mut round);
         for (slot, value) in self.batcher.last_values.drain(..) {
             let episode = &mut self.episodes[slot];
-            self.finished.push(episode.finish_truncated(&self.game, &self.settings, value, &mut round));
+            self.finished.push(episode.finish(&self.game, &self.settings, TRUNCATED, value, &mut round));
         }
-        round.answered(resolved, &mut self.unreported)
+        resolved.map(|()| round).inspect_err(|_| self.unreported = round)
     }
 
     /// Sets the number of simulations for new full searches; the initial number is `settings.full_simulations`.

@@ -5,20 +5,21 @@ use std::ops::ControlFlow::{self, Break};
 use game::{Action, Game};
 use inference::{Error, Evaluator};
 use rand::Rng;
-use search::{Settings as SearchSettings, Tree, VariationStep};
+use search::{EarlyStop, SearchAlgorithm, Settings as SearchSettings, Tree, VariationStep};
 
 use crate::analysis::{Analysis, searched};
+use crate::leaf_batcher;
 use crate::parallel::{Effort, search_together};
-use crate::tree_search::{TreeSearch, settings_by_rules, settings_of_any_length};
+use crate::tree_search::{TreeSearch, settings_by_rules};
 
 /// Maximum number of simulations of a search. Visit counts are exact in f32 up to 2²⁴.
 const SIMULATIONS_MAX: u32 = 10_000_000;
 /// Maximum number of simulations completed without an evaluator between two calls of `progress`.
 const COMPLETED_MAX: usize = 1024;
 
-/// A multi-threaded search of the current position in a game. The search stops at a limit or when the caller requests
-/// it, and keeps the subtree after each move. It always uses pUCT, like [`Analyst`](crate::Analyst), and supports only
-/// games scored by outcome.
+/// A search of the current position in a game, with a thread for each of several evaluators. The search stops at a
+/// limit or when the caller requests it, and keeps the subtree after each move. It always uses pUCT, since sequential
+/// halving requires a fixed budget. Rewards are not discounted, so use it for games scored by outcome.
 pub struct GameSearch<G: Game> {
     game: G,
     position: G::Position,
@@ -47,6 +48,16 @@ pub struct Limits {
     pub position_heap_bytes: usize,
     /// The allowed root actions, including at least one legal action; `None` for all legal actions.
     pub actions: Option<Vec<Action>>,
+}
+
+impl Limits {
+    /// Limits the number of simulations alone.
+    #[must_use]
+    pub fn of_simulations(simulations: u32, leaves_per_batch: usize) -> Self {
+        let (tree_bytes_max, position_heap_bytes) = (usize::MAX, 0);
+        let simulations = Some(simulations);
+        Self { simulations, leaves_per_batch, tree_bytes_max, position_heap_bytes, actions: None }
+    }
 }
 
 /// A view of the search results so far.
@@ -79,7 +90,9 @@ impl<G: Game> GameSearch<G> {
     /// Creates a search of `position` without simulations.
     #[must_use]
     pub fn new(game: G, position: G::Position, search: &SearchSettings) -> Self {
-        let settings = settings_by_rules(game.spec(), &settings_of_any_length(search));
+        // The caller decides when to stop.
+        let (algorithm, early_stop) = (SearchAlgorithm::Puct, EarlyStop::Never);
+        let settings = settings_by_rules(game.spec(), &SearchSettings { algorithm, early_stop, ..search.clone() });
         Self { search: TreeSearch::new(&settings, 0), game, position, settings, restriction: None }
     }
 
@@ -137,7 +150,8 @@ impl<G: Game> GameSearch<G> {
             self.restriction.clone_from(&limits.actions);
         }
         let simulations = limits.simulations.map_or(SIMULATIONS_MAX, |simulations| simulations.min(SIMULATIONS_MAX));
-        let effort = Effort { simulations, leaves: limits.leaves_per_batch, completed: COMPLETED_MAX, discount: 1.0 };
+        let of_batch = leaf_batcher::Limits { leaves: limits.leaves_per_batch.max(1), completed: COMPLETED_MAX };
+        let effort = Effort { simulations, limits: of_batch, discount: 1.0 };
         let mut progress = |tree: &Tree<G::Position>| {
             let bytes = tree.bytes() + tree.node_count() * limits.position_heap_bytes;
             let is_large = bytes >= limits.tree_bytes_max;
@@ -170,7 +184,7 @@ mod tests {
     use inference::Hashing;
     use rand_chacha::ChaCha8Rng;
     use rand_chacha::rand_core::SeedableRng;
-    use search::{EarlyStop, Proven, SearchAlgorithm};
+    use search::Proven;
 
     use super::*;
     use crate::{AnalysisSettings, analyse};
@@ -185,13 +199,7 @@ mod tests {
     }
 
     fn limits(simulations: u32) -> Limits {
-        Limits {
-            simulations: Some(simulations),
-            leaves_per_batch: 1,
-            tree_bytes_max: usize::MAX,
-            position_heap_bytes: 0,
-            actions: None,
-        }
+        Limits::of_simulations(simulations, 1)
     }
 
     fn game_search(moves: &[u16]) -> GameSearch<ConnectFour> {

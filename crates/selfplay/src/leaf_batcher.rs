@@ -11,7 +11,7 @@ use search::{Expansion, Request, Selection, Tree};
 
 use crate::images::Images;
 use crate::settings::SymmetryReuse;
-use crate::tree_search::{Next, State, Step, TreeSearch, TreeSet};
+use crate::tree_search::{Next, State, Step, TreeSearch, TreeSet, every_action};
 
 /// The game, the cache and the evaluator attributes, shared by all descents of a batch.
 pub(crate) struct BatchContext<'a, G: Game> {
@@ -214,11 +214,7 @@ impl<G: Game> LeafBatcher<G> {
                 Source::NoRoom => gathered.is_full = true,
             }
         }
-        if search.state == State::Rooted {
-            begin(&mut search.tree);
-            search.state = State::Searching;
-        }
-        if search.state == State::Searching {
+        if search.start(begin) {
             self.descend(context, search, limits, &mut gathered);
         }
         gathered
@@ -328,8 +324,7 @@ impl<G: Game> LeafBatcher<G> {
         }
         // The priors are not used, but an evaluation requires at least one action.
         let start = self.legal.len();
-        let every = (0..context.game.spec().actions).filter_map(|action| u16::try_from(action).ok());
-        self.legal.extend(every.map(Action));
+        self.legal.extend(every_action(context.game.spec()));
         self.leaves.push(Leaf { hash: context.game.hash(position), legal: start..self.legal.len() });
         Source::Leaf { leaf: self.leaves.len() - 1, symmetry: 0 }
     }

@@ -3,16 +3,16 @@
 //! [`Episodes`] advance many games together under [`Settings`]: each [`Round`] gathers leaves from every game,
 //! evaluates one batch, applies the predictions and records the moves. The results are [`FinishedEpisode`]s.
 //! [`analyse`] searches given positions under [`AnalysisSettings`] and returns an [`Analysis`] of each position.
-//! [`analyse_together`] searches one position with many threads, and [`Analyst`] searches one position in steps.
-//! [`GameSearch`] searches the positions of one game and keeps the tree. [`playouts`] is a baseline opponent without a
-//! network. [`LatentEpisodes`] and [`latent::analyse`] search in a learned model; [`LatentEpisodes`] also supports
-//! environments outside this process. [`Reanalysis`] searches the positions of stored trajectories again.
+//! [`analyse_together`] searches one position with many threads. [`GameSearch`] searches the positions of one game, in
+//! steps, and keeps the tree. [`playouts`] is a baseline opponent without a network. [`LatentEpisodes`] and
+//! [`latent::analyse`] search in a learned model; [`LatentEpisodes`] also supports environments outside this process.
+//! [`Reanalysis`] searches the positions of stored trajectories again.
 //!
-//! `leaf_batcher` drives [`search::Tree`] by the rules of a game, and `latent` by a learned model. The crate uses no
-//! tokio, clock or network connection.
+//! `driver` is the interface of both drivers of [`search::Tree`]: `leaf_batcher` by the rules of a game, and `latent` by
+//! a learned model. The crate uses no tokio, clock or network connection.
 
 pub mod analysis;
-mod analyst;
+mod driver;
 mod episode;
 mod episodes;
 mod forks;
@@ -32,7 +32,6 @@ mod settings;
 mod tree_search;
 
 pub use analysis::{Analysis, AnalysisSettings, analyse};
-pub use analyst::Analyst;
 pub use episode::{Ending, EpisodeProgress, FinishedEpisode};
 pub use episodes::Episodes;
 pub use game_search::{Findings, GameSearch, Limits};

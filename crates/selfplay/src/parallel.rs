@@ -1,4 +1,5 @@
 //! Search of one position by many threads: the calling thread owns the tree, and each worker thread owns an evaluator.
+//! With a single evaluator, the calling thread also evaluates.
 //!
 //! A tree processes millions of simulations per second, and an evaluator thousands. The tree therefore needs only one
 //! thread, and only the evaluations are distributed. Each leaf in flight holds a visit in the tree, so that later
@@ -19,8 +20,8 @@ use crate::analysis::{Analysis, AnalysisSettings, analysis_of};
 use crate::leaf_batcher::{BatchContext, Buffers, LeafBatcher, LeafEvaluator, Limits, NetworkLeaves};
 use crate::tree_search::{TreeSearch, settings_by_rules};
 
-/// Runs [`analyse`](crate::analyse) for one position, with a thread for each evaluator. All evaluators must have the
-/// same weights.
+/// Runs [`analyse`](crate::analyse) for one position, with a thread for each of several evaluators. All evaluators must
+/// have the same weights.
 ///
 /// Each batch of an evaluator has up to `leaves_per_tree` leaves, and the batches of all evaluators are in flight
 /// together.
@@ -40,7 +41,8 @@ pub fn analyse_together<G: Game>(
     assert!(game.outcome(position).is_none(), "the game is over at the position, so there is nothing to analyse");
     let mut search = TreeSearch::new(&settings_by_rules(game.spec(), &settings.search), 0);
     let AnalysisSettings { simulations, leaves_per_tree, discount, .. } = *settings;
-    let effort = Effort { simulations, leaves: leaves_per_tree, completed: usize::MAX, discount };
+    let limits = Limits { leaves: leaves_per_tree.max(1), completed: usize::MAX };
+    let effort = Effort { simulations, limits, discount };
     let mut progress = |_: &Tree<G::Position>| Continue(());
     search_together(game, position, &mut search, &effort, evaluators, rng, &mut progress)?;
     Ok(analysis_of(&search.tree, simulations))
@@ -51,10 +53,8 @@ pub fn analyse_together<G: Game>(
 pub(crate) struct Effort {
     /// Total number of simulations, including the visits already in the tree.
     pub(crate) simulations: u32,
-    /// Maximum leaves in one batch of an evaluator.
-    pub(crate) leaves: usize,
-    /// Maximum number of simulations completed without an evaluator between two calls of `progress`.
-    pub(crate) completed: usize,
+    /// Limits of one batch of an evaluator, and so of the simulations between two calls of `progress`.
+    pub(crate) limits: Limits,
     /// The discount γ for each step of the game.
     pub(crate) discount: f32,
 }
@@ -62,8 +62,9 @@ pub(crate) struct Effort {
 /// A callback after every batch of a search, which returns `Break` to stop the search.
 pub(crate) type TreeProgress<'a, S> = dyn FnMut(&Tree<S>) -> ControlFlow<()> + 'a;
 
-/// Searches a position with a thread for each evaluator, until the search is finished or `progress` returns `Break`.
-/// Leaves in flight are still completed, so that a later search can continue the tree. The game must not be over.
+/// Searches a position with a thread for each of several evaluators, until the search is finished or `progress` returns
+/// `Break`. Leaves in flight are still completed, so that a later search can continue the tree. The game must not be
+/// over.
 ///
 /// # Errors
 /// An evaluator fails. The tree must not be used afterwards.
@@ -76,15 +77,45 @@ pub(crate) fn search_together<G: Game>(
     rng: &mut impl Rng,
     progress: &mut TreeProgress<'_, G::Position>,
 ) -> Result<(), Error> {
+    let is_alone = evaluators.len() == 1;
     let first = evaluators.first_mut().expect("a search needs an evaluator");
     let mut buffers = Buffers::new(game);
-    let context = BatchContext::new(game, effort.discount, &NetworkLeaves::new(first.as_mut(), &mut buffers));
+    let mut leaves = NetworkLeaves::new(first.as_mut(), &mut buffers);
+    let context = BatchContext::new(game, effort.discount, &leaves);
+    if is_alone {
+        return search_alone(&context, position, search, effort, &mut leaves, rng, progress);
+    }
     std::thread::scope(|scope| {
         let workers =
             evaluators.iter_mut().map(|evaluator| Worker::spawn(scope, evaluator.as_mut(), context)).collect();
         let mut parallel = ParallelSearch { context, workers, in_flight: VecDeque::new() };
         parallel.run(search, position, effort, rng, progress)
     })
+}
+
+/// Runs [`search_together`] with a single evaluator, on this thread.
+fn search_alone<G: Game>(
+    context: &BatchContext<'_, G>,
+    position: &G::Position,
+    search: &mut TreeSearch<G::Position>,
+    effort: &Effort,
+    leaves: &mut NetworkLeaves<'_>,
+    rng: &mut impl Rng,
+    progress: &mut TreeProgress<'_, G::Position>,
+) -> Result<(), Error> {
+    let mut batcher = LeafBatcher::new(context.game);
+    loop {
+        let begin = |tree: &mut Tree<G::Position>| tree.begin(effort.simulations, Exploration::Greedy, rng);
+        let gathered = batcher.gather(context, search, position, effort.limits, begin);
+        if gathered.is_finished {
+            return Ok(());
+        }
+        assert!(gathered.goes_on() || gathered.completed > 0, "an unfinished search completes simulations");
+        batcher.resolve(context, leaves, search)?;
+        if search.tree.is_ready() && progress(&search.tree).is_break() {
+            return Ok(());
+        }
+    }
 }
 
 /// The workers and the batches in flight of a search in one tree.
@@ -164,12 +195,11 @@ impl<G: Game> ParallelSearch<'_, G> {
         effort: &Effort,
         rng: &mut impl Rng,
     ) -> usize {
-        let limits = Limits { leaves: effort.leaves.max(1), completed: effort.completed };
         let mut completed = 0;
         for (index, worker) in self.workers.iter_mut().enumerate() {
             let Some(mut job) = worker.job.take() else { continue };
             let begin = |tree: &mut Tree<G::Position>| tree.begin(effort.simulations, Exploration::Greedy, rng);
-            let gathered = job.batcher.gather(&self.context, search, position, limits, begin);
+            let gathered = job.batcher.gather(&self.context, search, position, effort.limits, begin);
             completed += gathered.completed;
             if gathered.waiting == 0 {
                 worker.job = Some(job);

@@ -6,7 +6,7 @@ use rand::{Rng, RngExt};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
-use crate::analysis::{Analysis, AnalysisSettings, analyse_with};
+use crate::analysis::{Analysis, AnalysisSettings, analyse_by_rules};
 use crate::leaf_batcher::{LeafAttributes, LeafEvaluator};
 
 /// The maximum batch size in positions. The limit only bounds memory: playouts do not benefit from batches.
@@ -81,7 +81,7 @@ pub fn analyse_with_playouts<G: Game>(
     rng: &mut impl Rng,
 ) -> Vec<Analysis> {
     let mut playouts = Playouts::new(settings.discount, rng);
-    analyse_with(game, positions, settings, &mut playouts, rng).expect("playouts do not fail")
+    analyse_by_rules(game, positions, settings, &mut playouts, rng).expect("playouts do not fail")
 }
 
 #[cfg(test)]

@@ -12,17 +12,18 @@ use experience::Trajectory;
 use game::Game;
 use inference::{Error, Evaluator, LatentModel, Slot, WeightsCache};
 use rand_chacha::ChaCha8Rng;
-use search::{Exploration, Settings as SearchSettings, Tree};
+use search::{Exploration, Tree};
 
-use crate::latent::batcher::{LatentBatcher, StoredObservation};
+use crate::driver::{ByRules, Driver, SearchRoot};
+use crate::latent::batcher::{InModel, LatentBatcher};
 use crate::latent::search_settings;
-use crate::leaf_batcher::{BatchContext, Buffers, Gathered, LeafBatcher, Limits, NetworkLeaves};
+use crate::leaf_batcher::{BatchContext, Buffers, LeafBatcher, Limits, NetworkLeaves};
 use crate::record::sparse;
 use crate::round::Round;
 use crate::settings::Settings;
-use crate::tree_search::{TreeSearch, TreeSet, settings_by_rules};
+use crate::tree_search::{TreeSearch, Trees, settings_by_rules};
 pub use course::Unusable;
-use course::{Answer, Course, Position, Purpose, Root};
+use course::{Answer, Course, Position, Purpose};
 
 /// Maximum number of simulations and positions completed by one slot in one round without a leaf for the batch. The
 /// limit keeps a round finite if all positions are in the cache.
@@ -44,7 +45,7 @@ pub struct Reanalysis<G: Game> {
     /// The discount γ for each step of the game.
     discount: f32,
     seed: u64,
-    driver: Option<Driver<G>>,
+    searches: Option<Searches<G>>,
     /// The position being searched in each slot; `None` for a free slot.
     slots: Vec<Option<Position<G>>>,
     /// The first slot to gather leaves in the next round. It rotates, so that every slot advances even if batches are
@@ -70,28 +71,10 @@ pub struct Reanalysed {
     pub positions: usize,
 }
 
-/// The driver of one kind of search, with one tree for each slot.
-enum Driver<G: Game> {
+/// The searches of one kind, with one tree for each slot.
+enum Searches<G: Game> {
     Rules { trees: Trees<G::Position>, batcher: Box<LeafBatcher<G>>, buffers: Buffers },
     Latent { trees: Trees<Slot>, batcher: Box<LatentBatcher> },
-}
-
-struct Trees<S>(Vec<TreeSearch<S>>);
-
-impl<S> Trees<S> {
-    fn new(settings: &SearchSettings, slots: usize) -> Self {
-        Self((0..slots).map(|slot| TreeSearch::new(settings, slot)).collect())
-    }
-
-    fn restart(&mut self) {
-        self.0.iter_mut().for_each(TreeSearch::restart);
-    }
-}
-
-impl<S> TreeSet<S> for Trees<S> {
-    fn search(&mut self, owner: usize) -> &mut TreeSearch<S> {
-        &mut self.0[owner]
-    }
 }
 
 impl<G: Game> std::fmt::Debug for Reanalysis<G> {
@@ -111,7 +94,7 @@ impl<G: Game> Reanalysis<G> {
             settings,
             discount,
             seed,
-            driver: None,
+            searches: None,
             first: 0,
             courses: BTreeMap::new(),
             next_course: 0,
@@ -151,10 +134,10 @@ impl<G: Game> Reanalysis<G> {
 
     /// Restarts every running search. Required for a new network with the same weights version.
     pub fn restart(&mut self) {
-        match &mut self.driver {
+        match &mut self.searches {
             None => {}
-            Some(Driver::Rules { trees, .. }) => trees.restart(),
-            Some(Driver::Latent { trees, .. }) => trees.restart(),
+            Some(Searches::Rules { trees, .. }) => trees.restart(),
+            Some(Searches::Latent { trees, .. }) => trees.restart(),
         }
     }
 
@@ -165,53 +148,20 @@ impl<G: Game> Reanalysis<G> {
     /// The evaluator fails. The searches can continue in later calls, with this evaluator or another.
     pub fn advance(&mut self, evaluator: &mut dyn Evaluator, cache: Option<WeightsCache<'_>>) -> Result<Round, Error> {
         self.keep_to(evaluator.attributes().weights_version);
-        if !matches!(self.driver, Some(Driver::Rules { .. })) {
-            let trees = Trees::new(&settings_by_rules(self.game.spec(), &self.settings.search), self.slots.len());
-            let batcher = Box::new(LeafBatcher::new(&self.game));
-            self.driver = Some(Driver::Rules { trees, batcher, buffers: Buffers::new(&self.game) });
-        }
         self.leave_recorded();
-        let mut round = std::mem::take(&mut self.unreported);
-        let mut driver = self.driver.take();
-        let Some(Driver::Rules { trees, batcher, buffers }) = &mut driver else { unreachable!("it was made above") };
-        let mut leaves = NetworkLeaves::new(evaluator, buffers);
-        let game = self.game.clone();
+        let (game, slots) = (self.game.clone(), self.slots.len());
+        let (mut trees, mut batcher, mut buffers) = match self.searches.take() {
+            Some(Searches::Rules { trees, batcher, buffers }) => (trees, batcher, buffers),
+            _ => {
+                let trees = Trees::new(&settings_by_rules(game.spec(), &self.settings.search), slots);
+                (trees, Box::new(LeafBatcher::new(&game)), Buffers::new(&game))
+            }
+        };
+        let mut leaves = NetworkLeaves::new(evaluator, &mut buffers);
         let context = BatchContext::new(&game, self.discount, &leaves).sharing(cache, self.settings.symmetry_reuse);
-        (batcher.cache_lookups, batcher.cache_hits) = (0, 0);
-        for slot in self.order() {
-            if batcher.batch() >= context.leaves.batch_max {
-                break;
-            }
-            let mut work = 0;
-            while work < WORK_PER_ROUND_MAX && self.fill(slot, &mut trees.0[slot]) {
-                let Some(Position { root, rng, purpose, .. }) = &mut self.slots[slot] else { break };
-                let Root::Position(position) = root else { unreachable!("courses of observations are not searched") };
-                if *purpose == Purpose::Last {
-                    batcher.gather_last(&context, slot, position);
-                    // The value arrives with this round, or with a later round if the batch is full.
-                    break;
-                }
-                let (simulations, exploration) = budget(&self.settings, *purpose);
-                let limits = Limits { leaves: self.settings.leaves_per_tree, completed: WORK_PER_ROUND_MAX - work };
-                let begin = |tree: &mut Tree<G::Position>| tree.begin(simulations, exploration, &mut rng.clone());
-                let gathered = batcher.gather(&context, &mut trees.0[slot], position, limits, begin);
-                round.simulations += gathered.completed;
-                if !gathered.is_finished {
-                    break;
-                }
-                work += gathered.completed + 1;
-                self.conclude(slot, &trees.0[slot].tree);
-            }
-        }
-        round.batch = batcher.batch();
-        round.cache_lookups += batcher.cache_lookups;
-        round.cache_hits += batcher.cache_hits;
-        let resolved = batcher.resolve(&context, &mut leaves, trees);
-        for (slot, value) in batcher.last_values.drain(..) {
-            self.answer(slot, Answer::Last(value));
-        }
-        self.driver = driver;
-        round.answered(resolved, &mut self.unreported)
+        let round = self.round(&mut ByRules { context, batcher: &mut batcher, leaves: &mut leaves }, &mut trees);
+        self.searches = Some(Searches::Rules { trees, batcher, buffers });
+        round
     }
 
     /// Runs one round of searches in a learned model. If the weights version of the model has changed since the last
@@ -221,58 +171,57 @@ impl<G: Game> Reanalysis<G> {
     /// The model fails. The searches can continue in later calls, with this model or another.
     pub fn advance_latent(&mut self, model: &mut dyn LatentModel) -> Result<Round, Error> {
         self.keep_to(model.attributes().weights_version);
-        if !matches!(self.driver, Some(Driver::Latent { .. })) {
-            let simulations = self.settings.full_simulations.max(self.settings.fast_simulations);
-            let trees = Trees::new(&search_settings(&self.settings.search), self.slots.len());
-            let batcher = LatentBatcher::new(self.game.spec(), self.slots.len(), simulations, self.discount);
-            self.driver = Some(Driver::Latent { trees, batcher: Box::new(batcher) });
-        }
-        let mut driver = self.driver.take();
-        let Some(Driver::Latent { trees, batcher }) = &mut driver else { unreachable!("it was made above") };
-        let mut round = std::mem::take(&mut self.unreported);
-        let resolved = batcher.begin(model).and_then(|()| {
-            self.gather_latent(trees, batcher);
-            batcher.resolve(model, trees, &mut round)
-        });
-        for (slot, value) in batcher.last_values.drain(..) {
-            self.answer(slot, Answer::Last(value));
-        }
-        self.driver = driver;
-        match resolved {
-            Ok(()) => Ok(round),
-            Err(error) => {
-                self.unreported = round;
-                Err(error)
+        let (game, slots) = (self.game.clone(), self.slots.len());
+        let (mut trees, mut batcher) = match self.searches.take() {
+            Some(Searches::Latent { trees, batcher }) => (trees, batcher),
+            _ => {
+                let simulations = self.settings.full_simulations.max(self.settings.fast_simulations);
+                let trees = Trees::new(&search_settings(&self.settings.search), slots);
+                (trees, Box::new(LatentBatcher::new(game.spec(), slots, simulations, self.discount)))
             }
-        }
+        };
+        let begun = batcher.begin(model);
+        let round =
+            begun.and_then(|()| self.round(&mut InModel { game: &game, batcher: &mut batcher, model }, &mut trees));
+        self.searches = Some(Searches::Latent { trees, batcher });
+        round
     }
 
-    fn gather_latent(&mut self, trees: &mut Trees<Slot>, batcher: &mut LatentBatcher) {
-        let actions = self.game.spec().actions;
+    fn round<D: Driver<G>>(&mut self, driver: &mut D, trees: &mut Trees<D::State>) -> Result<Round, Error> {
+        let mut round = std::mem::take(&mut self.unreported);
+        self.gather(driver, trees, &mut round);
+        let resolved = driver.resolve(trees, &mut round);
+        for (slot, value) in driver.last_values().drain(..) {
+            self.answer(slot, Answer::Last(value));
+        }
+        resolved.map(|()| round).inspect_err(|_| self.unreported = round)
+    }
+
+    /// Gathers the leaves of all slots, and records the results of finished searches.
+    fn gather<D: Driver<G>>(&mut self, driver: &mut D, trees: &mut Trees<D::State>, round: &mut Round) {
         for slot in self.order() {
-            while self.fill(slot, &mut trees.0[slot]) {
+            if driver.is_full() {
+                break;
+            }
+            let search = &mut trees.0[slot];
+            let mut work = 0;
+            while work < WORK_PER_ROUND_MAX && self.fill(slot, search) {
                 let Some(Position { root, rng, purpose, .. }) = &mut self.slots[slot] else { break };
                 if *purpose == Purpose::Last {
-                    match root {
-                        Root::Position(position) => batcher.gather_last(slot, &(&self.game, &*position)),
-                        Root::Observation(values) => batcher.gather_last(slot, &StoredObservation { values, actions }),
-                    };
+                    driver.gather_last(slot, root);
                     // The value arrives with this round, or with a later round if the batch is full.
                     break;
                 }
                 let (simulations, exploration) = budget(&self.settings, *purpose);
-                let (leaves, search) = (self.settings.leaves_per_tree, &mut trees.0[slot]);
-                let begin = |tree: &mut Tree<Slot>| tree.begin(simulations, exploration, &mut rng.clone());
-                let Gathered { is_finished, .. } = match root {
-                    Root::Position(position) => batcher.gather(&(&self.game, &*position), search, leaves, begin),
-                    Root::Observation(values) => {
-                        batcher.gather(&StoredObservation { values, actions }, search, leaves, begin)
-                    }
-                };
-                if !is_finished {
+                let limits = Limits { leaves: self.settings.leaves_per_tree, completed: WORK_PER_ROUND_MAX - work };
+                let begin = |tree: &mut Tree<D::State>| tree.begin(simulations, exploration, &mut rng.clone());
+                let gathered = driver.gather(root, search, limits, begin);
+                round.simulations += gathered.completed;
+                if !gathered.is_finished {
                     break;
                 }
-                self.conclude(slot, &trees.0[slot].tree);
+                work += gathered.completed + 1;
+                self.conclude(slot, &search.tree);
             }
         }
     }
@@ -309,7 +258,7 @@ impl<G: Game> Reanalysis<G> {
     fn leave_recorded(&mut self) {
         self.courses.values_mut().filter(|course| course.is_recorded()).for_each(Course::abandon);
         for slot in 0..self.slots.len() {
-            let is_recorded = |position: &Position<G>| matches!(position.root, Root::Observation(_));
+            let is_recorded = |position: &Position<G>| matches!(position.root, SearchRoot::Observation(_));
             if self.slots[slot].as_ref().is_some_and(is_recorded) {
                 self.answer(slot, Answer::Kept);
             }

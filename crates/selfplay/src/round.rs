@@ -34,25 +34,6 @@ pub struct Round {
     pub calibration: Calibration,
 }
 
-impl Round {
-    /// Adds the result of an evaluated batch in a search by the rules. `resolved` is the number of simulations
-    /// completed by the batch. On an error the counters move to `unreported`.
-    pub(crate) fn answered<E>(mut self, resolved: Result<usize, E>, unreported: &mut Self) -> Result<Self, E> {
-        match resolved {
-            Ok(simulations) => {
-                self.simulations += simulations;
-                self.evaluated += self.batch;
-                self.batches += usize::from(self.batch > 0);
-                Ok(self)
-            }
-            Err(error) => {
-                *unreported = self;
-                Err(error)
-            }
-        }
-    }
-}
-
 /// Resignation accuracy, in numbers of finished episodes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Calibration {
@@ -96,19 +77,5 @@ impl std::ops::AddAssign for Round {
         self.calibration.episodes += other.calibration.episodes;
         self.calibration.would_resign += other.calibration.would_resign;
         self.calibration.wrong += other.calibration.wrong;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_round_that_evaluates_nothing_has_no_batch() {
-        let batches = |batch| {
-            let round = Round { batch, ..Round::default() };
-            round.answered(Ok::<_, ()>(3), &mut Round::default()).map(|round| round.batches)
-        };
-        assert_eq!([0, 5].map(batches), [Ok(0), Ok(1)]);
     }
 }

@@ -1,10 +1,10 @@
 //! A tree with the state of the current search, for the leaf batcher.
 //!
-//! Episodes, analyses and parallel searches all drive trees with `LeafBatcher::gather`. They differ in where batches
-//! are evaluated and in the use of finished searches.
+//! Episodes, analyses, reanalysis and parallel searches use these trees. They differ in where batches are evaluated and
+//! in the use of finished searches.
 
 use game::{Action, Game, Outcome, Player, Players, Scoring, Spec};
-use search::{EarlyStop, Expansion, SearchAlgorithm, Settings as SearchSettings, Solver, Tree, ValueRange};
+use search::{Expansion, Settings as SearchSettings, Solver, Tree, ValueRange};
 
 /// One search of a position, in a tree with states `S`.
 pub(crate) struct TreeSearch<S> {
@@ -20,6 +20,25 @@ pub(crate) struct TreeSearch<S> {
 pub(crate) trait TreeSet<S> {
     /// Returns the search with the number `owner`.
     fn search(&mut self, owner: usize) -> &mut TreeSearch<S>;
+}
+
+/// Searches numbered from 0.
+pub(crate) struct Trees<S>(pub(crate) Vec<TreeSearch<S>>);
+
+impl<S> Trees<S> {
+    pub(crate) fn new(settings: &SearchSettings, count: usize) -> Self {
+        Self((0..count).map(|owner| TreeSearch::new(settings, owner)).collect())
+    }
+
+    pub(crate) fn restart(&mut self) {
+        self.0.iter_mut().for_each(TreeSearch::restart);
+    }
+}
+
+impl<S> TreeSet<S> for Trees<S> {
+    fn search(&mut self, owner: usize) -> &mut TreeSearch<S> {
+        &mut self.0[owner]
+    }
 }
 
 /// The progress of a search.
@@ -47,6 +66,15 @@ impl<S> TreeSearch<S> {
     /// Makes the next search start from the current root of the tree, or from a new root if the tree has no root.
     pub(crate) fn resume(&mut self) {
         self.state = if self.tree.is_ready() { State::Rooted } else { State::Unrooted };
+    }
+
+    /// Starts the search with `begin` once the tree has a root. Returns true if the search has started.
+    pub(crate) fn start(&mut self, begin: impl FnOnce(&mut Tree<S>)) -> bool {
+        if self.state == State::Rooted {
+            begin(&mut self.tree);
+            self.state = State::Searching;
+        }
+        self.state == State::Searching
     }
 
     /// Replaces the tree with a new root, restricted to the allowed actions if set.
@@ -78,12 +106,6 @@ impl<S> TreeSet<S> for TreeSearch<S> {
     }
 }
 
-/// Returns the settings `search` adapted to searches of unknown length: with pUCT, because sequential halving allocates
-/// a fixed budget, and without early stop, because the caller decides when to stop.
-pub(crate) fn settings_of_any_length(search: &SearchSettings) -> SearchSettings {
-    SearchSettings { algorithm: SearchAlgorithm::Puct, early_stop: EarlyStop::Never, ..search.clone() }
-}
-
 /// Returns the settings `search` adapted to a game: for games scored by rewards, values are normalised and the solver
 /// is off.
 pub(crate) fn settings_by_rules(spec: &Spec, search: &SearchSettings) -> SearchSettings {
@@ -91,6 +113,11 @@ pub(crate) fn settings_by_rules(spec: &Spec, search: &SearchSettings) -> SearchS
         Scoring::Outcome => search.clone(),
         Scoring::Rewards => SearchSettings { solver: Solver::Off, values: ValueRange::Normalised, ..search.clone() },
     }
+}
+
+/// Returns all actions of a game, in ascending order.
+pub(crate) fn every_action(spec: &Spec) -> impl Iterator<Item = Action> + use<> {
+    (0..spec.actions).map(|action| Action(action.try_into().expect("actions are 16-bit")))
 }
 
 /// The transition after an action, for a search tree.

@@ -1,5 +1,7 @@
 //! Tests searches by the rules in games with known chance probabilities.
 
+use std::ops::ControlFlow;
+
 use evaluator_doubles::Uniform;
 use game::{Action, Game};
 use games::breakout::{Breakout, StickyActions};
@@ -7,7 +9,9 @@ use games::market_making::MarketMaking;
 use games::twenty_forty_eight::TwentyFortyEight;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
-use selfplay::{Analysis, AnalysisSettings, Analyst, SearchAlgorithm, SearchSettings, analyse, analyse_together};
+use selfplay::{
+    Analysis, AnalysisSettings, GameSearch, Limits, SearchAlgorithm, SearchSettings, analyse, analyse_together,
+};
 
 fn settings(simulations: u32, leaves_per_tree: usize) -> AnalysisSettings {
     AnalysisSettings { simulations, search: SearchSettings::default(), leaves_per_tree, batch: 64, discount: 1.0 }
@@ -129,11 +133,11 @@ fn every_driver_of_an_analysis_makes_the_same_search() {
     let settings = settings(200, 1);
     let expected = analysed(&game, &position, &settings);
     let mut rng = ChaCha8Rng::seed_from_u64(1);
-    let mut analyst = Analyst::new(game.clone(), position, &settings.search, 1);
-    let mut uniform = Uniform::new(game.spec().observation);
-    analyst.search_to(200, &mut uniform, &mut rng).unwrap();
-    assert_eq!(analyst.analysis().unwrap().visit_counts, expected.visit_counts);
-    let mut evaluators: Vec<Box<dyn inference::Evaluator>> = vec![Box::new(uniform)];
+    let mut evaluators: Vec<Box<dyn inference::Evaluator>> = vec![Box::new(Uniform::new(game.spec().observation))];
+    let mut search = GameSearch::new(game.clone(), position, &settings.search);
+    let limits = Limits::of_simulations(200, 1);
+    search.search(&limits, &mut evaluators, &mut rng, &mut |_| ControlFlow::Continue(())).unwrap();
+    assert_eq!(search.findings().unwrap().analysis().visit_counts, expected.visit_counts);
     let together = analyse_together(&game, &position, &settings, &mut evaluators, &mut rng).unwrap();
     assert_eq!(together.visit_counts.iter().sum::<u32>(), 200);
     assert!(together.action_values.iter().all(|value| *value >= 0.0), "{together:?}");

@@ -55,7 +55,7 @@ fn main() -> anyhow::Result<()> {
     let mut evaluator = Kernel::new(paths, PrecisionPreference::Bf16).evaluator(&manifest, &bytes)?;
     println!("{name}, version {} ({}), seed {}", manifest.version, evaluator.attributes().name, duel::SEED);
     let settings = analysis(simulations, &SearchSettings::default(), 1.0, SEQUENTIAL);
-    let mut version = Searcher { evaluator: &mut evaluator, settings, rng: ChaCha8Rng::seed_from_u64(duel::SEED) };
+    let mut version = Searcher::by_rules(&mut evaluator, settings, ChaCha8Rng::seed_from_u64(duel::SEED));
 
     let openings = openings(&game, &mut oracle);
     let as_first = openings.iter().filter(|opening| opening.winner == Player::First).count();

@@ -66,14 +66,6 @@ pub struct Assessment {
     pub value: Option<f32>,
 }
 
-fn assessments(analyses: &[Analysis]) -> Vec<Assessment> {
-    analyses.iter().map(|&Analysis { best: action, value, .. }| Assessment { action, value: Some(value) }).collect()
-}
-
-fn actions(assessments: Vec<Assessment>) -> Vec<Action> {
-    assessments.into_iter().map(|assessment| assessment.action).collect()
-}
-
 impl<G: Game, C: Contestant<G> + ?Sized> Contestant<G> for Box<C> {
     fn choose(&mut self, game: &G, positions: &[G::Position]) -> Result<Vec<Action>, inference::Error> {
         (**self).choose(game, positions)
@@ -130,54 +122,53 @@ pub fn analysis(simulations: u32, search: &SearchSettings, discount: f32, leaves
     AnalysisSettings { simulations, search: search.clone(), leaves_per_tree, batch: BATCH, discount }
 }
 
-/// Searches with an evaluator and plays the best action.
+/// Searches with a network and plays the best action.
 pub struct Searcher<'a> {
-    /// Evaluator for all positions.
-    pub evaluator: &'a mut dyn Evaluator,
-    /// Settings of the search.
-    pub settings: AnalysisSettings,
+    network: Searched<'a>,
+    settings: AnalysisSettings,
     /// Random number generator of the search.
-    pub rng: ChaCha8Rng,
+    rng: ChaCha8Rng,
+}
+
+/// The network of a search.
+enum Searched<'a> {
+    /// The search is by the rules.
+    Evaluator(&'a mut dyn Evaluator),
+    /// The search is in latent states.
+    Latent(&'a mut dyn LatentModel),
+}
+
+impl<'a> Searcher<'a> {
+    /// Creates a player that searches by the rules with an AlphaZero network, in latent states with a MuZero network.
+    #[must_use]
+    pub fn new(network: &'a mut Network, settings: AnalysisSettings, rng: ChaCha8Rng) -> Self {
+        let network = match network {
+            Network::Evaluator(evaluator) => Searched::Evaluator(&mut **evaluator),
+            Network::Latent(model) => Searched::Latent(&mut **model),
+        };
+        Self { network, settings, rng }
+    }
+
+    /// Creates a player that searches by the rules.
+    #[must_use]
+    pub fn by_rules(evaluator: &'a mut dyn Evaluator, settings: AnalysisSettings, rng: ChaCha8Rng) -> Self {
+        Self { network: Searched::Evaluator(evaluator), settings, rng }
+    }
 }
 
 impl<G: Game> Contestant<G> for Searcher<'_> {
     fn choose(&mut self, game: &G, positions: &[G::Position]) -> Result<Vec<Action>, inference::Error> {
-        self.assess(game, positions).map(actions)
+        Ok(self.assess(game, positions)?.into_iter().map(|assessment| assessment.action).collect())
     }
 
     fn assess(&mut self, game: &G, positions: &[G::Position]) -> Result<Vec<Assessment>, inference::Error> {
-        Ok(assessments(&analyse(game, positions, &self.settings, self.evaluator, &mut self.rng)?))
-    }
-}
-
-/// Searches in the latent states of a learned model and plays the best action.
-struct LatentSearcher<'a> {
-    model: &'a mut dyn LatentModel,
-    settings: AnalysisSettings,
-    rng: ChaCha8Rng,
-}
-
-impl<G: Game> Contestant<G> for LatentSearcher<'_> {
-    fn choose(&mut self, game: &G, positions: &[G::Position]) -> Result<Vec<Action>, inference::Error> {
-        self.assess(game, positions).map(actions)
-    }
-
-    fn assess(&mut self, game: &G, positions: &[G::Position]) -> Result<Vec<Assessment>, inference::Error> {
-        let Self { model, settings, rng } = self;
-        Ok(assessments(&latent::analyse(game, positions, settings, &mut **model, rng)?))
-    }
-}
-
-/// Returns a player that searches with a network: by the rules with an AlphaZero network, in latent states with a
-/// MuZero network.
-pub fn searcher<'a, G: Game>(
-    network: &'a mut Network,
-    settings: AnalysisSettings,
-    rng: ChaCha8Rng,
-) -> Box<dyn Contestant<G> + 'a> {
-    match network {
-        Network::Evaluator(evaluator) => Box::new(Searcher { evaluator: &mut **evaluator, settings, rng }),
-        Network::Latent(model) => Box::new(LatentSearcher { model: &mut **model, settings, rng }),
+        let Self { network, settings, rng } = self;
+        let analyses = match network {
+            Searched::Evaluator(evaluator) => analyse(game, positions, settings, &mut **evaluator, rng)?,
+            Searched::Latent(model) => latent::analyse(game, positions, settings, &mut **model, rng)?,
+        };
+        let assessment = |Analysis { best: action, value, .. }| Assessment { action, value: Some(value) };
+        Ok(analyses.into_iter().map(assessment).collect())
     }
 }
 

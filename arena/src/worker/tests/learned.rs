@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use evaluator_doubles::RulesModel;
 use evaluators::Backend;
 use inference::LatentModel;
-use strength::contestant::{SEQUENTIAL, analysis, searcher};
+use strength::contestant::{SEQUENTIAL, Searcher, analysis};
 use strength::exhaustive;
 use strength::returns;
 use weights::Model;
@@ -139,8 +139,8 @@ fn every_line_of_a_tiny_game_is_played_in_latent_states() {
     let search = Config::default().search.settings().unwrap();
     let mut lost = |simulations| {
         let rng = strength::contestant::draws(1, WeightsVersion(1), 0);
-        let mut player = searcher(&mut network, analysis(simulations, &search, 1.0, SEQUENTIAL), rng);
-        exhaustive::check(&game, &mut *player).unwrap().lost
+        let mut player = Searcher::new(&mut network, analysis(simulations, &search, 1.0, SEQUENTIAL), rng);
+        exhaustive::check(&game, &mut player).unwrap().lost
     };
     let (raw, searched) = (lost(0), lost(256));
     assert!(raw > 20 && searched * 4 < raw, "{raw} lines are lost without a search, {searched} with one");

@@ -4,10 +4,11 @@ use game::{Action, Environments, Game, Spec};
 use inference::{Batch, Error, LatentModel, LatentPredictions, Slot, Unroll};
 use search::{Expansion, Request, Selection, Tree};
 
+use crate::driver::{Driver, SearchRoot};
 use crate::latent::step_discount;
-use crate::leaf_batcher::Gathered;
+use crate::leaf_batcher::{Gathered, Limits};
 use crate::round::Round;
-use crate::tree_search::{State, TreeSearch, TreeSet};
+use crate::tree_search::{State, TreeSearch, TreeSet, every_action};
 
 /// Descends the trees of many searches and collects the requests to a learned model. Each round has at most one
 /// observation batch and one recurrent step batch. Models with chance also get a batch of actions to afterstates.
@@ -69,14 +70,23 @@ pub(crate) trait Root {
     fn observe(&self, planes: &mut [f32]);
 }
 
-/// A position by the rules of a game.
-impl<G: Game> Root for (&G, &G::Position) {
+/// A position by the rules of a game, or a stored observation.
+impl<G: Game> Root for (&G, &SearchRoot<G>) {
     fn legal_actions(&self, actions: &mut Vec<Action>) {
-        self.0.legal_actions(self.1, actions);
+        match self.1 {
+            SearchRoot::Position(position) => self.0.legal_actions(position, actions),
+            SearchRoot::Observation(_) => {
+                actions.clear();
+                actions.extend(every_action(self.0.spec()));
+            }
+        }
     }
 
     fn observe(&self, planes: &mut [f32]) {
-        self.0.observe(self.1, planes);
+        match self.1 {
+            SearchRoot::Position(position) => self.0.observe(position, planes),
+            SearchRoot::Observation(values) => planes.copy_from_slice(values),
+        }
     }
 }
 
@@ -88,23 +98,6 @@ impl Root for (&dyn Environments, usize) {
 
     fn observe(&self, planes: &mut [f32]) {
         self.0.observe(self.1, planes);
-    }
-}
-
-/// A stored observation `[C, H, W]` with `actions` actions, all legal.
-pub(crate) struct StoredObservation<'a> {
-    pub(crate) values: &'a [f32],
-    pub(crate) actions: usize,
-}
-
-impl Root for StoredObservation<'_> {
-    fn legal_actions(&self, actions: &mut Vec<Action>) {
-        actions.clear();
-        actions.extend((0..self.actions).filter_map(|action| u16::try_from(action).ok()).map(Action));
-    }
-
-    fn observe(&self, planes: &mut [f32]) {
-        planes.copy_from_slice(self.values);
     }
 }
 
@@ -132,7 +125,7 @@ impl LatentBatcher {
             nodes_per_tree: 0,
             discount: step_discount(spec.players, discount),
             batch_max: 0,
-            actions: (0..spec.actions).map(|action| Action(action.try_into().expect("actions are 16-bit"))).collect(),
+            actions: every_action(spec).collect(),
             codes: Vec::new(),
             observations: Batch::new(spec.observation),
             observed: Vec::new(),
@@ -197,12 +190,8 @@ impl LatentBatcher {
             }
             return Gathered { waiting: usize::from(!is_full), is_full, ..Gathered::default() };
         }
-        if search.state == State::Rooted {
-            begin(&mut search.tree);
-            search.state = State::Searching;
-        }
         let mut gathered = Gathered::default();
-        if search.state == State::Searching {
+        if search.start(begin) {
             self.descend(search, leaves, &mut gathered);
         }
         gathered
@@ -359,5 +348,44 @@ impl LatentBatcher {
         self.observed_to.clear();
         self.steps.clear();
         self.acts.clear();
+    }
+}
+
+/// Search in a learned model, from positions of a game or from stored observations. The batcher has
+/// [begun](LatentBatcher::begin) with the model.
+pub(crate) struct InModel<'a, G> {
+    pub(crate) game: &'a G,
+    pub(crate) batcher: &'a mut LatentBatcher,
+    pub(crate) model: &'a mut dyn LatentModel,
+}
+
+impl<G: Game> Driver<G> for InModel<'_, G> {
+    type State = Slot;
+
+    /// Returns false: a batch full of observations still has capacity for recurrent steps.
+    fn is_full(&self) -> bool {
+        false
+    }
+
+    fn gather(
+        &mut self,
+        root: &SearchRoot<G>,
+        search: &mut TreeSearch<Slot>,
+        limits: Limits,
+        begin: impl FnOnce(&mut Tree<Slot>),
+    ) -> Gathered {
+        self.batcher.gather(&(self.game, root), search, limits.leaves, begin)
+    }
+
+    fn gather_last(&mut self, owner: usize, last: &SearchRoot<G>) -> bool {
+        self.batcher.gather_last(owner, &(self.game, last))
+    }
+
+    fn resolve(&mut self, trees: &mut impl TreeSet<Slot>, round: &mut Round) -> Result<(), Error> {
+        self.batcher.resolve(self.model, trees, round)
+    }
+
+    fn last_values(&mut self) -> &mut Vec<(usize, f32)> {
+        &mut self.batcher.last_values
     }
 }

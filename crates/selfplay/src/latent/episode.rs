@@ -3,40 +3,22 @@ use game::{Action, Environments, Outcome, Player, Start, Taken};
 use inference::Slot;
 use search::Tree;
 
-use crate::episode::{Ending, EpisodeProgress, FinishedEpisode, Pace, Workspace};
+use crate::episode::{Ending, Episode, FinishedEpisode, Pace, Phase, Workspace};
 use crate::latent::batcher::LatentBatcher;
 use crate::record::{Choice, EpisodeRecord};
 use crate::round::Round;
 use crate::settings::Settings;
-use crate::tree_search::TreeSearch;
 
-/// One of many concurrent episodes: the search tree and the record. The slot is also the environment number.
-pub(crate) struct LatentEpisode {
-    record: EpisodeRecord,
-    pub(crate) search: TreeSearch<Slot>,
-    /// The weights version of all predictions in the tree, during and after a search.
-    tree_version: u64,
-    phase: Phase,
+/// One of many concurrent episodes with search in a learned model. The slot is also the environment number.
+pub(crate) type LatentEpisode = Episode<Slot, InEnvironment>;
+
+/// The part of an episode that depends on the environment.
+pub(crate) struct InEnvironment {
     /// The chosen action for the next step of the environment.
     chosen: Option<Chosen>,
     /// The layout of recorded observations; `None` if the rules can recompute observations.
     layout: Option<ObservationLayout>,
     observations: Option<Observations>,
-    /// Number of observations and recurrent steps of this episode added to batches so far.
-    leaves: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    /// The episode has not started.
-    Fresh,
-    /// The opening plies, before the first search.
-    Opening,
-    /// Between two moves, without a running search.
-    AtMove,
-    Searching,
-    /// The episode was truncated and waits for the value of the last observation.
-    Truncated,
 }
 
 /// A chosen action that the environment has not executed yet.
@@ -56,37 +38,16 @@ pub(crate) enum Advance {
 }
 
 impl LatentEpisode {
-    pub(crate) fn new(environments: &dyn Environments, settings: &Settings, seed: u64, slot: usize) -> Self {
-        Self {
-            record: EpisodeRecord::new(environments.spec().players, settings, seed, slot),
-            search: TreeSearch::new(&settings.search, slot),
-            tree_version: 0,
-            phase: Phase::Fresh,
-            chosen: None,
-            layout: None,
-            observations: None,
-            leaves: 0,
-        }
-    }
-
-    /// Sets the layout for recording the observations of future episodes; `None` disables recording.
-    pub(crate) fn recorded(mut self, layout: Option<ObservationLayout>) -> Self {
-        self.layout = layout;
-        self
-    }
-
-    pub(crate) fn progress(&self) -> EpisodeProgress {
-        EpisodeProgress { number: self.record.number(), plies: self.record.plies(), leaves: self.leaves }
-    }
-
-    /// Returns true if the episode has started.
-    pub(crate) fn is_under_way(&self) -> bool {
-        self.phase != Phase::Fresh
-    }
-
-    /// Returns true if the episode waits for no prediction: neither searching nor truncated.
-    pub(crate) fn is_at_move(&self) -> bool {
-        !matches!(self.phase, Phase::Searching | Phase::Truncated)
+    /// Creates the first episode of a slot. `layout` is the layout of recorded observations; `None` disables recording.
+    pub(crate) fn in_environment(
+        environments: &dyn Environments,
+        settings: &Settings,
+        seed: u64,
+        slot: usize,
+        layout: Option<ObservationLayout>,
+    ) -> Self {
+        let record = EpisodeRecord::new(environments.spec().players, settings, seed, slot);
+        Self::new(record, settings, InEnvironment { chosen: None, layout, observations: None })
     }
 
     /// Restarts the running search, if any, from the observation.
@@ -103,7 +64,7 @@ impl LatentEpisode {
     pub(crate) fn begin(&mut self, environments: &dyn Environments, settings: &Settings, observation: &mut [f32]) {
         self.record.draw_opening(settings);
         self.phase = Phase::Opening;
-        self.observations = self.layout.and_then(|layout| Observations::new(layout).ok());
+        self.world.observations = self.world.layout.and_then(|layout| Observations::new(layout).ok());
         // If this observation cannot be recorded, the first step drops the episode.
         self.observe(environments, observation);
     }
@@ -111,20 +72,18 @@ impl LatentEpisode {
     /// Drops the episode and all steps.
     pub(crate) fn drop_episode(&mut self, settings: &Settings) {
         self.record.next_episode(settings);
-        self.become_fresh();
-    }
-
-    fn become_fresh(&mut self) {
-        (self.phase, self.chosen, self.observations, self.leaves) = (Phase::Fresh, None, None, 0);
+        (self.phase, self.leaves) = (Phase::Fresh, 0);
+        (self.world.chosen, self.world.observations) = (None, None);
     }
 
     /// Records the latest observation, if recording is enabled. Returns false if the observation cannot be stored.
     fn observe(&mut self, environments: &dyn Environments, observation: &mut [f32]) -> bool {
-        let Some(observations) = &mut self.observations else { return self.layout.is_none() };
+        let InEnvironment { layout, observations, .. } = &mut self.world;
+        let Some(stored) = observations else { return layout.is_none() };
         environments.observe(self.record.slot(), observation);
-        let is_stored = observations.push(observation).is_ok();
+        let is_stored = stored.push(observation).is_ok();
         if !is_stored {
-            self.observations = None;
+            *observations = None;
         }
         is_stored
     }
@@ -190,7 +149,7 @@ impl LatentEpisode {
 
     fn choose(&mut self, environments: &dyn Environments, choice: Choice) -> Option<Action> {
         let action = choice.action;
-        self.chosen = Some(Chosen { choice, mover: environments.to_move(self.record.slot()) });
+        self.world.chosen = Some(Chosen { choice, mover: environments.to_move(self.record.slot()) });
         Some(action)
     }
 
@@ -205,7 +164,7 @@ impl LatentEpisode {
         finished: &mut Vec<FinishedEpisode>,
         round: &mut Round,
     ) -> Advance {
-        let Chosen { choice, mover } = self.chosen.take().expect("a step follows the choice of an action");
+        let Chosen { choice, mover } = self.world.chosen.take().expect("a step follows the choice of an action");
         let (reward, outcome) = match taken {
             Taken::Step { reward, outcome } if self.observe(environments, observation) => (reward, outcome),
             Taken::Step { .. } | Taken::Lost => {
@@ -214,39 +173,21 @@ impl LatentEpisode {
                 return Advance::Dropped;
             }
         };
-        let Choice { action, kind, value } = choice;
-        let is_opening = kind == StepKind::Opening;
-        self.record.push(action, reward, kind, self.tree_version);
-        if is_opening {
+        if choice.kind == StepKind::Opening {
             if outcome.is_some() {
                 // An episode that ends in the opening has no position to train on.
                 self.drop_episode(settings);
                 return Advance::Dropped;
             }
-            return Advance::GoesOn;
-        }
-        round.moves += 1;
-        let resigned = self.record.resigned(mover, value).map(|outcome| (outcome, Ending::Resignation));
-        match outcome.map(|outcome| (outcome, Ending::Rules)).or(resigned) {
-            None => self.phase = Phase::AtMove,
-            Some((Outcome::Truncated, _)) => self.phase = Phase::Truncated,
-            Some(end) => finished.push(self.finish(environments, settings, end, 0.0, round)),
+            self.record.push(choice.action, reward, choice.kind, self.tree_version);
+        } else if let Some(end) = self.record_step(choice, mover, reward, outcome, round) {
+            finished.push(self.finish(environments, settings, end, 0.0, round));
         }
         Advance::GoesOn
     }
 
-    /// Finishes a truncated episode with the value of the last observation.
-    pub(crate) fn finish_truncated(
-        &mut self,
-        environments: &dyn Environments,
-        settings: &Settings,
-        value: f32,
-        round: &mut Round,
-    ) -> FinishedEpisode {
-        self.finish(environments, settings, (Outcome::Truncated, Ending::Rules), value, round)
-    }
-
-    fn finish(
+    /// Finishes the episode, with the value of the last observation after a truncation.
+    pub(crate) fn finish(
         &mut self,
         environments: &dyn Environments,
         settings: &Settings,
@@ -255,9 +196,7 @@ impl LatentEpisode {
         round: &mut Round,
     ) -> FinishedEpisode {
         let seed = environments.stored_seed(self.record.start_seed());
-        let finished = self.record.finish(seed, settings, end, truncation_value, round);
-        let finished = FinishedEpisode { observations: self.observations.take(), ..finished };
-        self.become_fresh();
-        finished
+        let finished = self.close(seed, settings, end, truncation_value, round);
+        FinishedEpisode { observations: self.world.observations.take(), ..finished }
     }
 }

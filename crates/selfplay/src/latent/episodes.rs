@@ -2,16 +2,15 @@ use std::time::Instant;
 
 use experience::{Element, ObservationLayout};
 use game::{Environments, Frame, Game, Play, RulesEnvironments, Start, Started, Taken};
-use inference::{LatentModel, Slot};
+use inference::LatentModel;
 
 use crate::Error;
-use crate::episode::{EpisodeProgress, FinishedEpisode, Pace, Workspace};
+use crate::episode::{EpisodeProgress, FinishedEpisode, Pace, TRUNCATED, Workspace};
 use crate::latent::batcher::LatentBatcher;
 use crate::latent::episode::{Advance, LatentEpisode};
 use crate::latent::search_settings;
 use crate::round::Round;
 use crate::settings::Settings;
-use crate::tree_search::{TreeSearch, TreeSet};
 
 /// Plays an endless stream of concurrent self-play episodes on one thread, with search in a learned model.
 ///
@@ -57,14 +56,6 @@ impl std::fmt::Debug for LatentEpisodes {
     }
 }
 
-struct Searches<'a>(&'a mut [LatentEpisode]);
-
-impl TreeSet<Slot> for Searches<'_> {
-    fn search(&mut self, owner: usize) -> &mut TreeSearch<Slot> {
-        &mut self.0[owner].search
-    }
-}
-
 impl LatentEpisodes {
     /// Creates `settings.games` slots for episodes by the rules of a game, with no episode started. `discount` is γ for
     /// one step, above 0 and at most 1. With two players, values also change sign at each step.
@@ -80,7 +71,8 @@ impl LatentEpisodes {
         let (spec, games) = (environments.spec(), environments.len());
         let settings = Settings { search: search_settings(&settings.search), games, ..settings };
         let simulations = settings.full_simulations.max(settings.fast_simulations).max(settings.full_simulations_max);
-        let episode = |slot| LatentEpisode::new(&*environments, &settings, seed, slot).recorded(layout(&*environments));
+        let episode =
+            |slot| LatentEpisode::in_environment(&*environments, &settings, seed, slot, layout(&*environments));
         Self {
             episodes: (0..games).map(episode).collect(),
             first: 0,
@@ -123,13 +115,8 @@ impl LatentEpisodes {
     pub fn settle(&mut self, model: &mut dyn LatentModel) -> Result<Round, Error> {
         let mut sum = Round::default();
         while !self.episodes.iter().all(LatentEpisode::is_at_move) {
-            match self.round(model, Pace::Settle) {
-                Ok(round) => sum += round,
-                Err(error) => {
-                    self.unreported += sum;
-                    return Err(error);
-                }
-            }
+            let round = self.round(model, Pace::Settle).inspect_err(|_| self.unreported += sum)?;
+            sum += round;
         }
         Ok(sum)
     }
@@ -145,25 +132,18 @@ impl LatentEpisodes {
         let mut round = std::mem::take(&mut self.unreported);
         let gathered = self.gather(model.attributes().weights_version, pace, &mut round);
         self.first = (self.first + 1) % self.episodes.len();
-        let mut searches = Searches(&mut self.episodes);
         let resolved = match gathered {
-            Ok(()) => self.batcher.resolve(model, &mut searches, &mut round).map_err(Error::Model),
+            Ok(()) => self.batcher.resolve(model, &mut self.episodes, &mut round).map_err(Error::Model),
             Err(error) => {
-                self.batcher.cancel(&mut searches);
+                self.batcher.cancel(&mut self.episodes);
                 Err(error)
             }
         };
         for (slot, value) in self.batcher.last_values.drain(..) {
             let episode = &mut self.episodes[slot];
-            self.finished.push(episode.finish_truncated(&*self.environments, &self.settings, value, &mut round));
+            self.finished.push(episode.finish(&*self.environments, &self.settings, TRUNCATED, value, &mut round));
         }
-        match resolved {
-            Ok(()) => Ok(round),
-            Err(error) => {
-                self.unreported = round;
-                Err(error)
-            }
-        }
+        resolved.map(|()| round).inspect_err(|_| self.unreported = round)
     }
 
     /// Gathers the requests of all searches, and executes the actions of finished searches.

@@ -5,6 +5,7 @@ use game::{Action, Game, Outcome};
 use rand_chacha::ChaCha8Rng;
 
 use super::{Reanalysed, generator};
+use crate::driver::SearchRoot;
 
 /// The reason why a trajectory cannot be reanalysed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -68,7 +69,7 @@ pub(super) struct Position<G: Game> {
     /// The ply of the position, or the number of steps for [`Purpose::Last`].
     pub(super) ply: usize,
     pub(super) purpose: Purpose,
-    pub(super) root: Root<G>,
+    pub(super) root: SearchRoot<G>,
     /// Random number generator of the search. Each search uses a copy, so that a restarted search draws the same noise.
     pub(super) rng: ChaCha8Rng,
 }
@@ -82,13 +83,6 @@ pub(super) enum Purpose {
     Fast,
     /// The network value of the last observation of a truncated episode, without a search.
     Last,
-}
-
-/// The root of a search.
-pub(super) enum Root<G: Game> {
-    Position(G::Position),
-    /// A stored observation, with every action legal.
-    Observation(Vec<f32>),
 }
 
 /// The result for a position.
@@ -227,13 +221,13 @@ impl<G: Game> Source<G> {
     }
 
     /// Returns the root of the search at `ply`, which must be the next ply.
-    fn root(&self, ply: usize) -> Option<Root<G>> {
+    fn root(&self, ply: usize) -> Option<SearchRoot<G>> {
         match self {
-            Self::Rules(position) => Some(Root::Position(position.clone())),
+            Self::Rules(position) => Some(SearchRoot::Position(position.clone())),
             Self::Recorded(segment) => {
                 let mut observation = vec![0.0; segment.observation_layout()?.observation_values()];
                 segment.observation(ply, &mut observation)?;
-                Some(Root::Observation(observation))
+                Some(SearchRoot::Observation(observation))
             }
         }
     }

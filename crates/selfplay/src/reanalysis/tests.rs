@@ -9,7 +9,7 @@ use games::{ConnectFour, TicTacToe};
 use inference::{Cache, Hashing, Wdl};
 use rand::RngExt as _;
 use rand_chacha::rand_core::SeedableRng as _;
-use search::{Dirichlet, SearchAlgorithm};
+use search::{Dirichlet, SearchAlgorithm, Settings as SearchSettings};
 
 use super::*;
 use crate::latent::tests::chain::{Chain, GO, STAY};

@@ -35,8 +35,8 @@ pub(crate) fn play(
     let rng = ChaCha8Rng::seed_from_u64;
     let [first, second] = evaluators;
     let name = second.attributes().name;
-    let mut a = Searcher { evaluator: first, settings, rng: rng(SEED) };
-    let mut b = Searcher { evaluator: second, settings: other, rng: rng(SEED + 1) };
+    let mut a = Searcher::by_rules(first, settings, rng(SEED));
+    let mut b = Searcher::by_rules(second, other, rng(SEED + 1));
     let settings = matches::Settings { openings, opening_plies_max: 8 };
     let from = matches::openings(game, settings, 0, &mut rng(SEED + 2));
     let mut played = Played::default();
