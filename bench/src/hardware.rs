@@ -176,7 +176,7 @@ mod tests {
         assert!(table.contains("\n## tower 1x16@3x3\n\n| setting | batch |"), "{table}");
         assert_eq!(std::fs::read_to_string(out.join("hardware.md")).unwrap(), table);
         let svg = std::fs::read_to_string(out.join("hardware.svg")).unwrap();
-        assert!(svg.contains(">dense 4x8x2: evaluations/s<") && svg.contains(">batch<"), "{svg}");
+        assert!(svg.contains("\ndense 4x8x2: evaluations/s\n") && svg.contains("\nbatch\n"), "{svg}");
 
         let earlier = out.join("hardware.json");
         crate::tests::run("hardware", &format!("{TINY} --json --compare {}", earlier.display()), &mut json).unwrap();

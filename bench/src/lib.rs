@@ -8,6 +8,7 @@
 
 mod accelerator;
 pub mod attack;
+mod dimensions;
 pub mod fleet;
 pub mod hardware;
 pub mod hostile;
@@ -19,7 +20,9 @@ pub mod muzero;
 mod network;
 pub mod output;
 mod own_process;
+mod page;
 pub mod phases;
+mod plot;
 mod python;
 pub mod replay;
 pub mod report;
@@ -31,6 +34,7 @@ mod server_process;
 mod threads;
 mod training_run;
 mod turns;
+mod units;
 mod usage;
 
 use std::io::Write;

@@ -3,18 +3,16 @@
 //! A benchmark pushes [`Row`]s while it measures; the table, the plot and the comparison with an earlier report are the
 //! same for all benchmarks. Start with [`Report`]; [`Destination`](crate::output::Destination) prints and writes it.
 
-mod dimensions;
-mod plot;
-mod table;
-
 use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use dimensions::Dimensions;
-pub(crate) use table::{bytes, in_unit, number, percent, time};
+pub(crate) use figures::table::percent;
 
+pub use crate::dimensions::Dimensions;
+pub use crate::units::Unit;
+pub(crate) use crate::units::{bytes, in_unit, number, time};
 use crate::{Turns, machine};
 
 /// Results of one benchmark on one machine.
@@ -62,28 +60,6 @@ pub struct Row {
     /// Ratio to the value in the earlier report; for shares, the difference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub change: Option<f64>,
-}
-
-/// Unit of a value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Unit {
-    /// A plain number.
-    Count,
-    /// Events per second.
-    PerSecond,
-    /// A share from 0 to 1.
-    Share,
-    /// A multiple of another value.
-    Ratio,
-    /// Microseconds.
-    Microseconds,
-    /// Bytes.
-    Bytes,
-    /// Bytes per second.
-    BytesPerSecond,
-    /// CPU seconds per second.
-    Cores,
 }
 
 /// An earlier report.
@@ -194,7 +170,7 @@ impl Report {
 }
 
 /// Returns the different values in order of first appearance.
-fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
+pub(crate) fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
     values.fold(Vec::new(), |mut all, value| {
         if !all.contains(&value) {
             all.push(value);

@@ -268,7 +268,7 @@ mod tests {
         assert!(table.contains("\n| hex-3 | gumbel | 16 | 2 |"), "{table}");
         assert_eq!(std::fs::read_to_string(out.join("search.md")).unwrap(), table);
         let svg = std::fs::read_to_string(out.join("search.svg")).unwrap();
-        assert!(svg.contains("hex-3: simulations/s") && svg.contains("gumbel, 2<"), "{svg}");
+        assert!(svg.contains("hex-3: simulations/s") && svg.contains("gumbel, 2\n"), "{svg}");
 
         let earlier = out.join("search.json");
         crate::tests::run("search", &format!("{TINY} --json --compare {}", earlier.display()), &mut json).unwrap();

@@ -21,7 +21,7 @@ use anyhow::{Context as _, ensure};
 use fleet::RunDirectory;
 
 use crate::printed_command::quoted;
-use crate::tune::{TrialRuns, TrialSettings, WATCH_INTERVAL};
+use crate::tune::{self, TrialRuns, TrialSettings, WATCH_INTERVAL};
 use laboratory::Processes;
 use rows::Rows;
 use schedule::Schedule;
@@ -94,11 +94,7 @@ impl Args {
     }
 
     fn run_pairs(&self, study: &Study, folder: &RunDirectory, csv: &Path, out: &mut impl Write) -> anyhow::Result<()> {
-        let is_run = folder.config().exists();
-        ensure!(!is_run, "{} is the directory of a run; choose another study.name", folder.path().display());
-        let runs = folder.path().join("trials");
-        service::directory::writable(&runs)?;
-        let _lock = service::directory::lock(folder.path())?;
+        let (runs, _lock) = tune::reserve(folder)?;
         let rows = Rows::open(csv, study.switches.iter().map(|switch| switch.name.clone()))?;
         let (base, budget, parallel) = (study.base.clone(), study.budget, study.kind.parallel());
         let runs = TrialRuns::new(TrialSettings { base, budget, parallel, objective: None }, runs)?;

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, ensure};
 use bridge::EnvironmentSection;
 use evaluators::Network;
+use figures::table::{MISSING, Table, percent};
 use game::{Game, Scoring};
 use games::{AnyGame, Exhaustive, GameKind};
 use rand::SeedableRng;
@@ -25,7 +26,7 @@ use service::config::RunSection;
 use strength::contestant::{Contestant, Searcher};
 use strength::outside;
 use strength::returns::{self, EpisodeReturn, Returns};
-use strength::solved::{self, Accuracy, MoveTally, SolvedPosition};
+use strength::solved::{self, Accuracy, SolvedPosition};
 
 use crate::trained::{self, Trained};
 
@@ -330,32 +331,23 @@ fn write_table(report: &Report, output: &mut impl Write) -> io::Result<()> {
     let Report { game, positions, evaluator, weights_version, simulations, with_search, without_search } = report;
     writeln!(output, "{game}, weights version {weights_version} ({evaluator}), positions of {positions}")?;
     writeln!(output)?;
-    let searched = format!("{simulations} simulations");
-    let title = if with_search.is_some() { searched.as_str() } else { "" };
-    writeln!(output, "{:<10} {:>9}   {:^32}   {title:^32}", "", "", "raw policy")?;
-    let heads = "keeps outcome optimal value error";
-    let heads_searched = if with_search.is_some() { heads } else { "" };
-    writeln!(output, "{:<10} {:>9}   {heads:<33}  {heads_searched}", "band", "positions")?;
-    for (index, band) in without_search.bands.iter().enumerate() {
-        // Both accuracies cover the same positions in the same order, so that the bands correspond.
-        let searched = with_search.as_ref().and_then(|accuracy| accuracy.bands.get(index));
-        write_row(output, &band.band, &band.tally, searched.map(|band| &band.tally))?;
+    let columns = ["positions", "keeps outcome", "optimal", "value error"];
+    let mut table = Table::default().words(["moves", "band"]).numbers(columns);
+    let searched = with_search.iter().map(|accuracy| (format!("{simulations} simulations"), accuracy));
+    for (moves, accuracy) in [("raw policy".to_owned(), without_search)].into_iter().chain(searched) {
+        let bands = accuracy.bands.iter().map(|band| (band.band.as_str(), &band.tally));
+        for (band, tally) in bands.chain([("all", &accuracy.overall)]) {
+            table.row([
+                moves.clone(),
+                band.to_owned(),
+                tally.positions.to_string(),
+                percent(Some(tally.outcome_preserving_share())),
+                percent(Some(tally.optimal_share())),
+                tally.value_error().map_or(MISSING.to_owned(), |error| format!("{error:.3}")),
+            ]);
+        }
     }
-    write_row(output, "all", &without_search.overall, with_search.as_ref().map(|accuracy| &accuracy.overall))
-}
-
-fn write_row(output: &mut impl Write, name: &str, raw: &MoveTally, searched: Option<&MoveTally>) -> io::Result<()> {
-    write!(output, "{name:<10} {:>9}   {}", raw.positions, shares(raw))?;
-    match searched {
-        Some(searched) => writeln!(output, "  {}", shares(searched)),
-        None => writeln!(output),
-    }
-}
-
-fn shares(tally: &MoveTally) -> String {
-    let (preserving, optimal) = (100.0 * tally.outcome_preserving_share(), 100.0 * tally.optimal_share());
-    let value_error = tally.value_error().map_or(String::new(), |error| format!("{error:.3}"));
-    format!("{preserving:>11.1} % {optimal:>5.1} % {value_error:>11}")
+    write!(output, "{table}")
 }
 
 #[cfg(test)]
@@ -400,15 +392,14 @@ moves,band,c1,c2,c3,c4,c5,c6,c7
     fn without_simulations_the_likeliest_move_is_judged() {
         let report = eval(POSITIONS, 0, prefers_the_fourth_column()).unwrap();
         assert_eq!(
-            table(&report).lines().map(str::trim_end).collect::<Vec<_>>(),
+            table(&report).lines().collect::<Vec<_>>(),
             [
                 "connect_four, weights version 7 (scripted), positions of some.csv",
                 "",
-                "                                  raw policy",
-                "band       positions   keeps outcome optimal value error",
-                "early              1         100.0 % 100.0 %       1.000",
-                "late               1           0.0 %   0.0 %       0.000",
-                "all                2          50.0 %  50.0 %       0.500",
+                "moves       band   positions  keeps outcome  optimal  value error",
+                "raw policy  early          1        100.0 %  100.0 %        1.000",
+                "raw policy  late           1          0.0 %    0.0 %        0.000",
+                "raw policy  all            2         50.0 %   50.0 %        0.500",
             ]
         );
     }

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::Context;
+use figures::table::Table;
 use proto::inference::v1::{Analysis, BatchesOfSize, MoveAnalysis, StatsResponse};
 use proto::inference::{AnalysisClient, Moves, SearchQuery};
 
@@ -81,14 +82,15 @@ fn write_stats(stats: &StatsResponse, out: &mut impl Write) -> anyhow::Result<()
     let StatsResponse { streams, waiting_positions, .. } = stats;
     writeln!(out, "{streams} clients of the fast path, {waiting_positions} positions waiting")?;
     writeln!(out, "{explanation}")?;
-    if !batches.is_empty() {
-        writeln!(out, "\n{:>8} {:>10} {:>10} {:>10} {:>12}", "batch", "full", "delay", "idle", "µs each")?;
+    if batches.is_empty() {
+        return Ok(());
     }
+    let mut table = Table::default().numbers(["batch", "full", "delay", "idle", "µs each"]);
     for BatchesOfSize { size, full, delay, idle, compute_us } in batches {
         let each = compute_us / (full + delay + idle).max(1);
-        writeln!(out, "{:>8} {full:>10} {delay:>10} {idle:>10} {each:>12}", format!("≤ {size}"))?;
+        table.row([format!("≤ {size}"), full.to_string(), delay.to_string(), idle.to_string(), each.to_string()]);
     }
-    Ok(())
+    Ok(write!(out, "\n{table}")?)
 }
 
 fn write_move(best: &MoveAnalysis, report: &Analysis, out: &mut impl Write) -> anyhow::Result<()> {
@@ -96,11 +98,11 @@ fn write_move(best: &MoveAnalysis, report: &Analysis, out: &mut impl Write) -> a
     writeln!(out, "{}", best.r#move)?;
     let line = principal_variation.join(" ");
     writeln!(out, "value {value:+.2} after {simulations} simulations, weights version {version}; best play {line}\n")?;
-    writeln!(out, "{:>8} {:>8} {:>8} {:>8}", "move", "visits", "prior", "value")?;
+    let mut table = Table::default().words(["move"]).numbers(["visits", "prior", "value"]);
     for MoveAnalysis { r#move: notation, visit_count, prior, value, .. } in moves {
-        writeln!(out, "{notation:>8} {visit_count:>8} {prior:>8.3} {value:>+8.2}")?;
+        table.row([notation.clone(), visit_count.to_string(), format!("{prior:.3}"), format!("{value:+.2}")]);
     }
-    Ok(())
+    Ok(write!(out, "{table}")?)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, bail, ensure};
+use figures::table::Table;
 use fleet::run_directory::RunDirectory;
 use fleet::run_directory::load_run;
 use game::Game as _;
@@ -21,7 +22,6 @@ use weights::{Digest, Manifest, WeightsVersion};
 
 use crate::printed_command;
 use crate::screen::MISSING;
-use crate::table::aligned;
 use crate::trained;
 
 /// Number of digest digits that the table shows.
@@ -276,13 +276,13 @@ fn list(run: &RunDirectory) -> anyhow::Result<Vec<Kept>> {
 }
 
 fn write_table(versions: &[Kept], output: &mut impl Write) -> anyhow::Result<()> {
-    let heading = ["version", "step", "written (UTC)", "MB", "digest", "Elo", "95 % interval", "kept by"];
-    let mut rows = vec![heading.map(str::to_owned).to_vec()];
+    let columns = ["version", "step", "written (UTC)", "MB", "digest", "Elo", "95 % interval"];
+    let mut table = Table::default().numbers(columns).words(["kept by"]);
     for kept in versions {
         let Kept { version, training_step, unix_seconds, size_bytes, digest, elo, elo_low, elo_high, kept_by } = kept;
         let interval = elo_low.zip(*elo_high).map(|(low, high)| format!("{low:.0} to {high:.0}"));
         let rules: Vec<&str> = kept_by.iter().map(|rule| rule.name()).collect();
-        rows.push(vec![
+        table.row([
             version.to_string(),
             training_step.to_string(),
             date(*unix_seconds),
@@ -293,8 +293,7 @@ fn write_table(versions: &[Kept], output: &mut impl Write) -> anyhow::Result<()>
             rules.join(", "),
         ]);
     }
-    aligned(&rows, &[]).iter().try_for_each(|line| writeln!(output, "{line}"))?;
-    Ok(())
+    Ok(write!(output, "{table}")?)
 }
 
 /// Formats a time in seconds since 1970 as a date with hour and minute, in UTC.

@@ -43,7 +43,6 @@ mod resume;
 mod screen;
 mod sgf;
 mod stall;
-mod table;
 mod top;
 mod train;
 mod trained;

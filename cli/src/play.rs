@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use anyhow::ensure;
+use figures::table::{Table, percent};
 use game::{Action, Game, Outcome, Player, Players};
 use games::GameKind;
 use rand::SeedableRng;
@@ -46,14 +47,18 @@ fn write_analysis<G: Game>(
     let Analysis { value, network_value, .. } = analysis;
     writeln!(output, "  evaluation {value:+.2} for {mover} (raw network {network_value:+.2}){proven}")?;
     writeln!(output, "  expects    {}", variation(game, position, analysis))?;
-    writeln!(output, "  {:<6} {:>7} {:>7} {:>7} {:>6}", "move", "policy", "visits", "prior", "value")?;
+    let mut table = Table::default().words(["  move"]).numbers(["policy", "visits", "prior", "value"]);
     for index in ranked(analysis).into_iter().take(listed_moves) {
-        let name = game.action_name(position, analysis.actions[index]);
-        let (policy, prior) = (100.0 * analysis.policy[index], 100.0 * analysis.priors[index]);
-        let (visits, value) = (analysis.visit_counts[index], analysis.action_values[index]);
-        writeln!(output, "  {name:<6} {policy:>6.1}% {visits:>7} {prior:>6.1}% {value:>+6.2}")?;
+        let [policy, prior] = [analysis.policy[index], analysis.priors[index]].map(|share| percent(Some(share.into())));
+        table.row([
+            format!("  {}", game.action_name(position, analysis.actions[index])),
+            policy,
+            analysis.visit_counts[index].to_string(),
+            prior,
+            format!("{:+.2}", analysis.action_values[index]),
+        ]);
     }
-    Ok(())
+    write!(output, "{table}")
 }
 
 /// Returns the indices of the legal actions: the chosen action first, the rest sorted by search policy, visits and

@@ -17,6 +17,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, anyhow, ensure};
 use experience::TrajectoryId;
+use figures::table::{MISSING, Table};
 use game::{ObservationRange, ObservationShape};
 use games::GameKind;
 use games::recorded::Described;
@@ -348,13 +349,12 @@ async fn configure(
     let before = inspector.configure(nothing).await?;
     let now =
         inspector.configure(TableChange { table: table.to_owned(), settings: settings.into_iter().collect() }).await?;
-    writeln!(out, "table {table:<18} {:>16} {:>16}", "before", "now")?;
+    let mut rows = Table::default().words([format!("table {table}")]).numbers(["before", "now"]).words([""]);
     for (key, now) in &now {
-        let before = before.get(key).map_or("–", String::as_str);
-        let mark = if before == now { "" } else { "  changed" };
-        writeln!(out, "  {key:<22} {before:>16} {now:>16}{mark}")?;
+        let before = before.get(key).map_or(MISSING, String::as_str);
+        rows.row([key.as_str(), before, now.as_str(), if before == now { "" } else { "changed" }]);
     }
-    Ok(())
+    Ok(write!(out, "{rows}")?)
 }
 
 /// Parses KEY=VALUE, with a key of `[[replay.tables]]`. The server checks key and value.

@@ -6,13 +6,13 @@
 
 mod origin;
 
-use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use anyhow::bail;
+use figures::table::Table;
 use fleet::run_directory::RunDirectory;
 use fleet::run_directory::load_run;
 use run_file::RunFile;
@@ -141,11 +141,15 @@ impl Summary {
 
     /// Formats the summary as Markdown.
     pub(crate) fn markdown(&self) -> String {
+        format!("# Run {}\n\n{}", self.run, self.table().markdown())
+    }
+
+    fn table(&self) -> Table {
         let r = &self.last;
         let seconds = r.elapsed_seconds.max(1.0);
         let mean = |total: Option<f64>| number(total.map(|total| total / seconds));
-        let mut text = String::new();
-        let mut row = |name: &str, value: String| writeln!(text, "| {name} | {value} |").expect("strings grow");
+        let mut table = Table::default().words(["metric", "value"]);
+        let mut row = |name: &str, value: String| table.row([name.to_owned(), value]);
         if let Some(fault) = &r.health.fault {
             row("fault", fault.clone());
         }
@@ -204,16 +208,12 @@ impl Summary {
         for (name, restarts) in self.restarts.iter().filter(|(_, restarts)| *restarts > 0) {
             row(&format!("restarts of {name}"), restarts.to_string());
         }
-        format!("# Run {}\n\n| metric | value |\n|---|---|\n{text}", self.run)
+        table
     }
 
-    /// Formats the rows of [`markdown`](Self::markdown) as plain text.
+    /// Formats the rows of the table as plain text.
     pub(crate) fn plain(&self) -> String {
-        let markdown = self.markdown();
-        let rows = markdown.lines().skip(4).filter_map(|row| row.trim_matches('|').split_once('|'));
-        let rows: Vec<(&str, &str)> = rows.map(|(name, value)| (name.trim(), value.trim())).collect();
-        let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
-        rows.into_iter().map(|(name, value)| format!("  {name:<width$}  {value}\n")).collect()
+        self.table().lines().iter().skip(1).map(|line| format!("  {line}\n")).collect()
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
+pub(crate) use figures::table::{MISSING, percent};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use inference::categorical::{inverse_transform, transform};
 use run_file::learner::SUPPORT_MAX;
@@ -20,69 +21,77 @@ const COLUMNS_DEFAULT: usize = 80;
 const LINE_INDENT: usize = 2;
 /// Indent in columns of a metric's continuation lines: the width of the name column.
 const DETAIL_INDENT: usize = 10;
-/// Placeholder for a missing number.
-pub(crate) const MISSING: &str = "–";
+/// Column at which the words of a [`folded`] text start, after the name.
+pub(crate) const NAME_WIDTH: usize = 11;
 
-/// The progress display of a training session.
+/// The progress display of a run or of a study.
 #[derive(Debug)]
-pub(crate) enum Screen {
-    /// A terminal, where the time and the lines below are redrawn in place.
-    Live(ProgressBar),
-    /// A file or a pipe, to which a line is written every 15 seconds.
-    Plain {
-        /// Time of the last line.
-        last: Option<Instant>,
-    },
+pub(crate) struct Screen {
+    /// Text on a terminal that is redrawn in place, below the printed lines; `None` for a file or a pipe.
+    live: Option<ProgressBar>,
+    /// Minimum time between plain lines.
+    interval: Duration,
+    /// Time of the last plain line.
+    last: Option<Instant>,
 }
 
 impl Screen {
-    /// Creates a live display if standard output is a terminal, otherwise plain lines.
-    pub(crate) fn new(total: Duration) -> Self {
-        if !std::io::stdout().is_terminal() {
-            return Self::Plain { last: None };
-        }
-        let template = "time      {bar:40} {prefix}\n{msg}";
-        let style = ProgressStyle::with_template(template).expect("the template is a constant");
-        let bar = ProgressBar::with_draw_target(Some(total.as_secs()), ProgressDrawTarget::stdout());
-        Self::Live(bar.with_style(style))
+    /// Creates the text `live` if standard output is a terminal, otherwise plain lines.
+    pub(crate) fn new(live: impl FnOnce() -> ProgressBar, interval: Duration) -> Self {
+        Self { live: std::io::stdout().is_terminal().then(live), interval, last: None }
     }
 
-    /// Shows the current metrics.
-    pub(crate) fn show(&mut self, metrics: &RunMetrics, total: Duration, now: Instant) {
+    /// Creates the display of a training session of the length `total`.
+    pub(crate) fn of_run(total: Duration) -> Self {
+        let bar = || {
+            let template = "time      {bar:40} {prefix}\n{msg}";
+            let style = ProgressStyle::with_template(template).expect("the template is a constant");
+            ProgressBar::with_draw_target(Some(total.as_secs()), ProgressDrawTarget::stdout()).with_style(style)
+        };
+        Self::new(bar, PLAIN_INTERVAL)
+    }
+
+    /// Redraws the text with `live`, or prints the line `plain` if the interval has passed.
+    pub(crate) fn show(&mut self, now: Instant, live: impl FnOnce(&ProgressBar), plain: impl FnOnce() -> String) {
+        match &self.live {
+            Some(bar) => live(bar),
+            None if self.last.is_none_or(|last| now.duration_since(last) >= self.interval) => {
+                self.last = Some(now);
+                print_line(&plain());
+            }
+            None => {}
+        }
+    }
+
+    /// Shows the current metrics of a training session.
+    pub(crate) fn show_metrics(&mut self, metrics: &RunMetrics, total: Duration, now: Instant) {
         let time = time_line(metrics.elapsed_seconds, total);
         let details = detail_lines(metrics);
-        match self {
-            Self::Live(bar) => {
-                bar.set_prefix(time);
-                let width = columns();
-                let line = |(name, text): &(&str, String)| wrapped(&format!("{name:9} {text}"), width, DETAIL_INDENT);
-                let lines: Vec<_> = details.iter().map(line).collect();
-                bar.set_message(lines.join("\n"));
-                bar.set_position(metrics.elapsed_seconds as u64);
-            }
-            Self::Plain { last } => {
-                if last.is_none_or(|last| now.duration_since(last) >= PLAIN_INTERVAL) {
-                    *last = Some(now);
-                    let details: Vec<_> = details.iter().map(|(name, text)| format!("{name} {text}")).collect();
-                    print_line(&format!("{time} | {}", details.join(" | ")));
-                }
-            }
-        }
+        let live = |bar: &ProgressBar| {
+            bar.set_prefix(time.clone());
+            let width = columns();
+            let line = |(name, text): &(&str, String)| wrapped(&format!("{name:9} {text}"), width, DETAIL_INDENT);
+            bar.set_message(details.iter().map(line).collect::<Vec<_>>().join("\n"));
+            bar.set_position(metrics.elapsed_seconds as u64);
+        };
+        let plain = || {
+            let details: Vec<_> = details.iter().map(|(name, text)| format!("{name} {text}")).collect();
+            format!("{time} | {}", details.join(" | "))
+        };
+        self.show(now, live, plain);
     }
 
     /// Prints a line that stays on the screen.
     pub(crate) fn print(&self, text: &str) {
-        match self {
-            Self::Live(bar) => bar.println(wrapped(text, columns(), LINE_INDENT)),
-            Self::Plain { .. } => print_line(text),
+        match &self.live {
+            Some(bar) if !bar.is_finished() => bar.println(wrapped(text, columns(), LINE_INDENT)),
+            _ => print_line(text),
         }
     }
 
-    /// Stops redrawing, and leaves the last metrics on the screen.
+    /// Stops redrawing, and leaves the last text on the screen.
     pub(crate) fn close(&self) {
-        if let Self::Live(bar) = self {
-            bar.abandon();
-        }
+        self.live.iter().for_each(ProgressBar::abandon);
     }
 }
 
@@ -98,7 +107,8 @@ fn wrapped(line: &str, width: usize, indent: usize) -> String {
     let mut column = 0;
     for (index, word) in line.split(' ').enumerate() {
         let length = word.chars().count();
-        if index > 0 && column + 1 + length > width {
+        // A line is never empty except for the indent.
+        if index > 0 && column + 1 > indent && column + 1 + length > width {
             text.truncate(text.trim_end().len());
             text.push_str(&format!("\n{:indent$}", ""));
             column = indent;
@@ -110,6 +120,14 @@ fn wrapped(line: &str, width: usize, indent: usize) -> String {
         column += length;
     }
     text
+}
+
+/// Formats a name, and words from the column [`NAME_WIDTH`], as lines of at most `width` columns. Drops control
+/// characters, since messages from drivers, loaders or servers must not control the terminal.
+pub(crate) fn folded(name: &str, words: &str, width: usize) -> String {
+    let words = words.split_whitespace().map(|word| word.chars().filter(|c| !c.is_control()).collect::<String>());
+    let line = format!("{name:<NAME_WIDTH$}{}", words.collect::<Vec<_>>().join(" "));
+    wrapped(&line, width, NAME_WIDTH).trim_end().to_owned() + "\n"
 }
 
 /// Prints a line to standard output. Errors are ignored: a full disk must not stop the training.
@@ -327,11 +345,6 @@ pub(crate) fn number(value: Option<f64>) -> String {
 /// Formats a count: `7`, `9876`, `24.1k`.
 pub(crate) fn count(value: Option<f64>) -> String {
     if value.is_some_and(|value| value.abs() < 1e4) { whole(value) } else { number(value) }
-}
-
-/// Formats a share: `71.3 %`.
-pub(crate) fn percent(share: Option<f64>) -> String {
-    share.map_or_else(|| MISSING.to_owned(), |share| format!("{:.1} %", share * 100.0))
 }
 
 fn precise(value: Option<f64>) -> String {

@@ -124,7 +124,7 @@ fn supervise(
     start: &mut SessionStart,
 ) -> anyhow::Result<()> {
     let total = Duration::from_secs_f64(plan.progress.minutes * 60.0);
-    let screen = Screen::new(total);
+    let screen = Screen::of_run(total);
     let (run, of_run) = (&plan.run, &plan.config.run);
     let boards: Vec<&str> = iter::once(&of_run.game).chain(&of_run.boards).map(String::as_str).collect();
     screen.print(&format!(
@@ -236,7 +236,7 @@ impl Session<'_> {
             if now >= next_read {
                 next_read = now + READ_INTERVAL;
                 self.read();
-                self.screen.show(&self.last, self.total, now);
+                self.screen.show_metrics(&self.last, self.total, now);
                 self.divide_cores();
             }
             if now >= next_record {

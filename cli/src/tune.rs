@@ -24,7 +24,8 @@ mod table;
 mod trial_runs;
 
 use std::ffi::OsString;
-use std::io::{IsTerminal as _, Write};
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -36,18 +37,19 @@ use service::Drain;
 
 use crate::bench;
 use crate::printed_command::quoted;
-use crate::screen::redrawn_text;
+use crate::screen::{Screen, redrawn_text};
 use crate::unix_seconds;
 use journal::Journal;
 use scheduler::Scheduler;
 use study::Study;
 
-pub(crate) use base::{Base, BaseSection, StudyText, read};
+pub(crate) use base::{Base, BaseSection, StudyText, read, settings_by_key};
 pub(crate) use budget::{Budget, BudgetSection};
-pub(crate) use range::{Values, short};
+pub(crate) use objective::measures_of_positions;
+pub(crate) use range::Values;
 #[cfg(test)]
 pub(crate) use scheduler::Measurement;
-pub(crate) use scheduler::{Report, Runner};
+pub(crate) use scheduler::{Report, Runner, sentence};
 pub(crate) use trial_runs::{TrialRuns, TrialSettings};
 
 /// Interval between checks of the runs, which record metrics every five seconds.
@@ -128,11 +130,7 @@ impl StudyArgs {
             return Ok(write!(out, "{}", study.describe())?);
         }
         let folder = RunDirectory::new(&self.runs, &study.name).context("check study.name")?;
-        let is_run = folder.config().exists();
-        ensure!(!is_run, "{} is the directory of a run; choose another study.name", folder.path().display());
-        let trials = folder.path().join("trials");
-        service::directory::writable(&trials)?;
-        let _lock = service::directory::lock(folder.path())?;
+        let (trials, _lock) = reserve(&folder)?;
         let (journal, events) = Journal::open(&folder.path().join("journal.jsonl"))?;
         let Study { base, budget, parallel, objective, .. } = study.clone();
         let runs = TrialSettings { base, budget, parallel, objective: Some(objective) };
@@ -142,7 +140,8 @@ impl StudyArgs {
             scheduler.retry_failed()?;
         }
         let (_runtime, drain) = crate::drain_on_signals()?;
-        let mut screen = Screen::new(&study, out);
+        let mut screen = Screen::new(redrawn_text, PLAIN_INTERVAL);
+        study.describe().lines().for_each(|line| screen.print(line));
         let ran = watch(&study, &mut scheduler, &drain, &mut screen);
         screen.close();
         let found = report::write(&study, scheduler.history(), folder.path(), &trials);
@@ -162,12 +161,24 @@ impl StudyArgs {
     }
 }
 
+/// Creates and locks the directory of a study. Returns the directory of the trials, and the file that holds the lock.
+///
+/// # Errors
+/// The directory is that of a run, cannot be written to, or is in use.
+pub(crate) fn reserve(folder: &RunDirectory) -> anyhow::Result<(PathBuf, File)> {
+    let is_run = folder.config().exists();
+    ensure!(!is_run, "{} is the directory of a run; choose another study.name", folder.path().display());
+    let trials = folder.path().join("trials");
+    service::directory::writable(&trials)?;
+    Ok((trials, service::directory::lock(folder.path())?))
+}
+
 /// Runs the scheduler until all trials have stopped. After an error or a signal, all trials drain.
 fn watch(
     study: &Study,
     scheduler: &mut Scheduler<'_, TrialRuns>,
     drain: &Drain,
-    screen: &mut Screen<'_, impl Write>,
+    screen: &mut Screen,
 ) -> anyhow::Result<()> {
     let mut outcome = Ok(());
     let mut is_draining = false;
@@ -182,49 +193,13 @@ fn watch(
             is_draining = true;
             scheduler.drain();
         }
-        screen.show(study, scheduler);
+        let (history, running) = (scheduler.history(), scheduler.running());
+        let live = |text: &ProgressBar| {
+            text.set_message(table::live(study, history, running));
+            text.tick();
+        };
+        screen.show(Instant::now(), live, || table::status(study, history, running));
         std::thread::sleep(WATCH_INTERVAL);
     }
     outcome
-}
-
-/// The output of a study: on a terminal, a table that is redrawn below the messages; otherwise plain lines.
-struct Screen<'a, W> {
-    out: &'a mut W,
-    live: Option<ProgressBar>,
-    last: Instant,
-}
-
-impl<'a, W: Write> Screen<'a, W> {
-    fn new(study: &Study, out: &'a mut W) -> Self {
-        let live = std::io::stdout().is_terminal().then(redrawn_text);
-        let mut screen = Self { out, live, last: Instant::now() };
-        study.describe().lines().for_each(|line| screen.print(line));
-        screen
-    }
-
-    /// Prints a line that stays on the screen. Errors are ignored: a closed output must not stop the trials.
-    fn print(&mut self, line: &str) {
-        match &self.live {
-            Some(live) if !live.is_finished() => live.println(line),
-            _ => drop(writeln!(self.out, "{line}").and_then(|()| self.out.flush())),
-        }
-    }
-
-    /// Shows the state of the study.
-    fn show(&mut self, study: &Study, scheduler: &Scheduler<'_, TrialRuns>) {
-        let (history, running) = (scheduler.history(), scheduler.running());
-        if let Some(live) = &self.live {
-            live.set_message(table::live(study, history, running));
-            live.tick();
-        } else if self.last.elapsed() >= PLAIN_INTERVAL {
-            self.last = Instant::now();
-            self.print(&table::status(study, history, running));
-        }
-    }
-
-    /// Leaves the last table on the screen.
-    fn close(&self) {
-        self.live.iter().for_each(ProgressBar::abandon);
-    }
 }

@@ -12,7 +12,7 @@ use super::rows::Row;
 use super::schedule::Laboratory;
 use super::study::Eval;
 use crate::report::{Origin, Summary};
-use crate::tune::{Report, Runner, TrialRuns, Values};
+use crate::tune::{Runner, TrialRuns};
 use crate::{eval, trained};
 
 /// A laboratory that starts runs with [`TrialRuns`]. Each measurement runs in a separate thread, so that another run
@@ -33,21 +33,11 @@ impl Processes {
     }
 }
 
-impl Runner for Processes {
-    fn start(&mut self, trial: usize, values: &Values) -> anyhow::Result<()> {
-        self.runs.start(trial, values)
-    }
-
-    fn poll(&mut self, trial: usize) -> anyhow::Result<Report> {
-        self.runs.poll(trial)
-    }
-
-    fn stop(&mut self, trial: usize) {
-        self.runs.stop(trial);
-    }
-}
-
 impl Laboratory for Processes {
+    fn runner(&mut self) -> &mut dyn Runner {
+        &mut self.runs
+    }
+
     fn here(&self) -> [String; 2] {
         self.here.clone()
     }

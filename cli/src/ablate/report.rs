@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use figures::table::Table;
+
 use super::design::Kind;
 use super::effects::{Effect, fit};
 use super::rows::{Row, complete};
 use super::study::Study;
 use crate::screen::MISSING;
-use crate::table::aligned;
 
 /// Shares whose differences are reported in percentage points: the name in the report and the column of each share.
 const SHARES: [(&str, &str); 5] = [
@@ -82,7 +83,7 @@ fn table(kind: Kind, names: &[String], pairs: &[[&Row; 2]]) -> Vec<String> {
     let unit = if rates.is_empty() { "in points" } else { "in points, of rates in %" };
     lines.push(format!("effect (on − off) {unit} ± standard error (degrees of freedom)"));
     let columns = SHARES.iter().chain(rates).map(|(name, _)| *name);
-    let mut table = vec![["switch", "pairs"].into_iter().chain(columns).map(str::to_owned).collect::<Vec<_>>()];
+    let mut table = Table::default().words(["switch"]).numbers(["pairs"]).numbers(columns);
     for group in &groups(kind, names, pairs) {
         let percent =
             |Effect { mean, error }: Effect| Effect { mean: 100.0 * mean.exp_m1(), error: 100.0 * mean.exp() * error };
@@ -91,10 +92,10 @@ fn table(kind: Kind, names: &[String], pairs: &[[&Row; 2]]) -> Vec<String> {
         let columns: Vec<Vec<String>> = shares.chain(rates).collect();
         for (index, name) in group.names.iter().enumerate() {
             let cells = columns.iter().map(|column| column[index].clone());
-            table.push([(*name).to_owned(), group.pairs.len().to_string()].into_iter().chain(cells).collect());
+            table.row([(*name).to_owned(), group.pairs.len().to_string()].into_iter().chain(cells));
         }
     }
-    lines.extend(aligned(&table, &[0]));
+    lines.extend(table.lines());
     lines
 }
 

@@ -7,28 +7,16 @@ use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 use event_file::AppendLog;
-use run_metrics::DISTINCT;
 
 use super::design::Pair;
 use crate::csv;
+use crate::tune::measures_of_positions;
 
 /// Columns of the results file before the columns of the switches.
 pub(super) const COLUMNS_BEFORE: [&str; 4] = ["study", "design", "row", "side"];
 /// Columns of the results file between the columns of switches and metrics.
 pub(super) const COLUMNS_AFTER: [&str; 9] =
     ["seed", "machine", "cores", "commit", "date", "minutes", "positions", "steps", "games"];
-
-/// Returns the metric columns, with names as in event files. A field is empty if the run lacks the metric.
-fn metrics() -> impl Iterator<Item = String> {
-    let distinct = DISTINCT.iter().map(|part| format!("distinct/{part}"));
-    let bands = |search| {
-        let bands = move |measure| {
-            ["overall", "early", "middle", "late"].map(|band| format!("accuracy/{search}/{measure}/{band}"))
-        };
-        ["optimal", "preserving"].into_iter().flat_map(bands).chain([format!("accuracy/{search}/value_error/overall")])
-    };
-    distinct.chain(["raw", "search"].into_iter().flat_map(bands)).chain(["loss/total".to_owned()])
-}
 
 /// The fields of a run, by column name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -83,7 +71,9 @@ impl Rows {
         let named = || format!("open {}", path.display());
         let [before, after] =
             [&COLUMNS_BEFORE[..], &COLUMNS_AFTER[..]].map(|columns| columns.iter().map(|c| (*c).to_owned()));
-        let columns: Vec<String> = before.chain(switches).chain(after).chain(metrics()).collect();
+        // A field of a metric is empty if the run lacks the metric.
+        let metrics = measures_of_positions().chain(["loss/total".to_owned()]);
+        let columns: Vec<String> = before.chain(switches).chain(after).chain(metrics).collect();
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         service::directory::writable(folder)?;
         let mut log = AppendLog::open(path).with_context(named)?;

@@ -10,7 +10,10 @@ use crate::screen::number;
 use crate::tune::{Budget, Report, Runner};
 
 /// Executes the numbered runs of a study and measures the results.
-pub(super) trait Laboratory: Runner {
+pub(super) trait Laboratory {
+    /// Returns the runner of the runs.
+    fn runner(&mut self) -> &mut dyn Runner;
+
     /// Returns the processor model and the commit of this program, as in the rows.
     fn here(&self) -> [String; 2];
 
@@ -109,7 +112,7 @@ impl<'a, L: Laboratory> Schedule<'a, L> {
         self.is_draining = true;
         for (&run, running) in &mut self.running {
             if !std::mem::replace(&mut running.is_stopped, true) {
-                self.laboratory.stop(run);
+                self.laboratory.runner().stop(run);
             }
         }
     }
@@ -163,7 +166,7 @@ impl<'a, L: Laboratory> Schedule<'a, L> {
 
     fn start(&mut self, job: Job, news: &mut Vec<String>) {
         let (run, name) = (job.number, job.name());
-        match self.laboratory.clear(run).and_then(|()| self.laboratory.start(run, &job.values)) {
+        match self.laboratory.clear(run).and_then(|()| self.laboratory.runner().start(run, &job.values)) {
             Ok(()) => {
                 news.push(format!("{name} starts as run {run}: {}", self.study.sentence(&job.run)));
                 let running = Running { job, used: 0.0, is_stopped: false, has_ended: false };
@@ -177,13 +180,13 @@ impl<'a, L: Laboratory> Schedule<'a, L> {
         let (budget, full) = (self.study.budget, self.study.budget.full());
         let Some(running) = self.running.get_mut(&run) else { return Ok(()) };
         if !running.has_ended {
-            let Report { measurements, end } = self.laboratory.poll(run)?;
+            let Report { measurements, end } = self.laboratory.runner().poll(run)?;
             running.used = measurements.last().map_or(running.used, |measurement| measurement.budget);
             let is_enough = running.used >= full;
             // A run with a budget in minutes stops without a request, after rating the last version.
             let must_stop = is_enough && matches!(budget, Budget::Positions { .. });
             if must_stop && end.is_none() && !std::mem::replace(&mut running.is_stopped, true) {
-                self.laboratory.stop(run);
+                self.laboratory.runner().stop(run);
             }
             running.has_ended = end.is_some();
             let name = running.job.name();

@@ -15,7 +15,7 @@ use service::ConfigError;
 
 use super::design::{self, Arms, Kind, Pair, Run};
 use super::rows::{COLUMNS_AFTER, COLUMNS_BEFORE};
-use crate::tune::{self, Base, BaseSection, Budget, BudgetSection, StudyText, Values, short};
+use crate::tune::{self, Base, BaseSection, Budget, BudgetSection, StudyText, Values, sentence, settings_by_key};
 
 /// Maximum number of seeds in a study.
 const SEEDS_MAX: usize = 10_000;
@@ -203,10 +203,9 @@ impl Study {
         let mut text =
             format!("study {name}: {}, {} pairs of runs of {budget}, {together}\n", kind.name(), pairs.len());
         for Switch { name, sides } in &self.switches {
-            let [off, on] = sides.each_ref().map(|values| {
-                let set: Vec<String> = values.iter().map(|(key, value)| format!("{key} {}", short(value))).collect();
-                if set.is_empty() { "as the base".to_owned() } else { set.join(", ") }
-            });
+            let [off, on] = sides
+                .each_ref()
+                .map(|values| if values.is_empty() { "as the base".to_owned() } else { sentence(values) });
             text += &format!("{name}: off: {off}; on: {on}\n");
         }
         for Pair { number, seed, runs: [first, second] } in pairs {
@@ -248,11 +247,7 @@ fn checked_switches(written: BTreeMap<String, SwitchSection>, kind: Kind) -> Res
         if COLUMNS_BEFORE.iter().chain(&COLUMNS_AFTER).any(|column| *column == name) {
             return invalid("is the name of a column; choose another name".to_owned());
         }
-        let sides = [off, on].map(|side| {
-            let mut values = Values::new();
-            flatten("", side, &mut values);
-            values
-        });
+        let sides = [off, on].map(|side| settings_by_key(&side, |_| true).into_iter().collect::<Values>());
         if sides[0] == sides[1] {
             return invalid("has the same settings off and on".to_owned());
         }
@@ -266,17 +261,6 @@ fn checked_switches(written: BTreeMap<String, SwitchSection>, kind: Kind) -> Res
         switches.push(Switch { name, sides });
     }
     Ok(switches)
-}
-
-/// Collects the settings for one side of a switch. A key with dots may be quoted or written as nested tables.
-fn flatten(path: &str, table: Map<String, Value>, values: &mut Values) {
-    for (key, value) in table {
-        let key = if path.is_empty() { key } else { format!("{path}.{key}") };
-        match value {
-            Value::Object(below) => flatten(&key, below, values),
-            value => drop(values.insert(key, value)),
-        }
-    }
 }
 
 #[cfg(test)]

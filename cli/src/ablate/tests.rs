@@ -46,6 +46,10 @@ impl Runner for &mut Script {
 }
 
 impl Laboratory for &mut Script {
+    fn runner(&mut self) -> &mut dyn Runner {
+        self
+    }
+
     fn here(&self) -> [String; 2] {
         [self.machine.to_owned(), "abc".to_owned()]
     }

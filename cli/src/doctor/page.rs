@@ -1,11 +1,10 @@
 //! Formats findings as a page of at most eighty columns.
 
 use super::findings::{Finding, Verdict};
+use crate::screen::folded;
 
 /// Width of the page in terminal columns.
 const WIDTH: usize = 80;
-/// Column at which the text of a finding starts, after the section name.
-const INDENT: usize = 11;
 
 /// Formats the findings, with a remedy after each fault or note, and the number of faults in the last line.
 pub(super) fn page(found: &[Finding]) -> String {
@@ -19,9 +18,9 @@ pub(super) fn page(found: &[Finding]) -> String {
             Verdict::Note => "NOTE ",
             Verdict::Fault => "FAULT ",
         };
-        fold(&mut text, name, &format!("{mark}{}", finding.text));
+        text += &folded(name, &format!("{mark}{}", finding.text), WIDTH);
         if let Some(remedy) = &finding.remedy {
-            fold(&mut text, "", &format!("-> {remedy}"));
+            text += &folded("", &format!("-> {remedy}"), WIDTH);
         }
     }
     let faults = found.iter().filter(|finding| finding.verdict == Verdict::Fault).count();
@@ -31,25 +30,4 @@ pub(super) fn page(found: &[Finding]) -> String {
         faults => format!("{faults} faults would stop a run"),
     };
     text + "\n" + &sentence + "\n"
-}
-
-/// Appends a name and words, wrapped to the page width. A word longer than a line is not split.
-fn fold(text: &mut String, name: &str, words: &str) {
-    let mut line = format!("{name:<INDENT$}");
-    let mut is_empty = true;
-    for word in words.split_whitespace() {
-        if !is_empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
-            text.push_str(line.trim_end());
-            text.push('\n');
-            (line, is_empty) = (" ".repeat(INDENT), true);
-        }
-        if !is_empty {
-            line.push(' ');
-        }
-        // Drops control characters, since messages from drivers or loaders must not control the terminal.
-        line.extend(word.chars().filter(|c| !c.is_control()));
-        is_empty = false;
-    }
-    text.push_str(line.trim_end());
-    text.push('\n');
 }

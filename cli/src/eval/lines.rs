@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use anyhow::Context as _;
+use figures::table::Table;
 use game::{Action, Game};
 use serde::Serialize;
 use strength::exhaustive;
@@ -83,21 +84,14 @@ pub(super) fn write(report: &LinesReport, output: &mut impl Write) -> io::Result
     let LinesReport { game, evaluator, weights_version, simulations, with_search, without_search } = report;
     writeln!(output, "{game}, weights version {weights_version} ({evaluator}), every line of play from both sides")?;
     writeln!(output)?;
-    writeln!(output, "{:<16} {:>9} {:>6} {:>6} {:>6}", "", "decisions", "won", "drawn", "lost")?;
-    write_row(output, "raw policy", without_search)?;
-    if let Some(lines) = with_search {
-        write_row(output, &format!("{simulations} simulations"), lines)?;
+    let mut table = Table::default().words([""]).numbers(["decisions", "won", "drawn", "lost"]).words(["a lost line"]);
+    let searched = with_search.iter().map(|lines| (format!("{simulations} simulations"), lines));
+    for (name, lines) in [("raw policy".to_owned(), without_search)].into_iter().chain(searched) {
+        let Lines { decisions, won, drawn, lost, lost_line } = lines;
+        let counts = [decisions, won, drawn, lost].map(usize::to_string);
+        table.row([name].into_iter().chain(counts).chain([lost_line.clone().unwrap_or_default()]));
     }
-    Ok(())
-}
-
-fn write_row(output: &mut impl Write, name: &str, lines: &Lines) -> io::Result<()> {
-    let Lines { decisions, won, drawn, lost, lost_line } = lines;
-    writeln!(output, "{name:<16} {decisions:>9} {won:>6} {drawn:>6} {lost:>6}")?;
-    match lost_line {
-        Some(line) => writeln!(output, "  a lost line: {line}"),
-        None => Ok(()),
-    }
+    write!(output, "{table}")
 }
 
 #[cfg(test)]
@@ -126,7 +120,8 @@ mod tests {
         let mut text = Vec::new();
         write(&report, &mut text).unwrap();
         let text = String::from_utf8(text).unwrap();
-        assert!(text.contains("20000 simulations") && text.contains("  a lost line: "), "{text}");
+        let lost_line = report.without_search.lost_line.unwrap();
+        assert!(text.contains("20000 simulations") && text.contains(&format!("  {lost_line}\n")), "{text}");
     }
 
     #[test]

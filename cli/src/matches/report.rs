@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use figures::table::Table;
 use serde::Serialize;
 use strength::gtp_engine::Identity;
 use strength::ledger::Tally;
@@ -10,10 +11,6 @@ use strength::sprt::{Bounds, Sprt, State};
 
 use super::ends::Ends;
 use crate::screen::MISSING;
-use crate::table::aligned;
-
-/// Index of the crosstable column with the names of the players.
-const NAME_COLUMN: usize = 1;
 
 /// The results of a match or round robin.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -199,9 +196,9 @@ impl Report {
     /// Ratings are relative to the first player on the command line.
     fn write_crosstable(&self, output: &mut impl Write) -> io::Result<()> {
         let order = self.by_rating();
-        let mut rows = vec![vec![String::new(), String::new()]];
-        rows[0].extend((1..=order.len()).map(|place| place.to_string()));
-        rows[0].extend(["points", "games", "%", "Elo", "95 % interval"].map(str::to_owned));
+        let opponents = (1..=order.len()).map(|place| place.to_string());
+        let numbers = ["points", "games", "%", "Elo", "95 % interval"];
+        let mut table = Table::default().numbers([""]).words([""]).numbers(opponents).numbers(numbers);
         for (place, &index) in (1..).zip(&order) {
             let MatchPlayer { name, games, points, rating, .. } = &self.players[index];
             let mut row = vec![format!("{place}"), name.clone()];
@@ -214,10 +211,9 @@ impl Report {
                 format!("{elo:+.0}"),
                 format!("{low:+.0} to {high:+.0}"),
             ]);
-            rows.push(row);
+            table.row(row);
         }
-        aligned(&rows, &[NAME_COLUMN]).iter().try_for_each(|line| writeln!(output, "  {line}"))?;
-        writeln!(output)?;
+        writeln!(output, "{table}")?;
         writeln!(output, "points of the row player against the column player; Elo relative to {}", self.reference())?;
         write_repeated(self.pairings.iter().map(|pairing| pairing.repeated_games).sum(), output)
     }

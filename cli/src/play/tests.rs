@@ -68,7 +68,7 @@ fn a_search_shows_its_visits_and_proven_values() {
     let settings = Settings { listed_moves: 7, ..Settings::new(100) };
     let text = session(&ConnectFour::new(), &settings, &["hint"]);
     let rows = text.lines().skip_while(|line| !line.contains("visits")).skip(1).take(7);
-    let visits: Vec<u32> = rows.map(|row| row.split_whitespace().nth(2).unwrap().parse().unwrap()).collect();
+    let visits: Vec<u32> = rows.map(|row| row.split_whitespace().nth(3).unwrap().parse().unwrap()).collect();
     assert_eq!(visits.iter().sum::<u32>(), 100, "{text}");
 }
 

@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use experience::{Step, StepKind, Trajectory, TrajectoryId, WeightsVersion};
+use figures::table::{MISSING, Table};
 use game::{Action, Game, Outcome, Player};
 use proto::replay::{Actor, Actors, Inspector, ListQuery, Located, TableEdge, TableStats};
 use serde_json::{Value, json};
@@ -58,23 +59,22 @@ fn table(name: &str, stats: &TableStats, out: &mut impl Write) -> anyhow::Result
 /// Prints one line for each trajectory that matches a query.
 pub(super) async fn list(inspector: &Inspector, query: ListQuery, out: &mut impl Write) -> anyhow::Result<()> {
     let ids = inspector.list(query).await?;
-    writeln!(out, "{:<20} {:>5} {:>8} {:<11} {:>10}  in", "trajectory", "plies", "weights", "outcome", "surprise")?;
+    let table = Table::default().words(["trajectory"]).numbers(["plies", "weights"]);
+    let mut table = table.words(["outcome"]).numbers(["surprise"]).words(["in"]);
     each(inspector, &ids, |located| {
         let Located { trajectory, tables, quarantined, .. } = located;
-        let newest = trajectory.last_weights_version().0;
-        let surprise = trajectory.surprise().map_or("–".to_owned(), |surprise| format!("{surprise:.3}"));
-        let place = if quarantined { "quarantine".to_owned() } else { tables.join(", ") };
-        writeln!(
-            out,
-            "{:<20} {:>5} {newest:>8} {:<11} {surprise:>10}  {place}",
+        table.row([
             id_text(trajectory.id()),
-            trajectory.plies(),
-            outcome(trajectory.outcome()),
-        )?;
+            trajectory.plies().to_string(),
+            trajectory.last_weights_version().0.to_string(),
+            outcome(trajectory.outcome()).to_owned(),
+            trajectory.surprise().map_or(MISSING.to_owned(), |surprise| format!("{surprise:.3}")),
+            if quarantined { "quarantine".to_owned() } else { tables.join(", ") },
+        ]);
         Ok(())
     })
-    .await
-    .map(drop)
+    .await?;
+    Ok(write!(out, "{table}")?)
 }
 
 /// Prints outcome, tables, insertion time and moves of a trajectory.
@@ -87,13 +87,15 @@ pub(super) async fn trajectory(inspector: &Inspector, id: TrajectoryId, out: &mu
     if revision > 0 {
         writeln!(out, "searched again at {} s since 1970: revision {revision}", revised_unix_ms / 1000)?;
     }
-    writeln!(out, "\n{:>4} {:<6} {:<8} {:>7} {:>8}  search policy", "ply", "player", "move", "value", "weights")?;
+    writeln!(out)?;
     steps(&game_of(trajectory.game())?.rules(), &trajectory, out)
 }
 
 /// Prints the moves of a trajectory and the final position.
 fn steps<G: Game>(game: &G, trajectory: &Trajectory, out: &mut impl Write) -> anyhow::Result<()> {
     let mut position = game.start();
+    let table = Table::default().numbers(["ply"]).words(["player", "move"]);
+    let mut table = table.numbers(["value", "weights"]).words(["search policy"]);
     for (ply, step) in trajectory.steps().enumerate() {
         let player = match game.to_move(&position) {
             Player::First => "first",
@@ -102,20 +104,19 @@ fn steps<G: Game>(game: &G, trajectory: &Trajectory, out: &mut impl Write) -> an
         let name = |action: Action| game.action_name(&position, action);
         let (value, policy) = searched(&step, name);
         let played = name(step.action);
-        writeln!(out, "{ply:>4} {player:<6} {played:<8} {value:>7} {:>8}  {policy}", step.weights_version.0)?;
+        let weights = step.weights_version.0.to_string();
+        table.row([ply.to_string(), player.to_owned(), played.clone(), value, weights, policy]);
         if game.try_play(&mut position, step.action).is_err() {
-            writeln!(out, "\nply {ply}: illegal move {played}")?;
-            return Ok(());
+            return Ok(writeln!(out, "{table}\nply {ply}: illegal move {played}")?);
         }
     }
-    writeln!(out, "\n{}", game.render(&position))?;
-    Ok(())
+    Ok(writeln!(out, "{table}\n{}", game.render(&position))?)
 }
 
 /// Formats the value and the most probable moves from the search of a step.
 fn searched(step: &Step, name: impl Fn(Action) -> String) -> (String, String) {
     match &step.kind {
-        StepKind::Opening => ("–".to_owned(), "random opening".to_owned()),
+        StepKind::Opening => (MISSING.to_owned(), "random opening".to_owned()),
         StepKind::Fast { value } => (format!("{value:+.3}"), "fast search".to_owned()),
         StepKind::Full { policy, value } => {
             let mut policy = policy.clone();
@@ -140,26 +141,23 @@ pub(super) fn outcome(outcome: Outcome) -> &'static str {
 
 /// Prints the actors of a replay server as a table.
 pub(super) fn actors(Actors { actors, lost_total, heartbeat_ms }: &Actors, out: &mut impl Write) -> io::Result<()> {
-    writeln!(
-        out,
-        "{:<20} {:<8} {:>9} {:>9} {:>8} {:>12} {:>10}  {:<21} epoch",
-        "actor", "state", "here for", "silent", "weights", "trajectories", "unanswered", "address"
-    )?;
+    let numbers = ["here for", "silent", "weights", "trajectories", "unanswered"];
+    let mut table = Table::default().words(["actor", "state"]).numbers(numbers).words(["address"]).numbers(["epoch"]);
     for actor in actors {
-        let Actor { weights_version, trajectories, unanswered, credit, address, epoch, .. } = actor;
-        let weights = weights_version.map_or("–".to_owned(), |version| version.to_string());
-        writeln!(
-            out,
-            "{:<20} {:<8} {:>9} {:>9} {weights:>8} {trajectories:>12} {:>10}  {address:<21} {epoch}",
-            actor.actor,
-            actor.state().name(),
+        table.row([
+            actor.actor.to_string(),
+            actor.state().name().to_owned(),
             time(actor.since_ms),
             time(actor.silent_ms),
-            format!("{unanswered}/{credit}"),
-        )?;
+            actor.weights_version.map_or(MISSING.to_owned(), |version| version.to_string()),
+            actor.trajectories.to_string(),
+            format!("{}/{}", actor.unanswered, actor.credit),
+            actor.address.clone(),
+            actor.epoch.to_string(),
+        ]);
     }
     let heartbeat = time((*heartbeat_ms).into());
-    writeln!(out, "{lost_total} lost since the server started; heartbeat every {heartbeat}")
+    writeln!(out, "{table}{lost_total} lost since the server started; heartbeat every {heartbeat}")
 }
 
 fn time(ms: u64) -> String {

@@ -106,7 +106,7 @@ fn a_run_whose_server_does_not_run_is_shown_listed_and_printed_move_by_move() {
 
     let output = run.replay("get 2/1/1").unwrap();
     assert!(output.starts_with("trajectory 2/1/1 of tic_tac_toe: first wins\nin main; inserted at "), "{output}");
-    assert!(output.contains("\n   0 first  1         -0.900        7  1 100 %\n"), "{output}");
+    assert!(output.contains("\n  0  first   1     -0.900        7  1 100 %\n"), "{output}");
     assert!(output.contains("fast search"), "{output}");
     let error = run.replay("get 2/1/5").unwrap_err().to_string();
     assert!(error.contains("trajectory 2/1/5 not found"), "{error}");

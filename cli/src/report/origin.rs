@@ -48,10 +48,9 @@ impl Origin {
         if *self == Self::default() {
             return Vec::new();
         }
-        // Escapes `|`, which separates the cells of a Markdown table.
-        let command = self.command.replace('|', "\\|");
         let processor = format!("{}, {} cores", self.processor, self.cores);
-        let mut rows = vec![("command", command), ("commit", self.commit.clone()), ("processor", processor)];
+        let mut rows =
+            vec![("command", self.command.clone()), ("commit", self.commit.clone()), ("processor", processor)];
         if !self.gpus.is_empty() {
             rows.push(("GPUs", self.gpus.join(", ")));
         }

@@ -6,14 +6,12 @@ use fleet::Role;
 use run_metrics::RunMetrics;
 use service::terminal::Size;
 
-use crate::screen::{self, MISSING, clock, distinct, losses, mean_return, number, validation, whole};
+use crate::screen::{self, MISSING, NAME_WIDTH, clock, distinct, losses, mean_return, number, validation, whole};
 
 use super::snapshot::{LimiterWait, Row, Snapshot};
 
 /// Width of the table in terminal columns.
 const WIDTH: usize = 80;
-/// Column at which the text of a summary line starts, after the name.
-const INDENT: usize = 11;
 /// Width of the column with the role, in characters.
 const ROLE_WIDTH: usize = 9;
 
@@ -26,7 +24,7 @@ pub(super) fn table(snapshot: &Snapshot) -> String {
 /// Formats a snapshot to fit a terminal. If the terminal is too narrow, columns at the right are left out. If it has
 /// too few rows, summary lines are left out first, from the bottom, and then processes.
 pub(super) fn fitted(snapshot: &Snapshot, Size { columns, rows }: Size) -> String {
-    let width = columns.clamp(2 * INDENT, WIDTH);
+    let width = columns.clamp(2 * NAME_WIDTH, WIDTH);
     let (summary, processes) = (summary(snapshot, width), processes(snapshot, width));
     // One row stays free, for the cursor below the text.
     let rows = rows.saturating_sub(1);
@@ -44,11 +42,7 @@ pub(super) fn fitted(snapshot: &Snapshot, Size { columns, rows }: Size) -> Strin
 
 /// Formats the summary lines above the list of processes.
 fn summary(snapshot: &Snapshot, width: usize) -> String {
-    let mut text = String::new();
-    for (name, words) in upper(snapshot) {
-        folded(&mut text, name, &words, width);
-    }
-    text
+    upper(snapshot).into_iter().map(|(name, words)| folded(name, &words, width)).collect()
 }
 
 /// Formats the list of processes, with one line per process.
@@ -191,7 +185,7 @@ fn process(text: &mut String, row: &Row, width: usize) {
     ];
     line(text, cells);
     if let Some(reason) = &row.reason {
-        folded(text, "", reason, width);
+        text.push_str(&folded("", reason, width));
     }
 }
 
@@ -211,23 +205,11 @@ fn line(text: &mut String, cells: [&str; 8]) {
     text.push('\n');
 }
 
-/// Appends a name and text, wrapped to `width` columns, which must be greater than [`INDENT`].
-fn folded(text: &mut String, name: &str, words: &str, width: usize) {
-    let mut line = format!("{name:<INDENT$}");
-    for word in words.split_whitespace() {
-        if line.len() > INDENT && line.len() + word.len() + 1 > width {
-            text.push_str(line.trim_end());
-            text.push('\n');
-            line = " ".repeat(INDENT);
-        }
-        if line.len() > INDENT {
-            line.push(' ');
-        }
-        // Only a word longer than a line is truncated.
-        line.push_str(&word[..word.floor_char_boundary(width - INDENT)]);
-    }
-    text.push_str(line.trim_end());
-    text.push('\n');
+/// Formats a name and words as lines of at most `width` columns, which must be more than [`NAME_WIDTH`]. Only a word
+/// longer than a line is truncated.
+fn folded(name: &str, words: &str, width: usize) -> String {
+    let words = words.split_whitespace().map(|word| &word[..word.floor_char_boundary(width - NAME_WIDTH)]);
+    screen::folded(name, &words.collect::<Vec<_>>().join(" "), width)
 }
 
 fn money(value: f64) -> String {

@@ -12,6 +12,7 @@ use fleet::run_directory::Inference;
 use run_file::RunFile;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 use service::ConfigError;
 
 use super::budget::Budget;
@@ -36,6 +37,22 @@ pub(crate) fn read<F: DeserializeOwned>(path: &Path) -> anyhow::Result<StudyText
     let file = service::config::parse_file(&path.display().to_string(), &text)?;
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     Ok(StudyText { file, stem, folder: path.parent().unwrap_or(Path::new("")).to_owned() })
+}
+
+/// Returns the settings in a table of a study file by key. A key with dots may be quoted or written as nested tables;
+/// `is_nested` distinguishes these tables from settings.
+pub(crate) fn settings_by_key(
+    table: &Map<String, Value>,
+    is_nested: fn(&Map<String, Value>) -> bool,
+) -> Vec<(String, Value)> {
+    let below = |(key, value): (&String, &Value)| match value {
+        Value::Object(table) if is_nested(table) => {
+            let settings = settings_by_key(table, is_nested).into_iter();
+            settings.map(|(name, value)| (format!("{key}.{name}"), value)).collect()
+        }
+        value => vec![(key.clone(), value.clone())],
+    };
+    table.iter().flat_map(below).collect()
 }
 
 /// The section `[base]` of a study file: options of `zerofleet train` for all trials.
@@ -98,6 +115,19 @@ impl Base {
         let sets = values.iter().map(|(key, value)| format!("{key}={}", text(value)));
         let sets = self.0.sets.iter().cloned().chain(sets).collect();
         Args { sets, ..self.0.clone() }
+    }
+
+    /// Returns the options of every session of a run, which a run file cannot contain, such as `--minutes`.
+    pub(super) fn session_options(options: &Args) -> Vec<(&'static str, String)> {
+        let Args { minutes, actors, replay_servers, inference, .. } = options;
+        let inference = inference.as_ref().and_then(clap::ValueEnum::to_possible_value);
+        let written = [
+            ("--minutes", minutes.map(|minutes| minutes.to_string())),
+            ("--actors", actors.map(|actors| actors.to_string())),
+            ("--replay-servers", replay_servers.map(|servers| servers.to_string())),
+            ("--inference", inference.map(|inference| inference.get_name().to_owned())),
+        ];
+        written.into_iter().filter_map(|(option, value)| Some((option, value?))).collect()
     }
 
     /// Checks and returns the configuration of a run with these values of the tuned settings. Training must start

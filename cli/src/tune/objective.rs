@@ -48,8 +48,9 @@ impl Objective {
     /// The metric is unknown or not measured in the game, or `readings` is out of range; [`ConfigError`] names the key.
     pub(super) fn new(metric: String, direction: Direction, readings: usize, game: &str) -> Result<Self, ConfigError> {
         let invalid = |reason: String| Err(ConfigError::invalid("objective.metric", reason));
-        if !is_metric(&metric) {
-            return invalid(format!("`{metric}` is not a metric of a run; metrics are {}", metrics().join(", ")));
+        let metrics = metrics();
+        if !metrics.contains(&metric) {
+            return invalid(format!("`{metric}` is not a metric of a run; metrics are {}", metrics.join(", ")));
         }
         // An external environment is scored by rewards, like every environment.
         let (has_rewards, has_solved) = match game.parse::<GameKind>() {
@@ -89,31 +90,25 @@ impl Objective {
     }
 }
 
-/// Returns all metric names, but of the accuracies only the names that end in `overall`.
+/// Returns all metric names.
 fn metrics() -> Vec<String> {
     let Ok(Value::Object(mut fields)) = serde_json::to_value(RunMetrics::default()) else { return Vec::new() };
     fields.values_mut().filter(|value| value.is_null()).for_each(|value| *value = Value::from(0.0));
     let measured: RunMetrics = serde_json::from_value(Value::Object(fields)).unwrap_or_default();
-    let names = measured.scalars().into_iter().map(|(name, _)| name);
-    let mut names: Vec<String> = names.collect();
-    for search in ["raw", "search"] {
-        names.extend(["preserving", "optimal"].map(|measure| format!("accuracy/{search}/{measure}/overall")));
-    }
-    names.extend(DISTINCT.map(|part| format!("distinct/{part}")));
-    names
+    measured.scalars().into_iter().map(|(name, _)| name).chain(measures_of_positions()).collect()
 }
 
-/// Returns true if `name` is a metric that some runs record.
-fn is_metric(name: &str) -> bool {
-    let is_accuracy = || {
-        let parts: Vec<&str> = name.split('/').collect();
-        let [first, search, measure, band] = parts[..] else { return false };
-        first == "accuracy"
-            && ["raw", "search"].contains(&search)
-            && ["preserving", "optimal"].contains(&measure)
-            && ["overall", "early", "middle", "late"].contains(&band)
+/// Returns the metric names of shares of distinct positions and of measures on solved positions, which only some runs
+/// record.
+pub(crate) fn measures_of_positions() -> impl Iterator<Item = String> {
+    let distinct = DISTINCT.iter().map(|part| format!("distinct/{part}"));
+    let bands = |search| {
+        let bands = move |measure| {
+            ["overall", "early", "middle", "late"].map(|band| format!("accuracy/{search}/{measure}/{band}"))
+        };
+        ["optimal", "preserving"].into_iter().flat_map(bands).chain([format!("accuracy/{search}/value_error/overall")])
     };
-    is_accuracy() || metrics().iter().any(|metric| metric == name)
+    distinct.chain(["raw", "search"].into_iter().flat_map(bands))
 }
 
 #[cfg(test)]

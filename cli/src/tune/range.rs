@@ -263,7 +263,7 @@ pub(super) fn text(value: &Value) -> String {
 }
 
 /// Formats a value for a table, with numbers rounded to at most four significant digits.
-pub(crate) fn short(value: &Value) -> String {
+pub(super) fn short(value: &Value) -> String {
     match value {
         Value::Number(number) if number.is_f64() => {
             let number = number.as_f64().unwrap_or_default();

@@ -9,6 +9,7 @@ use run_file::RunFile;
 use service::config::RunSection;
 use service::directory::replace;
 
+use super::base::Base;
 use super::history::{History, Trial};
 use super::objective::Objective;
 use super::picture;
@@ -32,7 +33,8 @@ pub(super) fn write(study: &Study, history: &History, folder: &Path, trials: &Pa
         replace(&file, run_file(study, trial, objective, &run)?.as_bytes())?;
         let (metric, number, values) = (&study.objective.metric, trial.number, sentence(&trial.values));
         found.push(format!("best: trial {number}, {metric} {}: {values}", number4(objective)));
-        let options = options(study);
+        let options = Base::session_options(&study.base.arguments(&Values::new()));
+        let options: String = options.iter().map(|(option, value)| format!(" {option} {value}")).collect();
         found.push(format!("train with it: zerofleet train --config {}{options}", quoted(&file)));
     }
     picture::draw(folder, study, history)?;
@@ -76,18 +78,6 @@ fn run_file(study: &Study, trial: &Trial, objective: f64, run: &RunDirectory) ->
         sentence(&trial.values)
     );
     Ok(heading + &service::config::print(&config)?)
-}
-
-/// Returns the options of `zerofleet train` that a run file cannot contain, such as `--minutes` and `--actors`.
-fn options(study: &Study) -> String {
-    let options = study.base.arguments(&Values::new());
-    let mut line = format!(" --minutes {}", study.budget.run_minutes());
-    options.actors.iter().for_each(|actors| line += &format!(" --actors {actors}"));
-    options.replay_servers.iter().for_each(|servers| line += &format!(" --replay-servers {servers}"));
-    if let Some(inference) = options.inference.as_ref().and_then(clap::ValueEnum::to_possible_value) {
-        line += &format!(" --inference {}", inference.get_name());
-    }
-    line
 }
 
 /// Tests of reports on studies that are reconstructed from given events.
@@ -239,11 +229,13 @@ mod tests {
         for name in ["learner.learning_rate", "learner.batch_size", "search.algorithm", "gumbel", "puct", "[50,200]"] {
             assert!(settings.contains(name), "{name}");
         }
-        // The picture has a circle for each trial with a result and two in the legend.
-        assert_eq!(folder.text("objective.svg").matches("<circle").count(), TRIALS - 1 + 2);
+        // The picture has a disc or circle for each trial with a result.
+        let objectives = folder.text("objective.svg");
+        assert_eq!(objectives.matches("<circle").count(), TRIALS - 1);
+        assert!(["0.9 best\n", "completed\n", "stopped or running\n"].iter().all(|label| objectives.contains(label)));
         assert_eq!(settings.matches("<circle").count(), 4 * (TRIALS - 1));
         let found = folder.write(&[]);
-        assert!(folder.text("objective.svg").contains("no trial has a result"));
+        assert!(folder.text("objective.svg").contains("not measured"));
         assert!(!found.iter().any(|line| line.starts_with("best")), "{found:?}");
     }
 }

@@ -328,7 +328,7 @@ impl<'a, R: Runner> Scheduler<'a, R> {
 }
 
 /// Formats values as one line, such as `learner.batch_size 64, learner.learning_rate 0.003`.
-pub(super) fn sentence(values: &Values) -> String {
+pub(crate) fn sentence(values: &Values) -> String {
     values.iter().map(|(key, value)| format!("{key} {}", short(value))).collect::<Vec<_>>().join(", ")
 }
 

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use service::ConfigError;
 
-use super::base::{self, Base, BaseSection, StudyText};
+use super::base::{self, Base, BaseSection, StudyText, settings_by_key};
 use super::budget::{Budget, BudgetSection};
 use super::halving::Halving;
 use super::objective::{Direction, Objective};
@@ -267,7 +267,14 @@ fn flatten(value: &Value, path: &str, fields: &mut BTreeMap<String, String>) {
 
 fn checked_settings(written: &Map<String, Value>, base: &BaseSection) -> Result<Vec<Setting>, ConfigError> {
     let mut ranges = BTreeMap::new();
-    collect_ranges("", written, &mut ranges)?;
+    for (key, range) in settings_by_key(written, |table| !table.is_empty() && table.values().all(Value::is_object)) {
+        if !range.is_object() {
+            return Err(ConfigError::invalid(field(&key), "must be a range: {min = …, max = …} or {choices = […]}"));
+        }
+        if ranges.insert(key.clone(), range).is_some() {
+            return Err(ConfigError::invalid(field(&key), "is set twice"));
+        }
+    }
     if ranges.is_empty() {
         return Err(ConfigError::invalid("settings", "contains no setting"));
     }
@@ -284,34 +291,6 @@ fn checked_settings(written: &Map<String, Value>, base: &BaseSection) -> Result<
         Ok(Setting { key, range })
     });
     settings.collect()
-}
-
-/// Collects all ranges in a table by key. A key with dots may be quoted or written as nested tables.
-fn collect_ranges(
-    path: &str,
-    table: &Map<String, Value>,
-    ranges: &mut BTreeMap<String, Value>,
-) -> Result<(), ConfigError> {
-    for (key, value) in table {
-        let key = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-        match value {
-            Value::Object(below) if !below.is_empty() && below.values().all(Value::is_object) => {
-                collect_ranges(&key, below, ranges)?
-            }
-            Value::Object(_) => {
-                if ranges.insert(key.clone(), value.clone()).is_some() {
-                    return Err(ConfigError::invalid(field(&key), "is set twice"));
-                }
-            }
-            _ => {
-                return Err(ConfigError::invalid(
-                    field(&key),
-                    "must be a range: {min = …, max = …} or {choices = […]}",
-                ));
-            }
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

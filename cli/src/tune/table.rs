@@ -3,23 +3,21 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use figures::table::Table;
+
 use super::history::{History, State, Trial};
 use super::range::short;
 use super::scheduler::{Running, number4};
 use super::study::Study;
 use crate::screen::{MISSING, number};
-use crate::table::aligned;
 
 /// Maximum number of trials in the live table. Running trials come before the latest other trials.
 const ROWS_MAX: usize = 16;
-/// Index of the column with the trial state, which is aligned as text.
-const STATE_COLUMN: usize = 1;
 /// Maximum width of the column of a setting, in characters.
 const WIDTH_MAX: usize = 18;
 
 /// Formats the state of the study: a line with counts and the best trial, and a table of the latest trials.
 pub(super) fn live(study: &Study, history: &History, running: &BTreeMap<usize, Running>) -> String {
-    let mut text = format!("{}\n\n", status(study, history, running));
     let trials = history.trials();
     let others = ROWS_MAX.saturating_sub(running.len());
     let ended: Vec<&Trial> = trials.iter().filter(|trial| !running.contains_key(&trial.number)).collect();
@@ -27,8 +25,7 @@ pub(super) fn live(study: &Study, history: &History, running: &BTreeMap<usize, R
     let mut shown: Vec<&Trial> =
         newest.iter().copied().chain(running.keys().filter_map(|&number| trials.get(number))).collect();
     shown.sort_by_key(|trial| trial.number);
-    text += &table(study, &shown, running);
-    text
+    format!("{}\n\n{}", status(study, history, running), table(study, &shown, running))
 }
 
 /// Formats the state of the study as one line, with counts and the best trial.
@@ -46,11 +43,11 @@ pub(super) fn status(study: &Study, history: &History, running: &BTreeMap<usize,
 
 /// Formats trials as a table, with one line per trial.
 pub(super) fn table(study: &Study, trials: &[&Trial], running: &BTreeMap<usize, Running>) -> String {
-    let keys = study.settings.iter().map(|setting| setting.key.as_str());
-    let heading = ["trial", "state", "rung", study.budget.unit(), study.objective.metric.as_str()];
-    let mut rows: Vec<Vec<String>> = vec![heading.into_iter().chain(keys).map(str::to_owned).collect()];
-    rows.extend(trials.iter().map(|trial| row(study, trial, running.get(&trial.number))));
-    aligned(&rows, &[STATE_COLUMN]).into_iter().map(|line| line + "\n").collect()
+    let numbers = ["rung", study.budget.unit(), study.objective.metric.as_str()];
+    let settings = study.settings.iter().map(|setting| setting.key.as_str());
+    let mut table = Table::default().numbers(["trial"]).words(["state"]).numbers(numbers).numbers(settings);
+    trials.iter().for_each(|trial| table.row(row(study, trial, running.get(&trial.number))));
+    table.to_string()
 }
 
 fn row(study: &Study, trial: &Trial, running: Option<&Running>) -> Vec<String> {

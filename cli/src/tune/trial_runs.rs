@@ -220,12 +220,7 @@ fn command_line(options: &Args, runs: &Path, name: &str, is_new: bool) -> Vec<Os
     let mut option = |option: &str, value: OsString| line.extend([option.into(), value]);
     option("--runs", runs.into());
     option("--run", name.into());
-    options.minutes.iter().for_each(|minutes| option("--minutes", minutes.to_string().into()));
-    options.actors.iter().for_each(|actors| option("--actors", actors.to_string().into()));
-    options.replay_servers.iter().for_each(|servers| option("--replay-servers", servers.to_string().into()));
-    if let Some(inference) = options.inference.as_ref().and_then(clap::ValueEnum::to_possible_value) {
-        option("--inference", inference.get_name().into());
-    }
+    Base::session_options(options).into_iter().for_each(|(name, value)| option(name, value.into()));
     if is_new {
         options.game.iter().for_each(|game| option("--game", game.into()));
         options.algorithm.iter().for_each(|algorithm| option("--algorithm", algorithm.to_string().into()));

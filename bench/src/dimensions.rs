@@ -1,3 +1,5 @@
+//! Names and values that distinguish the rows of a report.
+
 use std::fmt;
 
 use serde::de::{MapAccess, Visitor};
@@ -25,7 +27,7 @@ impl Dimensions {
     }
 
     /// Describes the first dimension with a different value in `other`.
-    pub(super) fn difference(&self, other: &Self) -> Option<String> {
+    pub(crate) fn difference(&self, other: &Self) -> Option<String> {
         let mut names = self.iter().chain(other.iter()).map(|(name, _)| name);
         let name = names.find(|name| self.get(name) != other.get(name))?;
         let value = |dimensions: &Self| dimensions.get(name).unwrap_or("absent").to_owned();
