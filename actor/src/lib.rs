@@ -27,10 +27,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use evaluators::{Backend, Chosen};
+use evaluators::Chosen;
 use proto::weights::{Subscriber, SubscriberSettings};
 use run_file::actor::{ActorSection, Config, Identity, Settings};
-use service::Drain;
 use transport::servers::Servers;
 
 use crate::state_dir::ActorStateDir;
@@ -83,7 +82,9 @@ async fn play(
     let (actor, games) = (&settings.actor, settings.selfplay.games);
     tracing::info!(actor = actor.id, epoch, threads, games, backend = %backend.describe(), "self-play");
     context.readiness.not_ready("waiting for the first weights");
-    let sampling = tokio::spawn(sample_engine(Arc::clone(backend), context.drain.clone()));
+    let engine = Arc::clone(backend);
+    let export = move || engine.engine_counts().inspect(metrics::engine).is_some();
+    let sampling = context.drain.repeat(Duration::from_secs(1), export);
 
     let subscriber = Subscriber::start(SubscriberSettings {
         endpoint: actor.learner.clone(),
@@ -102,20 +103,6 @@ async fn play(
     let played = workers.threads.join().await;
     sampling.await.context("join the engine sampling task")?;
     played.and(uploaded)
-}
-
-/// Time between two exports of an accelerator engine's counters as metrics.
-const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Publishes the counters of the accelerator engine, if there is one, until the process drains.
-async fn sample_engine(backend: Arc<dyn Backend>, drain: Drain) {
-    while let Some(counts) = backend.engine_counts() {
-        metrics::engine(&counts);
-        tokio::select! {
-            () = drain.wait() => return,
-            () = tokio::time::sleep(SAMPLE_INTERVAL) => {}
-        }
-    }
 }
 
 #[cfg(test)]

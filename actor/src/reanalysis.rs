@@ -40,8 +40,13 @@ pub(crate) struct Reanalyst<G: Game> {
 }
 
 impl<G: Game> Reanalyst<G> {
-    pub(crate) fn new(game: G, searches: Reanalysis<G>, desk: Desk, share: Arc<Share>, around: ThreadContext) -> Self {
-        let mut around = around;
+    pub(crate) fn new(
+        game: G,
+        searches: Reanalysis<G>,
+        desk: Desk,
+        share: Arc<Share>,
+        mut around: ThreadContext,
+    ) -> Self {
         // Weights published before this thread started count as new.
         around.weights.mark_changed();
         Self { game, searches, network: None, under_way: HashMap::new(), desk, share, failures: 0, around }
@@ -64,7 +69,7 @@ impl<G: Game> Reanalyst<G> {
                 continue;
             }
             if !self.share.is_due() {
-                self.wait_for_share();
+                self.around.idle(self.share.due());
                 continue;
             }
             self.advance()?;
@@ -185,11 +190,6 @@ impl<G: Game> Reanalyst<G> {
             }
             None => {}
         }
-    }
-
-    fn wait_for_share(&self) {
-        let share = Arc::clone(&self.share);
-        self.around.idle(async move { share.due().await });
     }
 }
 

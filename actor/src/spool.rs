@@ -27,7 +27,7 @@ pub struct Destination {
     endpoint: String,
     /// True if the destination was the only server. If there is still only one server, that server is the destination,
     /// at any address.
-    alone: bool,
+    pub(crate) alone: bool,
 }
 
 impl Destination {
@@ -36,10 +36,6 @@ impl Destination {
         // A name that may later resolve to other servers does not identify this server.
         let id = if server.has_own_name { &server.id } else { &server.endpoint };
         Self { id: id.to_string(), endpoint: server.endpoint.to_string(), alone }
-    }
-
-    pub(crate) fn is_alone(&self) -> bool {
-        self.alone
     }
 
     /// Finds the destination among `servers`; returns `None` if it is not there.

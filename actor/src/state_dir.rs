@@ -59,27 +59,20 @@ impl ActorStateDir {
     pub(crate) fn next_epoch(&self, highest: u64) -> anyhow::Result<u64> {
         let path = self.directory.join("epoch");
         let last = if_exists(fs::read(&path)).with_context(|| format!("read {}", path.display()))?;
-        let number = last.as_deref().and_then(number_in);
+        // An epoch without a successor counts as damage.
+        let parse = |text: &[u8]| std::str::from_utf8(text).ok()?.trim().parse::<u64>().ok();
+        let number = last.as_deref().and_then(parse).filter(|&number| number < u64::MAX);
         if last.is_some() && number.is_none() {
             tracing::warn!(path = %path.display(), "cannot read the last epoch; using the time as the next epoch");
         }
         // `RandomState` is seeded with the system's entropy; the cast keeps half of the bits.
         let gap = RandomState::new().hash_one(highest) as u32;
-        let epoch = next_epoch(number, highest, milliseconds_since_1970(), gap);
+        let since_1970 = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        let milliseconds = u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX);
+        let epoch = next_epoch(number, highest, milliseconds, gap);
         let epoch = epoch.context("choose the next epoch: the highest possible epoch is in use")?;
         replace(&path, epoch.to_string().as_bytes())?;
         Ok(epoch)
-    }
-
-    /// Returns the state directory of an actor in a test, with first epoch 1.
-    #[cfg(test)]
-    pub(crate) fn with_epochs_from_1(run: &Path, actor: u64) -> Self {
-        let state_dir = Self::open(run, actor).unwrap();
-        let path = state_dir.directory.join("epoch");
-        if !path.exists() {
-            fs::write(path, "0").unwrap();
-        }
-        state_dir
     }
 
     fn spool_path(&self) -> PathBuf {
@@ -164,19 +157,21 @@ fn unless_taken(state_dir: anyhow::Result<ActorStateDir>) -> anyhow::Result<Opti
     }
 }
 
-/// Parses an epoch that has a successor.
-fn number_in(text: &[u8]) -> Option<u64> {
-    std::str::from_utf8(text).ok()?.trim().parse().ok().filter(|&number| number < u64::MAX)
-}
-
-fn milliseconds_since_1970() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl ActorStateDir {
+        /// Returns the state directory of an actor, with first epoch 1.
+        pub(crate) fn with_epochs_from_1(run: &Path, actor: u64) -> Self {
+            let state_dir = Self::open(run, actor).unwrap();
+            let path = state_dir.directory.join("epoch");
+            if !path.exists() {
+                fs::write(path, "0").unwrap();
+            }
+            state_dir
+        }
+    }
 
     #[test]
     fn epochs_grow_with_every_start() {

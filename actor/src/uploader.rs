@@ -208,7 +208,7 @@ impl Spool {
             while !trajectories.is_empty() && !self.drain.started() {
                 let Some(server) = self.find(destination.as_ref()).await else { break };
                 let alone =
-                    self.servers.current().len() == 1 && destination.is_none_or(|destination| destination.is_alone());
+                    self.servers.current().len() == 1 && destination.is_none_or(|destination| destination.alone);
                 destination = Some(Destination::new(&server, alone));
                 trajectories = self.upload_epoch(&server, epoch, trajectories).await;
             }
@@ -235,10 +235,7 @@ impl Spool {
             if !std::mem::replace(&mut warned, true) {
                 tracing::warn!(?destination, "waiting until the replay server for spooled trajectories is known");
             }
-            tokio::select! {
-                () = self.drain.wait() => return None,
-                () = self.servers.changed() => {}
-            }
+            self.drain.unless_started(self.servers.changed()).await?;
         }
     }
 

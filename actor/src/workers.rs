@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, anyhow};
 use evaluators::{Backend, Chosen, Network};
 use game::{Environments, Game, Losses, mix};
-use games::{GameKind, Recorded};
+use games::GameKind;
 use inference::{Cache, WeightsCache};
 use proto::weights::Published;
 use run_file::actor::{ActorSection, Settings};
 use selfplay::Reanalysis;
 use service::cpus::{self, Cpu};
-use service::{Drain, DrainPipe, Health, Readiness};
+use service::{Drain, Health, Readiness};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
@@ -155,33 +155,28 @@ impl Threads {
     }
 }
 
-/// The settings to start a thread's environments outside this process.
-struct Outside {
-    settings: bridge::Settings,
-    described: Recorded,
-    drain: DrainPipe,
-}
+/// Starts a thread's environments outside this process.
+type StartEnvironments = Box<dyn FnOnce() -> Result<Box<dyn Environments>, bridge::Error> + Send>;
 
-/// Returns the settings of environments outside this process; `None` if the game runs in this process.
-fn outside(settings: &Settings, drain: &Drain) -> anyhow::Result<Option<Outside>> {
+/// Returns the start of environments outside this process; `None` if the game runs in this process.
+fn outside(settings: &Settings, drain: &Drain) -> anyhow::Result<Option<StartEnvironments>> {
     let (GameKind::Recorded(described), Some(environment)) = (&settings.game, &settings.environment) else {
         return Ok(None);
     };
+    let (environment, described) = (environment.clone(), described.clone());
     let drain = drain.pipe().context("open a pipe for the drain")?;
-    Ok(Some(Outside { settings: environment.clone(), described: described.clone(), drain }))
+    let start: StartEnvironments =
+        Box::new(move || Ok(Box::new(bridge::config::start(environment, &described, Some(drain))?)));
+    Ok(Some(start))
 }
 
 /// Starts the environments, if any, and runs the worker that plays in them.
 fn start_outside<G: Game>(
-    outside: Option<Outside>,
+    outside: Option<StartEnvironments>,
     drain: &Drain,
     worker: impl FnOnce(Option<Box<dyn Environments>>) -> Worker<G>,
 ) -> anyhow::Result<()> {
-    let start = |Outside { settings, described, drain }| {
-        let bridge = bridge::config::start(settings, &described, Some(drain))?;
-        Ok::<Box<dyn Environments>, bridge::Error>(Box::new(bridge))
-    };
-    let started = outside.map(start).transpose().context("start the environments");
+    let started = outside.map(|start| start()).transpose().context("start the environments");
     if started.is_err() && drain.started() {
         // The drain abandoned the start of the environments.
         return Ok(());
@@ -252,13 +247,7 @@ impl ThreadContext {
     /// Waits for `event`; returns `None` if the process drains first. The wait does not count as self-play time. A
     /// timer must be created inside `event`, because timers need the runtime.
     pub(crate) fn idle<T>(&self, event: impl Future<Output = T>) -> Option<T> {
-        let event = async {
-            tokio::select! {
-                () = self.drain.wait() => None,
-                result = event => Some(result),
-            }
-        };
-        service::waiting(|| self.runtime.block_on(event))
+        service::waiting(|| self.runtime.block_on(self.drain.unless_started(event)))
     }
 
     /// Waits like [`idle`](Self::idle), and counts the time as self-play waiting for `part`.

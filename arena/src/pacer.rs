@@ -14,6 +14,7 @@ use game::Game;
 use proto::weights::Published;
 use weights::WeightsVersion;
 
+use crate::metrics;
 use crate::setup::Setup;
 
 /// Minimum time between two evaluations of later weights.
@@ -41,9 +42,9 @@ pub(crate) trait Environment {
     fn wait_for_weights(&mut self, at_most: Duration) -> ControlFlow<()>;
 }
 
-/// The pauses of the measuring thread. Only this type uses the environment.
+/// The pauses of the measuring thread; only these sleep in the environment.
 pub(crate) struct Pacer<G, O> {
-    environment: O,
+    pub(crate) environment: O,
     pacing: Pacing,
     setup: Arc<Setup<G>>,
     evaluated: Option<Evaluated>,
@@ -66,7 +67,7 @@ impl<G: Game, O: Environment> Pacer<G, O> {
     pub(crate) fn take(&mut self) -> ControlFlow<()> {
         loop {
             self.evaluate_newest();
-            let owed = self.pacing.pause(self.environment.now());
+            let owed = self.pause();
             let flow = self.environment.sleep(owed.min(LOOK_INTERVAL));
             self.pacing.resume(self.environment.now());
             if flow.is_break() || owed <= LOOK_INTERVAL {
@@ -85,7 +86,7 @@ impl<G: Game, O: Environment> Pacer<G, O> {
     /// the caller must check again.
     pub(crate) fn idle(&mut self, remaining: Duration) -> ControlFlow<()> {
         self.evaluate_newest();
-        self.pacing.pause(self.environment.now());
+        self.pause();
         let flow = if remaining.is_zero() {
             self.environment.wait_for_weights(WAIT_MAX)
         } else {
@@ -95,24 +96,11 @@ impl<G: Game, O: Environment> Pacer<G, O> {
         flow
     }
 
-    /// Returns the latest weights, if any have arrived.
-    pub(crate) fn newest(&mut self) -> Option<Arc<Published>> {
-        self.environment.newest()
-    }
-
-    /// Serves weights that have passed the gate to actors.
-    pub(crate) fn accept(&mut self, published: &Published) {
-        self.environment.accept(published);
-    }
-
-    /// Returns the current time.
-    pub(crate) fn now(&mut self) -> Instant {
-        self.environment.now()
-    }
-
-    /// Returns the total working time.
-    pub(crate) fn busy(&self) -> Duration {
-        self.pacing.busy()
+    /// Finishes a period of work and publishes the total working time; returns the required sleep.
+    fn pause(&mut self) -> Duration {
+        let owed = self.pacing.pause(self.environment.now());
+        metrics::busy(self.pacing.busy);
+        owed
     }
 
     /// Measures the accuracy of the raw policy, unless the last measurement was of this version; stops early when the
@@ -168,6 +156,7 @@ struct Pacing {
     share: f64,
     /// Start of the current period of work or sleep.
     resumed: Instant,
+    /// Total working time.
     busy: Duration,
     /// Remaining required sleep.
     owed: Duration,
@@ -196,11 +185,6 @@ impl Pacing {
     fn resume(&mut self, now: Instant) {
         self.owed = self.owed.saturating_sub(now.saturating_duration_since(self.resumed));
         self.resumed = now;
-    }
-
-    /// Returns the total working time.
-    fn busy(&self) -> Duration {
-        self.busy
     }
 }
 

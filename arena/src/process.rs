@@ -186,13 +186,9 @@ impl Environment for Connections {
         if duration.is_zero() {
             return ControlFlow::Continue(());
         }
-        let event = async {
-            tokio::select! {
-                () = self.drain.wait() => ControlFlow::Break(()),
-                () = tokio::time::sleep(duration) => ControlFlow::Continue(()),
-            }
-        };
-        service::waiting(|| self.runtime.block_on(event))
+        // The timer is created inside, because it needs the runtime.
+        let event = async { self.drain.unless_started(tokio::time::sleep(duration)).await };
+        service::waiting(|| self.runtime.block_on(event)).map_or(ControlFlow::Break(()), ControlFlow::Continue)
     }
 
     fn accept(&mut self, Published { manifest, bytes }: &Published) {

@@ -182,7 +182,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
 
     /// Returns the version to measure next, if it is due.
     fn due(&mut self) -> Option<Arc<Published>> {
-        let newest = self.pacer.newest()?;
+        let newest = self.pacer.environment.newest()?;
         let version = newest.manifest.version;
         if self.refused == Some(version) {
             return None;
@@ -192,7 +192,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
             return None;
         }
         let (adopted, interval) = (current.adopted, self.setup.settings.version_interval);
-        let measured = self.pacer.now().saturating_duration_since(adopted);
+        let measured = self.pacer.environment.now().saturating_duration_since(adopted);
         if self.is_pending() {
             return None;
         }
@@ -251,7 +251,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         log_failure(kept.and_then(|()| gate.accept(version)).context("store the accepted version"));
         tracing::info!(%version, "version accepted by the gate");
         metrics::accepted(version);
-        self.pacer.accept(published);
+        self.pacer.environment.accept(published);
     }
 
     /// Serves the accepted version of an earlier process again. If the weights are missing, the next version passes.
@@ -267,12 +267,12 @@ impl<G: Game, O: Environment> Worker<G, O> {
             }
         };
         self.past.protect(version);
-        self.pacer.accept(&Published { manifest, bytes: bytes.into() });
+        self.pacer.environment.accept(&Published { manifest, bytes: bytes.into() });
     }
 
     /// Waits until later weights arrive or the interval of the current version is over.
     fn idle(&mut self) -> ControlFlow<()> {
-        let now = self.pacer.now();
+        let now = self.pacer.environment.now();
         let measured = self.current.as_ref().map(|current| now.saturating_duration_since(current.adopted));
         let remaining = measured.map(|measured| self.setup.settings.version_interval.saturating_sub(measured));
         self.pacer.idle(remaining.unwrap_or_default())
@@ -297,7 +297,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
                 return Ok(ControlFlow::Continue(()));
             }
         };
-        let adopted = self.pacer.now();
+        let adopted = self.pacer.environment.now();
         metrics::version(version);
         metrics::evaluator(&network.attributes().name, version);
         let mut current = Current { published, network, adopted, counted: BTreeMap::new() };
@@ -345,7 +345,6 @@ impl<G: Game, O: Environment> Worker<G, O> {
                 }
             }
         }
-        metrics::busy(pacer.busy());
         if self.is_scored_by_rewards() { self.measure_returns(current) } else { Ok(()) }
     }
 
@@ -385,7 +384,6 @@ impl<G: Game, O: Environment> Worker<G, O> {
             Some(outside) => outside.play(&setup.game, contestant, seeds, pause),
             None => returns::play(&setup.game, contestant, seeds, pause),
         };
-        metrics::busy(pacer.busy());
         Ok(Returns::of(&played?.ok_or(Stop::Drain)?))
     }
 
@@ -454,9 +452,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         played: &mut Played,
     ) -> Result<ControlFlow<()>, matches::Error> {
         let pause = &mut |_| self.pacer.take();
-        let flow = matches::play(&self.setup.game, [&mut a, &mut b], openings, played, pause);
-        metrics::busy(self.pacer.busy());
-        flow
+        matches::play(&self.setup.game, [&mut a, &mut b], openings, played, pause)
     }
 
     /// Adds a match to the ledger and writes the file; after a failed write, the next write includes both matches.

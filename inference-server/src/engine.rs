@@ -307,7 +307,7 @@ impl Shared {
         if state.is_draining {
             return Err(Rejection::Draining);
         }
-        state.queue.push(queued, now).map_err(|(rejection, _)| rejection)?;
+        state.queue.push(queued, now)?;
         let waiting = state.queue.waiting();
         drop(state);
         self.wake.notify_one();

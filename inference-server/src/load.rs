@@ -31,11 +31,7 @@ impl Loader {
     /// Loads every version that `subscriber` receives, until the drain.
     pub(crate) async fn follow(self: Arc<Self>, settings: SubscriberSettings, drain: Drain) {
         let mut subscriber = Subscriber::start(settings);
-        loop {
-            let published = tokio::select! {
-                () = drain.wait() => break,
-                published = subscriber.changed() => published,
-            };
+        while let Some(published) = drain.unless_started(subscriber.changed()).await {
             let version = published.manifest.version;
             let loader = Arc::clone(&self);
             let loaded = tokio::task::spawn_blocking(move || loader.load(&published)).await;

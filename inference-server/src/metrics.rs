@@ -36,12 +36,9 @@ pub(crate) fn waiting(positions: usize) {
     gauge!("nv_inference_pending_request_count").set(positions as f64);
 }
 
-pub(crate) fn stream_opened() {
-    gauge!("zerofleet_inference_streams").increment(1.0);
-}
-
-pub(crate) fn stream_closed() {
-    gauge!("zerofleet_inference_streams").decrement(1.0);
+/// Adds to the number of open streams.
+pub(crate) fn streams(change: f64) {
+    gauge!("zerofleet_inference_streams").increment(change);
 }
 
 pub(crate) fn weights_version(version: u64, resident: usize) {

@@ -197,17 +197,15 @@ impl<T> Queue<T> {
     /// Adds a request.
     ///
     /// # Errors
-    /// [`Rejection`] with the request, if the queue is full or the answer would be too late.
-    pub fn push(&mut self, request: Request<T>, now: Duration) -> Result<(), (Rejection, Request<T>)> {
-        if let Err(full) = self.check_room(request.positions) {
-            return Err((full, request));
-        }
+    /// [`Rejection`] if the queue is full or the answer would be too late.
+    pub fn push(&mut self, request: Request<T>, now: Duration) -> Result<(), Rejection> {
+        self.check_room(request.positions)?;
         let expected = self.expected(request.positions);
         if let Some(deadline) = request.deadline
             && now.saturating_add(expected + expected / MARGIN) > deadline
         {
             // By then half of the positions ahead are evaluated.
-            return Err((Rejection::Late { expected, retry_after: expected / 2 }, request));
+            return Err(Rejection::Late { expected, retry_after: expected / 2 });
         }
         self.waiting += request.positions;
         let (id, turns) = (request.client, &mut self.turns);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use evaluators::{Backend, Chosen};
+use evaluators::Chosen;
 use game::{Game as _, Spec};
 use proto::inference::v1::inference_server::InferenceServer;
 use proto::open_inference::v2::grpc_inference_service_server::GrpcInferenceServiceServer;
@@ -37,21 +37,19 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// # Errors
 /// The failure that prevented the start or stopped the process early, as one chain.
 pub fn run(config: Config, context: service::Context) -> service::Body {
-    Box::pin(serve_evaluations(config, context))
-}
-
-async fn serve_evaluations(config: Config, context: service::Context) -> anyhow::Result<()> {
-    let settings = config.settings()?;
-    metrics::begin();
-    let security = Security::open(&config.security, context.listen)?;
-    use_credentials(&config.security)?;
-    let listener = service::net::bind(context.listen).await?;
-    context.readiness.not_ready("waiting for the first weights");
-    let evaluators = backend::choose(&settings.inference)?;
-    let service::Context { readiness, health, drain, .. } = context;
-    let running = start_on(settings, evaluators, security, listener, readiness, health, drain).await?;
-    tracing::info!(address = %running.address, "serving evaluations");
-    running.finished().await
+    Box::pin(async move {
+        let settings = config.settings()?;
+        metrics::begin();
+        let security = Security::open(&config.security, context.listen)?;
+        use_credentials(&config.security)?;
+        let listener = service::net::bind(context.listen).await?;
+        context.readiness.not_ready("waiting for the first weights");
+        let evaluators = backend::choose(&settings.inference)?;
+        let service::Context { readiness, health, drain, .. } = context;
+        let running = start_on(settings, evaluators, security, listener, readiness, health, drain).await?;
+        tracing::info!(address = %running.address, "serving evaluations");
+        running.finished().await
+    })
 }
 
 /// A running server.
@@ -127,7 +125,8 @@ pub(crate) async fn start_on(
     };
     let served = handle.clone();
     let serving = tokio::spawn(async move {
-        let sampling = tokio::spawn(sample_engine(counted, drain.clone()));
+        let export = move || counted.engine_counts().inspect(metrics::engine).is_some();
+        let sampling = drain.repeat(Duration::from_secs(1), export);
         let served = serve(Arc::new(settings), security, listener, served, drain.clone()).await;
         // The drain fires even if serving failed.
         drain.start();
@@ -139,20 +138,6 @@ pub(crate) async fn start_on(
         served.and(joined)
     });
     Ok(Running { address, handle, serving })
-}
-
-/// Interval at which the engine counters of an accelerator become metrics.
-const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Publishes the engine counters of an accelerator, if there is one, until the drain.
-async fn sample_engine(backend: Arc<dyn Backend>, drain: Drain) {
-    while let Some(counts) = backend.engine_counts() {
-        metrics::engine(&counts);
-        tokio::select! {
-            () = drain.wait() => return,
-            () = tokio::time::sleep(SAMPLE_INTERVAL) => {}
-        }
-    }
 }
 
 /// Serves until drained; the evaluating threads are stopped when this returns.
@@ -169,14 +154,13 @@ async fn serve(
     let open_inference = OpenInference::new(handle.clone(), drain.token());
     let connections_max = settings.inference.connections_max;
     let service = InferenceService::new(Arc::clone(&settings), handle.clone(), drain.token());
-    let stopping = drain.clone();
     let services = Routes::new(health)
         .add_service(reflection)
         .add_service(older_reflection)
         .add_service(proto::inference::service(service))
         .add_service(proto::open_inference::service(open_inference));
     let server = transport::server(&security).initial_stream_window_size(EVALUATIONS_WINDOW_BYTES);
-    let stopped = Box::pin(async move { stopping.wait().await });
+    let stopped = Box::pin(drain.token().cancelled_owned());
     let serving = transport::serve(server, services, listener, connections_max, security, stopped);
     let draining = async {
         drain.wait().await;

@@ -20,14 +20,6 @@ pub(crate) struct Chosen {
     pub(crate) description: String,
 }
 
-impl Chosen {
-    /// Returns the kind of device: `cpu`, `cuda` or `mps`.
-    pub(crate) fn kind(&self) -> String {
-        let name = crate::device::device_name(self.device);
-        name.split(':').next().unwrap_or_default().to_owned()
-    }
-}
-
 /// A trainer, with a description of the backend for the log.
 pub(crate) struct Backend {
     pub(crate) trainer: Box<dyn Trainer>,

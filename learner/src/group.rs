@@ -51,18 +51,13 @@ const NOTE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The training thread's handle to the group of learners.
 pub(crate) struct Group {
-    own: usize,
-    fingerprint: Digest,
-    /// Maximum time to wait for other members in a training step.
-    timeout: Duration,
+    settings: GroupSettings,
     commands: mpsc::Sender<Form>,
     shared: Arc<Shared>,
     engine: Arc<dyn Engine>,
     place: Option<Place>,
     generation: u64,
     numbering: Numbering,
-    /// Weights versions on this learner's disk, with the stored version numbers.
-    versions: VersionStore,
     note_at: Option<Instant>,
 }
 
@@ -84,7 +79,7 @@ pub(crate) struct GroupSettings {
     pub(crate) fingerprint: Digest,
     /// The library configured in `learner.collective`.
     pub(crate) kind: CollectiveKind,
-    /// Weights versions on this learner's disk.
+    /// Weights versions on this learner's disk, with the stored version numbers.
     pub(crate) versions: VersionStore,
 }
 
@@ -176,8 +171,11 @@ pub(crate) fn of_run(
     drain: Drain,
 ) -> anyhow::Result<(Group, impl Future<Output = ()> + Send + use<>)> {
     // All members compute a step from equal values with equal arithmetic, so that their states stay equal to the bit.
-    let (Chosen { precision, .. }, kind) = (device, device.kind());
-    let training = TrainerSettings { precision: *precision, ..trainer_settings(&settings.learner) };
+    let &Chosen { device, precision, .. } = device;
+    let device = crate::device::device_name(device);
+    // The kind of device: `cpu`, `cuda` or `mps`.
+    let kind = device.split(':').next().unwrap_or_default();
+    let training = TrainerSettings { precision, ..trainer_settings(&settings.learner) };
     let path = training_cpu::Path::widest();
     let library = settings.learner.collective;
     let (batch_size, learners) = (settings.learner.batch_size, settings.group.len());
@@ -216,27 +214,16 @@ impl Group {
         questions: mpsc::Receiver<Question>,
         drain: Drain,
     ) -> anyhow::Result<(Self, impl Future<Output = ()> + Send + use<>)> {
-        let GroupSettings { own, endpoints, timeout, fingerprint, kind, versions } = settings;
+        let GroupSettings { own, timeout, kind, .. } = settings;
+        let endpoints = settings.endpoints.clone();
         let (commands, receiver) = mpsc::channel(1);
         let shared = Arc::<Shared>::default();
         let (learners, peers) = (endpoints.len(), peers(&endpoints, own)?);
         // A learner that responds late gets the same time as in a training step.
         let membership = Membership::new(own, learners, ROLL, timeout).with_kind(kind);
         let driver = Driver::new(membership, endpoints, peers, Arc::clone(&engine), Arc::clone(&shared));
-        let numbering = Numbering::new(learners, versions.newest_number()?);
-        let group = Self {
-            own,
-            fingerprint,
-            timeout,
-            commands,
-            shared,
-            engine,
-            place: None,
-            generation: 0,
-            numbering,
-            versions,
-            note_at: None,
-        };
+        let numbering = Numbering::new(learners, settings.versions.newest_number()?);
+        let group = Self { settings, commands, shared, engine, place: None, generation: 0, numbering, note_at: None };
         Ok((group, driver.run(questions, receiver, drain)))
     }
 
@@ -252,11 +239,11 @@ impl Group {
             self.place = None;
             metrics::group(0, 0);
             let candidate = Candidate {
-                index: self.own,
+                index: self.settings.own,
                 steps,
                 generation: self.generation,
-                weights_version: self.numbering.noted(),
-                fingerprint: self.fingerprint,
+                weights_version: self.numbering.noted,
+                fingerprint: self.settings.fingerprint,
                 gpu: self.engine.gpu(),
             };
             self.reached(steps);
@@ -265,7 +252,7 @@ impl Group {
             };
             self.generation = roster.generation;
             self.numbering.joined(&roster);
-            let rank = roster.rank_of(self.own).unwrap_or_default();
+            let rank = roster.rank_of(self.settings.own).unwrap_or_default();
             match self.engine.join(&roster, rank, &interrupt) {
                 Ok(collective) => {
                     let members = roster.members.len();
@@ -303,7 +290,7 @@ impl Group {
     /// # Errors
     /// A member was lost; the next group must be formed.
     pub(crate) fn all_reduce(&mut self, numbers: Numbers<'_>) -> Result<(), Error> {
-        let timeout = self.timeout;
+        let timeout = self.settings.timeout;
         self.collective("all-reduce")?.all_reduce(numbers, timeout)
     }
 
@@ -312,7 +299,7 @@ impl Group {
     /// # Errors
     /// A member was lost; the next group must be formed.
     pub(crate) fn broadcast(&mut self, root: usize, bytes: &mut [u8]) -> Result<(), Error> {
-        let timeout = self.timeout;
+        let timeout = self.settings.timeout;
         self.collective("broadcast")?.broadcast(root, bytes, timeout)
     }
 
@@ -336,7 +323,7 @@ impl Group {
     /// Returns true if this learner is the coordinator, which decides for all members when to publish weights, and
     /// determines the schedule progress.
     pub(crate) fn is_coordinator(&self) -> bool {
-        self.place.as_ref().is_some_and(|place| place.roster.coordinator() == self.own)
+        self.place.as_ref().is_some_and(|place| place.roster.coordinator() == self.settings.own)
     }
 
     /// Returns true if the members should dissolve this group and form the next.
@@ -354,13 +341,13 @@ impl Group {
     /// crash.
     pub(crate) fn is_ready_to_publish(&mut self) -> bool {
         let Some(next) = self.numbering.next() else { return false };
-        if next <= self.numbering.noted() {
+        if next <= self.numbering.noted {
             return true;
         }
         if self.note_at.is_some_and(|at| Instant::now() < at) {
             return false;
         }
-        match self.versions.note(WeightsVersion(next)) {
+        match self.settings.versions.note(WeightsVersion(next)) {
             Ok(()) => self.numbering.note(next),
             Err(error) => {
                 tracing::error!(

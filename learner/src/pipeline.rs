@@ -80,16 +80,16 @@ pub(crate) async fn draw(
     let start = |Source { servers, settings, split }| (ShardedSampler::start(newest.clone(), servers, settings), split);
     let mut boards: Vec<(ShardedSampler, Split)> = sources.into_iter().map(start).collect();
     for drawn in drawn.iter().cycle() {
-        let [servers, drawn_from] = servers_of(&boards);
+        let (servers, drawn_from) = boards.iter().fold((0, 0), |(servers, drawn_from), (sampler, _)| {
+            let (more, more_drawn_from) = sampler.servers();
+            (servers + more, drawn_from + more_drawn_from)
+        });
         metrics::replay_servers(servers, drawn_from);
         let trace = trace::root("training_step");
         let board = turns.next();
         let (sampler, split) = &mut boards[board];
         let batch = loop {
-            let batch = tokio::select! {
-                batch = sampler.next() => batch,
-                () = drain.wait() => return,
-            };
+            let Some(batch) = drain.unless_started(sampler.next()).await else { return };
             if let Some(batch) = split.take(batch) {
                 break batch;
             }
@@ -99,19 +99,11 @@ pub(crate) async fn draw(
             sample.set("samples", batch.samples.len());
             sample.end();
         }
-        tokio::select! {
-            sent = drawn.send(Drawn { board, batch, trace }) => if sent.is_err() { return },
-            () = drain.wait() => return,
+        let sent = drain.unless_started(drawn.send(Drawn { board, batch, trace })).await;
+        if !matches!(sent, Some(Ok(()))) {
+            return;
         }
     }
-}
-
-/// Returns the total number of replay servers for all boards, and the number of servers that are currently sampled.
-fn servers_of(boards: &[(ShardedSampler, Split)]) -> [usize; 2] {
-    boards.iter().fold([0, 0], |[servers, drawn_from], (sampler, _)| {
-        let (more, more_drawn_from) = sampler.servers();
-        [servers + more, drawn_from + more_drawn_from]
-    })
 }
 
 /// A sampled batch, as received from the replay servers.
@@ -147,20 +139,6 @@ pub(crate) struct Batches {
 }
 
 impl Batches {
-    /// Returns a queue of batches that are already prepared.
-    #[cfg(test)]
-    pub(crate) fn of(prepared: impl IntoIterator<Item = Prepared>) -> Self {
-        let (sender, receiver) = crossbeam_channel::unbounded();
-        prepared.into_iter().for_each(|prepared| sender.send(Some(prepared)).unwrap());
-        Self { threads: vec![receiver], next: 0 }
-    }
-
-    /// Returns a queue of batches from a channel that the test fills.
-    #[cfg(test)]
-    pub(crate) fn receiving(receiver: Receiver<Option<Prepared>>) -> Self {
-        Self { threads: vec![receiver], next: 0 }
-    }
-
     /// Waits for the next batch; skips batches without a valid sample.
     ///
     /// # Errors

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::iter;
-use std::num::NonZeroUsize;
 use std::path::Path;
 use std::time::Duration;
 
@@ -87,8 +86,7 @@ async fn train(settings: Settings, security: Security, context: service::Context
         move || device::choose(&settings, &architecture)
     };
     let device = tokio::task::spawn_blocking(choose).await.context("join the device selection")??;
-    let threads =
-        prepare_threads(settings.learner.prepare_threads, device.device, std::thread::available_parallelism());
+    let threads = prepare_threads(settings.learner.prepare_threads, device.device, service::machine::cores());
     tracing::info!("preparing batches (threads: {threads})");
     let model = architecture.model;
     let targets = settings.targets_of(model);
@@ -225,14 +223,14 @@ fn publish(publisher: &Publisher, newest: &NewestWeights, validation: &[Versions
 const PREPARE_THREADS: usize = 4;
 
 /// Returns the number of batch preparation threads: `configured`, or for 0 a number derived from device and cores.
-fn prepare_threads(configured: usize, device: Device, cores: std::io::Result<NonZeroUsize>) -> usize {
+fn prepare_threads(configured: usize, device: Device, cores: usize) -> usize {
     if configured > 0 {
         return configured;
     }
     if device == Device::Cpu {
         return 1;
     }
-    (cores.map_or(1, NonZeroUsize::get) / 4).clamp(1, PREPARE_THREADS)
+    (cores / 4).clamp(1, PREPARE_THREADS)
 }
 
 /// Restores the training state of the latest checkpoint, or starts a new run.
@@ -382,12 +380,8 @@ mod tests {
     #[cfg(feature = "torch")]
     #[test]
     fn a_learner_with_an_accelerator_prepares_batches_with_several_threads_where_there_are_cores() {
-        let threads =
-            |configured, device, cores| prepare_threads(configured, device, Ok(NonZeroUsize::new(cores).unwrap()));
-        assert_eq!([1, 16, 128].map(|cores| threads(0, Device::Cpu, cores)), [1, 1, 1]);
-        assert_eq!([1, 2, 8, 16, 128].map(|cores| threads(0, Device::Cuda(0), cores)), [1, 1, 2, 4, 4]);
-        assert_eq!(threads(3, Device::Cpu, 1), 3);
-        let unknown = Err(std::io::ErrorKind::Unsupported.into());
-        assert_eq!(prepare_threads(0, Device::Mps, unknown), 1);
+        assert_eq!([1, 16, 128].map(|cores| prepare_threads(0, Device::Cpu, cores)), [1, 1, 1]);
+        assert_eq!([1, 2, 8, 16, 128].map(|cores| prepare_threads(0, Device::Cuda(0), cores)), [1, 1, 2, 4, 4]);
+        assert_eq!(prepare_threads(3, Device::Cpu, 1), 3);
     }
 }

@@ -8,7 +8,6 @@ use games::GameKind;
 use run_file::learner::Settings;
 use serde_json::{Value, json};
 use training::{Layout, Losses, ModelLayers, checkpoint};
-use weights::Architecture;
 
 use crate::validation::Measures;
 
@@ -145,9 +144,4 @@ pub(crate) fn validation(measures: &Measures) -> Summary {
         Some(error) => summary.scalar("validation/calibration_error", error),
         None => summary,
     }
-}
-
-/// Returns the layers of the trained network, including heads that exist only in training.
-pub(crate) fn layers(settings: &Settings, architecture: &Architecture) -> Result<ModelLayers, training::Error> {
-    run_file::learner::trainer_settings(&settings.learner).layers(architecture)
 }

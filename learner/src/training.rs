@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use bytes::Bytes;
 use crossbeam_channel::RecvTimeoutError;
-use run_file::learner::{LearnerSection, Settings};
+use run_file::learner::{LearnerSection, Settings, trainer_settings};
 use service::Health;
 use service::trace::{self, Span};
 use training::{Contents, Examples, Laps, Losses, StepTimes, Trained};
@@ -23,7 +23,7 @@ use crate::group::Group;
 use crate::metrics;
 use crate::pipeline::Batches;
 use crate::priorities::{Item, Priorities};
-use crate::records::{self, AtPublication, Records};
+use crate::records::{AtPublication, Records};
 use crate::trainer::Trainer;
 use crate::writer::{Job, Kind, Writer, Writing, Written};
 
@@ -166,7 +166,7 @@ impl Training {
             tracing::warn!("the network starts from scratch; trained weights up to {newest} are kept without a limit");
         }
         let (architecture, checkpoints) = (self.architecture.clone(), self.checkpoints.clone());
-        let layers = records::layers(&self.settings, &architecture)?;
+        let layers = trainer_settings(&self.settings.learner).layers(&architecture)?;
         let records = Records::of_publications(&self.settings, self.trainer.step_count());
         let versions_kept = self.settings.learner.versions_kept;
         let mut writer = Writer { architecture, versions, versions_kept, checkpoints, publish, records, layers };
@@ -221,29 +221,16 @@ impl Training {
             }
             let publishing = Instant::now();
             metrics::spent("train", publishing.duration_since(training));
-            for written in writing.ended() {
-                self.try_again_later(written);
-            }
+            self.try_again_later(writing.ended());
             if is_publication_due {
                 let begun = self.publish(&mut writing);
                 self.failed_to_begin(Kind::Weights, begun);
                 (published_at, begun_step) = (Instant::now(), self.trainer.step_count());
             }
-            self.end_trace();
-            let publish = publishing.elapsed();
-            if is_checkpoint_due {
-                let begun = self.checkpoint(&mut writing);
-                self.failed_to_begin(Kind::Checkpoint, begun);
-                checkpoint_at = Instant::now();
-            }
-            let both = publishing.elapsed();
-            metrics::spent("publish", both);
-            metrics::held_up(publish, both.saturating_sub(publish));
+            self.end_round(publishing, is_checkpoint_due.then_some(&mut checkpoint_at), &mut writing);
         }
         self.collect_all(&mut writing)?;
-        for written in writing.wait() {
-            self.try_again_later(written);
-        }
+        self.try_again_later(writing.wait());
         // Only the checkpoint holds the complete state, so it is written even if the last version cannot be written.
         let published = self.publish(&mut writing);
         let checkpoint = self.checkpoint(&mut writing);
@@ -254,6 +241,21 @@ impl Training {
         let (step, learning_rate) = (self.trainer.step_count(), self.trainer.learning_rate());
         tracing::info!("stopped at training step {step}, learning rate {learning_rate}");
         Ok(())
+    }
+
+    /// Finishes the work after a step and the publication that began at `publishing`: starts a checkpoint if it is due,
+    /// and then replaces the time in `checkpoint_at`.
+    fn end_round(&mut self, publishing: Instant, checkpoint_at: Option<&mut Instant>, writing: &mut Writing) {
+        self.end_trace();
+        let publish = publishing.elapsed();
+        if let Some(checkpoint_at) = checkpoint_at {
+            let begun = self.checkpoint(writing);
+            self.failed_to_begin(Kind::Checkpoint, begun);
+            *checkpoint_at = Instant::now();
+        }
+        let both = publishing.elapsed();
+        metrics::spent("publish", both);
+        metrics::held_up(publish, both.saturating_sub(publish));
     }
 
     /// Returns true if the weights after `step` may be published. Without `publish_interval_steps`, all steps may.
@@ -419,9 +421,7 @@ impl Training {
         }
         self.not_finite = 0;
         // A checkpoint write in progress may become the latest, and removes old checkpoints.
-        for written in writing.wait() {
-            self.try_again_later(written);
-        }
+        self.try_again_later(writing.wait());
         let Some(found) = self.checkpoints.newest()? else {
             anyhow::bail!(
                 "the {quantity} of {NOT_FINITE_MAX} batches in a row is not finite; there is no checkpoint to restore"
@@ -450,9 +450,7 @@ impl Training {
     fn publish_as(&mut self, version: Option<WeightsVersion>, writing: &mut Writing) -> anyhow::Result<()> {
         if self.settings.learner.publish_interval_steps > 0 && writing.is_writing(Kind::Weights) {
             // With publication by steps, no version is skipped because of a slow disk.
-            for written in writing.wait() {
-                self.try_again_later(written);
-            }
+            self.try_again_later(writing.wait());
         }
         if skip(Kind::Weights, writing) {
             return Ok(());
@@ -550,11 +548,13 @@ impl Training {
         Ok(())
     }
 
-    /// Records a finished write job, and logs a failure. Training continues on a full disk: nothing is lost, and space
+    /// Records finished write jobs, and logs failures. Training continues on a full disk: nothing is lost, and space
     /// may be free at the next interval.
-    fn try_again_later(&mut self, written: Written) {
-        if let Err(error) = self.note(written) {
-            log_failure(&error);
+    fn try_again_later(&mut self, ended: Vec<Written>) {
+        for written in ended {
+            if let Err(error) = self.note(written) {
+                log_failure(&error);
+            }
         }
     }
 

@@ -117,22 +117,18 @@ impl<P: FnMut(Manifest, Bytes)> Writer<P> {
             let begun = Instant::now();
             let (kind, training_step) = job.names();
             // A job changes only files, and every file is written atomically.
-            let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| self.outcome(job)))
-                .unwrap_or_else(|_| anyhow::bail!("writing {} panicked", kind.name()));
+            let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| match job {
+                Job::Weights { snapshot, training_step, version, record, span } => {
+                    self.weights(snapshot.as_ref(), training_step, version, &record, span).map(Some)
+                }
+                Job::Checkpoint { snapshot, progress } => self.checkpoint(snapshot, progress).map(|()| None),
+            }));
+            let outcome = outcome.unwrap_or_else(|_| anyhow::bail!("writing {} panicked", kind.name()));
             let done = Written { kind, training_step, outcome };
             metrics::wrote(done.kind.name(), begun.elapsed());
             if written.send(done).is_err() {
                 return;
             }
-        }
-    }
-
-    fn outcome(&mut self, job: Job) -> anyhow::Result<Option<WeightsVersion>> {
-        match job {
-            Job::Weights { snapshot, training_step, version, record, span } => {
-                self.weights(snapshot.as_ref(), training_step, version, &record, span).map(Some)
-            }
-            Job::Checkpoint { snapshot, progress } => self.checkpoint(snapshot, progress).map(|()| None),
         }
     }
 

@@ -196,11 +196,16 @@ impl<S: Store, F: Folder> Archive<S, F> {
             return Ok(0);
         }
         self.folder.place(RESTORING, b"").await.map_err(disk("write", RESTORING))?;
-        self.take_over().await?;
+        // The next pass of any previous owner detects the change of the owner and writes nothing.
+        let id = self.log_id().await?;
+        self.keep_id(&id).await?;
+        self.store.put(OWNER, id.into_bytes()).await.map_err(store("write", OWNER))?;
         let mut came = 0;
         for (&number, &bytes) in &self.copied {
             if local.get(&number) != Some(&bytes) {
-                self.fetch(number).await?;
+                // Each segment is placed atomically.
+                let (name, copy) = (number.file_name(), self.copy_of(number).await?);
+                self.folder.place(&name, &copy).await.map_err(disk("write", &name))?;
                 came += 1;
             }
         }
@@ -262,7 +267,9 @@ impl<S: Store, F: Folder> Archive<S, F> {
         while let Some((&number, _)) = self.copied.first_key_value()
             && number < oldest
         {
-            self.drop_copy(number).await?;
+            let name = number.file_name();
+            self.store.remove(&name).await.map_err(store("remove", &name))?;
+            self.copied.pop_first();
             pass.dropped += 1;
         }
         Ok(pass)
@@ -369,13 +376,6 @@ impl<S: Store, F: Folder> Archive<S, F> {
         Err(ArchiveError::Owned { owner })
     }
 
-    /// Makes this log the owner. The next pass of any previous owner detects the change and writes nothing.
-    async fn take_over(&self) -> Result<(), ArchiveError> {
-        let id = self.log_id().await?;
-        self.keep_id(&id).await?;
-        self.store.put(OWNER, id.into_bytes()).await.map_err(store("write", OWNER))
-    }
-
     /// Returns the id of the log in the directory, or the fresh id if there is none.
     async fn log_id(&self) -> Result<String, ArchiveError> {
         let id = self.folder.read(LOG_ID).await.map_err(disk("read", LOG_ID))?;
@@ -410,19 +410,6 @@ impl<S: Store, F: Folder> Archive<S, F> {
         self.copied.insert(number, size);
         self.last = last;
         Ok(true)
-    }
-
-    async fn drop_copy(&mut self, number: SegmentNumber) -> Result<(), ArchiveError> {
-        let name = number.file_name();
-        self.store.remove(&name).await.map_err(store("remove", &name))?;
-        self.copied.remove(&number);
-        Ok(())
-    }
-
-    /// Downloads a segment into the directory atomically.
-    async fn fetch(&self, number: SegmentNumber) -> Result<(), ArchiveError> {
-        let (name, bytes) = (number.file_name(), self.copy_of(number).await?);
-        self.folder.place(&name, &bytes).await.map_err(disk("write", &name))
     }
 
     async fn segment(&self, number: SegmentNumber) -> Result<Option<Vec<u8>>, ArchiveError> {
@@ -478,15 +465,12 @@ pub fn check_restored(folder: &Path) -> anyhow::Result<()> {
 pub async fn keep_up(mut archive: Archive, interval: Duration, drain: Drain) -> Archive {
     let mut is_failing = false;
     loop {
-        tokio::select! {
-            () = drain.wait() => return archive,
-            () = tokio::time::sleep(interval) => {}
-        }
-        let passed = tokio::select! {
-            // The last pass continues where this one stopped.
-            () = drain.wait() => return archive,
-            passed = archive.keep_up() => passed.map_err(anyhow::Error::from),
+        // The last pass continues where a pass that the drain interrupts stopped.
+        let pass = async {
+            tokio::time::sleep(interval).await;
+            archive.keep_up().await.map_err(anyhow::Error::from)
         };
+        let Some(passed) = drain.unless_started(pass).await else { return archive };
         match (&passed, is_failing) {
             (Err(error), false) => {
                 tracing::warn!(error = service::chain(error), "cannot update the archive of the replay log; retrying");

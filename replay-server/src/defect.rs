@@ -1,9 +1,23 @@
 //! Defects that the simulator plants, one per run, to prove that it finds them. Without the feature `simulation` no
 //! defect can be planted, and every query is resolved at compile time.
 
-/// A defect in the log, recovery, archive or table service.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Defect {
+/// Declares the defects, and the list of all.
+macro_rules! defects {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// A defect in the log, recovery, archive or table service.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Defect {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Defect {
+            /// All defects, in order of declaration.
+            pub const ALL: &'static [Self] = &[$(Self::$name),*];
+        }
+    };
+}
+
+defects! {
     /// Inserts are acknowledged before the sync.
     AcknowledgedBeforeSync,
     /// The name of a new segment is not synced.
@@ -52,36 +66,6 @@ pub enum Defect {
     PageCacheTrusted,
     /// A directory with an interrupted restore from the archive is accepted as a log.
     RestoreTakenAsComplete,
-}
-
-impl Defect {
-    /// All defects, in order of declaration.
-    pub const ALL: [Self; 24] = [
-        Self::AcknowledgedBeforeSync,
-        Self::DirectoryNotSynced,
-        Self::ResynchronisedInside,
-        Self::EpochReused,
-        Self::DuplicatesNotChecked,
-        Self::LimiterNotRestored,
-        Self::QuarantineLost,
-        Self::CapacityOffByOne,
-        Self::PrioritiesNotRestored,
-        Self::SettingsNotRestored,
-        Self::RatioIgnored,
-        Self::RecordsAppliedTwice,
-        Self::RevisionsLost,
-        Self::FailedCommitNotCut,
-        Self::SegmentsDroppedEarly,
-        Self::FailureAcknowledged,
-        Self::ItemlessStored,
-        Self::GrowthNotCounted,
-        Self::NotStoredCountsAsProgress,
-        Self::SeenUnbounded,
-        Self::DamagedHeadIgnored,
-        Self::UnknownPrioritiesLogged,
-        Self::PageCacheTrusted,
-        Self::RestoreTakenAsComplete,
-    ];
 }
 
 /// The planted defect, if there is one.

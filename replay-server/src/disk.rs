@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use service::Drain;
 use service::directory::{Room, room};
 
 use crate::metrics;
@@ -11,24 +10,17 @@ use crate::metrics;
 /// Interval between two queries, in which a log at full speed writes some hundred megabytes.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// Publishes the space at intervals until the drain fires. Logs once that a file system does not report the space.
-pub(crate) async fn watch(folder: PathBuf, drain: Drain) {
+/// Publishes the space at intervals. Logs once that a file system does not report the space.
+pub(crate) async fn watch(folder: PathBuf) {
     let mut is_failing = false;
     let mut ticks = tokio::time::interval(INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        tokio::select! {
-            () = drain.wait() => return,
-            _ = ticks.tick() => {}
-        }
+        ticks.tick().await;
         let folder = folder.clone();
-        // A network file system may be slow; a drain does not wait for it.
-        let query = tokio::task::spawn_blocking(move || room(&folder));
-        let answer = tokio::select! {
-            () = drain.wait() => return,
-            answer = query => answer.unwrap_or_else(|error| Err(error.into())),
-        };
-        match answer {
+        // A network file system may be slow; a caller that drops this future does not wait for it.
+        let answer = tokio::task::spawn_blocking(move || room(&folder)).await;
+        match answer.unwrap_or_else(|error| Err(error.into())) {
             Ok(Room { free_bytes, bytes }) => metrics::disk(free_bytes, bytes),
             Err(error) if !is_failing => {
                 is_failing = true;

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use experience::{Trajectory, TrajectoryId};
+use experience::Trajectory;
 use proto::replay::order::{InsertOrder, Inserted as Message};
 use proto::replay::{Answer, InsertWait, Origin, trace_of, v1};
 use run_file::replay::Settings;
@@ -147,7 +147,7 @@ impl InsertStream {
 
     /// Returns true while the client's messages are read.
     pub fn reads(&self) -> bool {
-        self.is_open() && self.may_read()
+        self.is_open() && self.quota_wait.is_none() && !self.awaits_credit && self.in_flight_bytes < IN_FLIGHT_BYTES_MAX
     }
 
     /// Returns true until the client has closed the requests or the server drains.
@@ -204,7 +204,8 @@ impl InsertStream {
     /// The status that ends the stream: the trajectory was neither stored nor rejected and must be sent again.
     pub fn inserted(&mut self, inserted: Inserted) -> Result<Option<v1::InsertResponse>, Status> {
         self.order.answered();
-        self.landed(inserted.id());
+        let bytes = self.in_flight.remove(&inserted.id().sequence).unwrap_or(0);
+        self.in_flight_bytes = self.in_flight_bytes.saturating_sub(bytes);
         if let Some(lease) = &self.lease {
             lease.answered(u64::from(matches!(inserted, Inserted::New(_))));
         }
@@ -284,21 +285,12 @@ impl InsertStream {
         Ok(Received::Insert { trajectory, content, inserted })
     }
 
-    fn may_read(&self) -> bool {
-        self.quota_wait.is_none() && !self.awaits_credit && self.in_flight_bytes < IN_FLIGHT_BYTES_MAX
-    }
-
     /// Renews the lease after a message from the client, or while this server prevents messages.
     fn renew_lease(&mut self, now: Instant) {
         self.last_message = now;
         if let Some(lease) = &self.lease {
             lease.renew(now);
         }
-    }
-
-    fn landed(&mut self, id: TrajectoryId) {
-        let bytes = self.in_flight.remove(&id.sequence).unwrap_or(0);
-        self.in_flight_bytes = self.in_flight_bytes.saturating_sub(bytes);
     }
 
     fn end_trace(&mut self, inserted: &Inserted) {
@@ -323,7 +315,12 @@ impl InsertStream {
             Inserted::New(id) => Ok(Some(Answer::Inserted { sequence: id.sequence })),
             Inserted::Stale(id) => Ok(Some(self.order.understood(Answer::Stale { sequence: id.sequence }))),
             Inserted::Duplicate(id) => Ok(Some(Answer::Duplicate { sequence: id.sequence })),
-            Inserted::NotStored(id, error) => Err(not_stored(id, &error)),
+            // The trajectory is neither stored nor rejected. The protocol has no reply for it, so the stream ends: the
+            // actor keeps all unanswered trajectories and sends them again on the next stream.
+            Inserted::NotStored(id, error) => Err(exhausted(format!(
+                "trajectory {id} cannot be stored now ({error}) and is sent again; free space on the disk of the \
+                 replay log"
+            ))),
             Inserted::OverMemory { id, bytes_max } => Err(exhausted(format!(
                 "trajectory {id} does not fit in {bytes_max} bytes (replay.memory_bytes_max) and is sent again; raise \
                  the limit, or lower the capacity of tables"
@@ -334,15 +331,6 @@ impl InsertStream {
             }
         }
     }
-}
-
-/// Returns the status for a trajectory that is neither stored nor rejected. The protocol has no reply for it, so the
-/// stream ends: the actor keeps all unanswered trajectories and sends them again on the next stream.
-fn not_stored(id: TrajectoryId, error: &str) -> Status {
-    let reason = format!(
-        "trajectory {id} cannot be stored now ({error}) and is sent again; free space on the disk of the replay log"
-    );
-    exhausted(reason)
 }
 
 /// Returns a status that advises the client to retry.
@@ -359,6 +347,7 @@ pub(crate) fn draining() -> Status {
 mod tests {
     use super::*;
     use crate::Config;
+    use experience::TrajectoryId;
     use proto::replay::v1::insert_request::Message as Request;
     use proto::replay::v1::insert_response::Message as Response;
     use tonic::Code;

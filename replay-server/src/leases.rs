@@ -77,11 +77,6 @@ impl Leases {
         Self { heartbeat, credit, entries: BTreeMap::new(), next_stream: 0, lost_total: 0, swept: None }
     }
 
-    /// Returns the time without a message after which an actor is lost.
-    pub fn silence_max(&self) -> Duration {
-        self.heartbeat * MISSED_MAX
-    }
-
     /// Adds a stream of an actor. In a full list, the actor replaces the actor that has been lost for longest; if
     /// none is lost, the new actor is served but not listed.
     pub fn open(&mut self, actor: u64, epoch: u64, address: String, now: Instant) -> (StreamId, Before) {
@@ -162,7 +157,7 @@ impl Leases {
             self.entries.values_mut().filter(|entry| !entry.is_lost).for_each(|entry| entry.renewed = now);
             return Vec::new();
         }
-        let (silence_max, credit) = (self.silence_max(), self.credit);
+        let (silence_max, credit) = (self.heartbeat * MISSED_MAX, self.credit);
         self.entries.retain(|_, entry| !entry.is_lost || entry.silent(now) <= LOST_KEPT);
         let mut lost = Vec::new();
         for (&actor, entry) in &mut self.entries {

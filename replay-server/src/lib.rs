@@ -54,20 +54,18 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// # Errors
 /// The failure that prevented the start or stopped the process early, as one chain.
 pub fn run(config: Config, context: service::Context) -> service::Body {
-    Box::pin(serve_replay(config, context))
-}
-
-async fn serve_replay(config: Config, context: service::Context) -> anyhow::Result<()> {
-    let mut settings = config.settings()?;
-    // The rest is for the log's buffers, the runtime and other processes.
-    let of_machine = || service::machine::memory_bytes().map(|bytes| bytes / 4 * 3);
-    settings.memory_bytes_max = settings.memory_bytes_max.or_else(of_machine);
-    let security = Security::open(&config.security, context.listen)?;
-    let listener = service::net::bind(context.listen).await?;
-    let running = start_with(settings, security, listener, context.health, context.drain).await?;
-    tracing::info!(address = %running.address, "serving replay");
-    context.readiness.ready();
-    running.finished().await
+    Box::pin(async move {
+        let mut settings = config.settings()?;
+        // The rest is for the log's buffers, the runtime and other processes.
+        let of_machine = || service::machine::memory_bytes().map(|bytes| bytes / 4 * 3);
+        settings.memory_bytes_max = settings.memory_bytes_max.or_else(of_machine);
+        let security = Security::open(&config.security, context.listen)?;
+        let listener = service::net::bind(context.listen).await?;
+        let running = start_with(settings, security, listener, context.health, context.drain).await?;
+        tracing::info!(address = %running.address, "serving replay");
+        context.readiness.ready();
+        running.finished().await
+    })
 }
 
 /// A running server.
@@ -88,32 +86,23 @@ impl Running {
     }
 }
 
-/// Starts a server like [`start_with`], without authentication: for a server that only the caller uses, over loopback.
-///
-/// # Errors
-/// As [`start_with`].
-pub async fn start(settings: Settings, listener: TcpListener, drain: Drain) -> anyhow::Result<Running> {
-    start_with(settings, Security::default(), listener, Health::default(), drain).await
-}
-
-/// Restores the tables from the log and serves them on `listener`, to clients that `security` accepts, until `drain`
-/// fires. `health` watches the threads.
+/// Starts a server without authentication: for a server that only the caller uses, over loopback. It serves until
+/// `drain` fires.
 ///
 /// The future is boxed, so that the server is compiled in this crate and not again in each crate that starts one.
 ///
 /// # Errors
 /// The directory is not writable or in use, or the log cannot be read.
-pub fn start_with(
-    settings: Settings,
-    security: Security,
-    listener: TcpListener,
-    health: Health,
-    drain: Drain,
-) -> BoxFuture<'static, anyhow::Result<Running>> {
-    Box::pin(restore_and_serve(settings, security, listener, health, drain))
+pub fn start(settings: Settings, listener: TcpListener, drain: Drain) -> BoxFuture<'static, anyhow::Result<Running>> {
+    Box::pin(start_with(settings, Security::default(), listener, Health::default(), drain))
 }
 
-async fn restore_and_serve(
+/// Restores the tables from the log and serves them on `listener`, to clients that `security` accepts, until `drain`
+/// fires. `health` watches the threads.
+///
+/// # Errors
+/// As [`start`].
+async fn start_with(
     settings: Settings,
     security: Security,
     listener: TcpListener,
@@ -134,7 +123,8 @@ async fn restore_and_serve(
     let serving = tokio::spawn(async move {
         let archiving =
             archive.map(|(archive, interval)| tokio::spawn(archive::keep_up(archive, interval, drain.clone())));
-        let watching = tokio::spawn(disk::watch(settings.directory.clone(), drain.clone()));
+        let watching = disk::watch(settings.directory.clone());
+        let watching = tokio::spawn(drain.token().run_until_cancelled_owned(watching));
         let served = serve(settings, security, listener, handle, drain.clone()).await;
         // The threads and tasks must stop even if serving failed.
         drain.start();
@@ -193,9 +183,8 @@ async fn serve(
     let tick = TICK.min(settings.heartbeat / 2);
     let service = ReplayService::new(settings, handle.clone(), actors.clone(), drain.token());
     let service = proto::replay::service(service);
-    let stopping = drain.clone();
     let services = Routes::new(health).add_service(reflection).add_service(service);
-    let stopped = Box::pin(async move { stopping.wait().await });
+    let stopped = Box::pin(drain.token().cancelled_owned());
     let server = transport::server(&security);
     let serving = transport::serve(server, services, listener, connections_max, security, stopped);
     let ticking = async {
@@ -205,8 +194,12 @@ async fn serve(
             ticks.tick().await;
             actors.sweep(tokio::time::Instant::now().into_std());
             if handle.send(Command::Tick).await.is_err() {
-                return;
+                break;
             }
+        }
+        if drain.started() {
+            // The table service has drained before the streams, which are still delivering the last replies.
+            std::future::pending().await
         }
     };
     let draining = async {
@@ -215,19 +208,10 @@ async fn serve(
         let _ = handle.send(Command::Drain).await;
         tokio::time::sleep(DRAIN_TIMEOUT).await;
     };
-    tokio::pin!(serving, ticking, draining);
     let served = tokio::select! {
-        served = &mut serving => served.context("serve replay"),
-        () = &mut draining => Ok(()),
-        () = &mut ticking => if drain.started() {
-            // The table service has drained before the streams, which are still delivering the last replies.
-            tokio::select! {
-                served = &mut serving => served.context("serve replay"),
-                () = &mut draining => Ok(()),
-            }
-        } else {
-            Err(anyhow!("the replay table stopped early"))
-        },
+        served = serving => served.context("serve replay"),
+        () = draining => Ok(()),
+        () = ticking => Err(anyhow!("the replay table stopped early")),
     };
     // The table service must stop too, even if serving failed.
     let _ = handle.send(Command::Drain).await;

@@ -12,8 +12,10 @@ use crate::repetition::Repetition;
 
 /// Reasons for rejecting an insert, as values of the label `reason`.
 const INVALID: &str = "invalid";
-const NOT_STORED: &str = "not_stored";
-const OVER_MEMORY: &str = "over_memory";
+/// The log could not store the trajectory.
+pub(crate) const NOT_STORED: &str = "not_stored";
+/// The trajectory would exceed the memory limit.
+pub(crate) const OVER_MEMORY: &str = "over_memory";
 
 /// Defects of rejected trajectories.
 static DEFECTS: Reasons = Reasons::new();
@@ -95,9 +97,9 @@ pub(crate) fn count_defect(fault: &Invalid) {
     counter!("zerofleet_replay_defects_total", "why" => DEFECTS.label(&fault.to_string())).increment(1);
 }
 
-/// Counts a trajectory that the log could not store.
-pub(crate) fn count_not_stored() {
-    counter!("zerofleet_replay_refused_total", "reason" => NOT_STORED).increment(1);
+/// Counts a trajectory rejected for [`NOT_STORED`] or [`OVER_MEMORY`].
+pub(crate) fn count_refused(reason: &'static str) {
+    counter!("zerofleet_replay_refused_total", "reason" => reason).increment(1);
 }
 
 /// Counts a trajectory that was not stored because of the policy lag.
@@ -108,11 +110,6 @@ pub(crate) fn count_stale() {
 /// Counts a trajectory that was acknowledged but not stored, since it has no items.
 pub(crate) fn count_without_items() {
     counter!("zerofleet_replay_without_items_total").increment(1);
-}
-
-/// Counts a trajectory rejected because of the memory limit.
-pub(crate) fn count_over_memory() {
-    counter!("zerofleet_replay_refused_total", "reason" => OVER_MEMORY).increment(1);
 }
 
 /// Counts a trajectory evicted from full tables because of the memory limit.

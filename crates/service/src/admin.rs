@@ -61,10 +61,10 @@ impl Readiness {
 /// The admin server of a process; runs until [`stop`](Admin::stop).
 #[derive(Debug)]
 pub struct Admin {
-    address: SocketAddr,
+    /// Address on which the server listens.
+    pub address: SocketAddr,
     stop: Drain,
     server: JoinHandle<()>,
-    upkeep: JoinHandle<()>,
 }
 
 impl Admin {
@@ -78,7 +78,11 @@ impl Admin {
     ) -> std::io::Result<Self> {
         let address = listener.local_addr()?;
         let stop = Drain::new();
-        let upkeep = tokio::spawn(upkeep(metrics.clone()));
+        let recorded = metrics.clone();
+        stop.repeat(UPKEEP_INTERVAL, move || {
+            recorded.run_upkeep();
+            true
+        });
         let router = Router::new()
             .route("/metrics", get(render_metrics))
             .route("/healthz", get(report_health))
@@ -94,30 +98,15 @@ impl Admin {
                 tracing::error!(%error, "the admin server stopped");
             }
         });
-        Ok(Self { address, stop, server, upkeep })
-    }
-
-    /// Returns the address on which the server listens.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+        Ok(Self { address, stop, server })
     }
 
     /// Stops the server and closes connections that a scraper keeps open.
     pub async fn stop(self) {
         self.stop.start();
         self.server.abort();
-        self.upkeep.abort();
         // The only error is the cancellation above.
         let _ = self.server.await;
-        let _ = self.upkeep.await;
-    }
-}
-
-async fn upkeep(metrics: PrometheusHandle) {
-    let mut ticks = tokio::time::interval(UPKEEP_INTERVAL);
-    loop {
-        ticks.tick().await;
-        metrics.run_upkeep();
     }
 }
 
@@ -184,7 +173,7 @@ mod tests {
         let listener = net::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let health = Health::default();
         let admin = Admin::start(listener, recorder.handle(), health.clone(), readiness.clone()).unwrap();
-        let address = admin.address();
+        let address = admin.address;
 
         assert_eq!(get(address, "/healthz").await, (200, "ok\n".to_owned()));
         let stalled = health.heartbeat("log", Duration::ZERO);

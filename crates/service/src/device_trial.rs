@@ -50,8 +50,7 @@ impl DeviceTrial {
         if self.working.iter().any(|works| works == device) {
             return None;
         }
-        let of =
-            |device: &str| self.missing.iter().find_map(|missing| missing.strip_prefix(device)?.strip_prefix(": "));
+        let of = |device: &str| reason_of(&self.missing, device);
         // If CUDA as a whole is missing, the first CUDA device has the reason.
         let first = device.starts_with("cuda").then(|| of("cuda")).flatten();
         Some(of(device).or(first).unwrap_or("libtorch does not list the device"))

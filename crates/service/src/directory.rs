@@ -172,14 +172,10 @@ impl RememberedFile {
     /// Reads the file; `None` if it is missing or cannot be read.
     #[must_use]
     pub fn read(&self) -> Option<Vec<u8>> {
-        match fs::read(&self.path) {
-            Ok(contents) => Some(contents),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => {
-                tracing::warn!(path = %self.path.display(), %error, "cannot read stored measurements; measuring again");
-                None
-            }
-        }
+        if_exists(fs::read(&self.path)).unwrap_or_else(|error| {
+            tracing::warn!(path = %self.path.display(), %error, "cannot read stored measurements; measuring again");
+            None
+        })
     }
 
     /// Replaces the file atomically.

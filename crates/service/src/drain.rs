@@ -2,10 +2,11 @@
 
 use std::io::{self, PipeReader, Read};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// A signal to all parts of a process to finish; cheap to clone.
@@ -38,6 +39,18 @@ impl Drain {
         self.token.cancelled().await;
     }
 
+    /// Waits for `event`; returns `None` if the signal fires first. Cancel-safe if `event` is.
+    pub async fn unless_started<T>(&self, event: impl Future<Output = T>) -> Option<T> {
+        self.token.run_until_cancelled(event).await
+    }
+
+    /// Starts a task that calls `work` now and after each `pause`, until `work` returns false or the signal fires. Must
+    /// be called on a tokio runtime.
+    pub fn repeat(&self, pause: Duration, mut work: impl FnMut() -> bool + Send + 'static) -> JoinHandle<()> {
+        let drain = self.clone();
+        tokio::spawn(async move { while work() && drain.unless_started(tokio::time::sleep(pause)).await.is_some() {} })
+    }
+
     /// Returns the underlying token, for functions that take a token.
     pub fn token(&self) -> CancellationToken {
         self.token.clone()
@@ -55,7 +68,7 @@ impl Drain {
             token.cancelled_owned().await;
             drop(writer);
         });
-        Ok(DrainPipe(Arc::new(reader)))
+        Ok(Arc::new(reader))
     }
 
     /// Fires on SIGINT, SIGTERM and SIGHUP. SIGHUP is excluded if this process was started to ignore it, as by nohup.
@@ -99,14 +112,7 @@ impl Drain {
 
 /// A pipe that a [`Drain`] closes, for threads that wait in `poll`. A poll reports an event once the signal has
 /// fired; no byte is ever read.
-#[derive(Debug, Clone)]
-pub struct DrainPipe(Arc<PipeReader>);
-
-impl AsFd for DrainPipe {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
+pub type DrainPipe = Arc<PipeReader>;
 
 /// Resolves once the signal is received; never without a signal.
 async fn received(signal: Option<&mut Signal>) {
@@ -154,10 +160,19 @@ mod tests {
     async fn a_pipe_ends_with_the_drain() {
         let drain = Drain::new();
         let pipe = drain.pipe().unwrap();
-        let mut end = pipe.0.try_clone().unwrap();
+        let mut end = pipe.try_clone().unwrap();
         drain.start();
         let read = tokio::task::spawn_blocking(move || end.read(&mut [0])).await.unwrap();
         assert_eq!(read.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn repeated_work_ends_by_itself_or_with_the_drain() {
+        let drain = Drain::new();
+        drain.repeat(Duration::ZERO, || false).await.unwrap();
+        let endless = drain.repeat(Duration::from_secs(3600), || true);
+        drain.start();
+        endless.await.unwrap();
     }
 
     #[tokio::test]

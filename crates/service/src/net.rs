@@ -12,21 +12,11 @@ use tokio::net::{TcpListener, TcpSocket};
 /// connections would be retried. The system lowers this to the system limit.
 const BACKLOG: u32 = 4096;
 
-/// A port that cannot be opened.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address}{remedy}")]
-pub struct BindError {
-    /// Requested address.
-    pub address: SocketAddr,
-    /// Cause and remedy after a colon; empty if only the system's error is known.
-    remedy: &'static str,
-    /// The system's error, unless `remedy` describes it.
-    #[source]
-    source: Option<io::Error>,
-}
-
 /// Opens `address` for listening; every listener of a process, gRPC or admin, is created here.
-pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
+///
+/// # Errors
+/// The address cannot be opened; the text names a remedy if one is known.
+pub async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
     listen(address).map_err(|source| {
         let remedy = match source.kind() {
             io::ErrorKind::AddrInUse => {
@@ -36,9 +26,9 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
             io::ErrorKind::AddrNotAvailable => {
                 ": this machine has no such address; choose one of its own, such as 127.0.0.1"
             }
-            _ => return BindError { address, remedy: "", source: Some(source) },
+            _ => return anyhow::Error::new(source).context(format!("cannot listen on {address}")),
         };
-        BindError { address, remedy, source: None }
+        anyhow::anyhow!("cannot listen on {address}{remedy}")
     })
 }
 

@@ -7,6 +7,8 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
+use anyhow::{Context as _, ensure};
+
 /// Time limit for connecting, and between two reads.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum length of the response in bytes; it contains one reason.
@@ -21,53 +23,19 @@ pub enum Probe {
     Ready,
 }
 
-/// A failed probe.
-#[derive(Debug, thiserror::Error)]
-pub enum ProbeError {
-    /// No admin address was given.
-    #[error("--probe needs the admin address of the process: `--admin 127.0.0.1:9100`")]
-    NoPort,
-    /// There was no connection, or no response in time.
-    #[error("no response from {address}")]
-    Away {
-        /// Probed address.
-        address: SocketAddr,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The response is not from an admin port.
-    #[error("{address} is not an admin port")]
-    Foreign {
-        /// Probed address.
-        address: SocketAddr,
-    },
-    /// The process is not healthy.
-    #[error("{status}: {text}")]
-    Unwell {
-        /// HTTP status.
-        status: u16,
-        /// Reason in the response.
-        text: String,
-    },
-}
-
 impl Probe {
     /// Probes the process with this `--admin` address; returns the response if it is healthy.
     ///
     /// # Errors
     /// There is no response, or the process is not healthy.
-    pub fn send(self, admin: SocketAddr) -> Result<String, ProbeError> {
-        if admin.port() == 0 {
-            return Err(ProbeError::NoPort);
-        }
+    pub fn send(self, admin: SocketAddr) -> anyhow::Result<String> {
+        ensure!(admin.port() != 0, "--probe needs the admin address of the process: `--admin 127.0.0.1:9100`");
         let address = reachable(admin);
-        let answer = self.exchange(address).map_err(|source| ProbeError::Away { address, source })?;
+        let answer = self.exchange(address).with_context(|| format!("no response from {address}"))?;
         let answer = String::from_utf8_lossy(&answer);
-        let (status, text) = parse(&answer).ok_or(ProbeError::Foreign { address })?;
-        match status {
-            200 => Ok(text.to_owned()),
-            _ => Err(ProbeError::Unwell { status, text: text.trim().to_owned() }),
-        }
+        let (status, text) = parse(&answer).with_context(|| format!("{address} is not an admin port"))?;
+        ensure!(status == 200, "{status}: {}", text.trim());
+        Ok(text.to_owned())
     }
 
     fn path(self) -> &'static str {
@@ -127,7 +95,7 @@ mod tests {
         let listener = net::bind("0.0.0.0:0".parse().unwrap()).await.unwrap();
         let admin = Admin::start(listener, recorder.handle(), crate::Health::default(), readiness.clone()).unwrap();
         // A wildcard address is probed on loopback.
-        let address = admin.address();
+        let address = admin.address;
 
         assert_eq!(probe(Probe::Health, address).await, Ok("ok\n".to_owned()));
         assert_eq!(probe(Probe::Ready, address).await, Err("503: starting".to_owned()));

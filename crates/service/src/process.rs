@@ -16,9 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::{self, Layers, Preset, RunSection, Sources};
 use crate::identity::Identity;
 use crate::telemetry::{self, TelemetrySection};
-use crate::{
-    Admin, CommonArgs, ConfigError, Drain, Health, LogFormat, Probe, Readiness, descriptors, devices, net, trace,
-};
+use crate::{Admin, CommonArgs, ConfigError, Drain, Health, LogFormat, Readiness, descriptors, devices, net, trace};
 
 /// The exit code of a process that failed.
 const EXIT_FAILURE: u8 = 1;
@@ -96,11 +94,12 @@ fn run_loaded(
 ) -> ExitCode {
     let command = CommonArgs::command().name(name).about(about).long_about(None);
     let common = CommonArgs::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit());
-    if let Some(probe) = common.probe {
-        return run_probe(probe, common.admin);
-    }
-    let format = common.log_format;
-    match try_run(name, common, load) {
+    let (format, result) = match common.probe {
+        // Container engines show the response for unhealthy containers.
+        Some(probe) => (LogFormat::Text, probe.send(common.admin).map(|response| print(&response))),
+        None => (common.log_format, try_run(name, common, load)),
+    };
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             report(&error, format);
@@ -147,9 +146,8 @@ fn try_run(
         let listener = net::bind(common.admin).await?;
         let health = Health::default();
         let admin = Admin::start(listener, metrics.clone(), health.clone(), readiness.clone())?;
-        tracing::info!(process = name, pid = std::process::id(), admin = %admin.address(), "started");
-        let (listen, admin_address) = (common.listen, admin.address());
-        let context = Context { name, listen, admin: admin_address, drain, health, readiness, metrics };
+        tracing::info!(process = name, pid = std::process::id(), admin = %admin.address, "started");
+        let context = Context { name, listen: common.listen, admin: admin.address, drain, health, readiness, metrics };
         let result = start(context).await;
         admin.stop().await;
         if let Some(exporter) = exporter {
@@ -193,20 +191,6 @@ fn joined(error: &anyhow::Error) -> String {
         line.push_str(&text);
     }
     line
-}
-
-/// Probes a running process and prints the response, which container engines show for unhealthy containers.
-fn run_probe(probe: Probe, admin: SocketAddr) -> ExitCode {
-    match probe.send(admin) {
-        Ok(text) => {
-            print(&text);
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            report(&anyhow::Error::new(error), LogFormat::Text);
-            ExitCode::from(EXIT_FAILURE)
-        }
-    }
 }
 
 fn exit_status(error: &anyhow::Error) -> u8 {

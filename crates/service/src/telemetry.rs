@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use anyhow::{Context as _, anyhow};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::EnvFilter;
@@ -28,25 +29,6 @@ const BUCKETS_AGE_SECONDS: &[f64] =
 /// Buckets of policy lag histograms, in weights versions.
 const BUCKETS_VERSIONS: &[f64] =
     &[0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0, 2_000.0, 5_000.0, 10_000.0];
-
-/// An error while starting telemetry.
-#[derive(Debug, thiserror::Error)]
-pub enum TelemetryError {
-    /// The log directives are invalid.
-    #[error("--log-level {directives} is not a level (error, warn, info, debug, trace) or a list of target=level")]
-    Directives {
-        /// Directives as given.
-        directives: String,
-        /// Parse error.
-        source: tracing_subscriber::filter::ParseError,
-    },
-    /// A log subscriber is installed already.
-    #[error("a log collector is already installed")]
-    TracingInstalled,
-    /// A metrics recorder is installed already.
-    #[error("cannot install the metrics recorder")]
-    Metrics(#[source] BuildError),
-}
 
 crate::section! {
     /// The section `[telemetry]`: the trace collector and the name of the run. Every process reads it.
@@ -82,9 +64,10 @@ impl TelemetrySection {
 }
 
 /// Sends log lines to standard error, as text or as JSON with the process's identity. Must be called once per process.
-pub fn init_tracing(format: LogFormat, directives: &str, identity: &Identity) -> Result<(), TelemetryError> {
-    let filter = EnvFilter::try_new(directives)
-        .map_err(|source| TelemetryError::Directives { directives: directives.to_owned(), source })?;
+pub fn init_tracing(format: LogFormat, directives: &str, identity: &Identity) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(directives).with_context(|| {
+        format!("--log-level {directives} is not a level (error, warn, info, debug, trace) or a list of target=level")
+    })?;
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     // A line that cannot be written is dropped: reporting that on standard error would panic.
     let lines = lines.log_internal_errors(false);
@@ -92,12 +75,12 @@ pub fn init_tracing(format: LogFormat, directives: &str, identity: &Identity) ->
         LogFormat::Text => lines.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).finish().try_init(),
         LogFormat::Json => lines.json().map_event_format(|inner| Labelled::new(inner, identity)).finish().try_init(),
     };
-    installed.map_err(|_| TelemetryError::TracingInstalled)
+    installed.map_err(|_| anyhow!("a log collector is already installed"))
 }
 
 /// Installs the metrics recorder and returns the handle that renders `/metrics`. Must be called once per process.
-pub fn install_metrics() -> Result<PrometheusHandle, TelemetryError> {
-    builder()?.install_recorder().map_err(TelemetryError::Metrics)
+pub fn install_metrics() -> anyhow::Result<PrometheusHandle> {
+    builder().and_then(PrometheusBuilder::install_recorder).context("install the metrics recorder")
 }
 
 /// Exports the start time of this process in seconds since 1970, which reveals restarts and the age of the process.
@@ -106,13 +89,11 @@ pub fn export_start_time() {
     metrics::gauge!("zerofleet_process_start_seconds").set(since.as_secs_f64());
 }
 
-fn builder() -> Result<PrometheusBuilder, TelemetryError> {
-    let builder = PrometheusBuilder::new().set_buckets(BUCKETS_SECONDS);
-    let ages = Matcher::Suffix("_age_seconds".to_owned());
-    let builder = builder.and_then(|builder| builder.set_buckets_for_metric(ages, BUCKETS_AGE_SECONDS));
-    let versions = Matcher::Suffix("_lag_versions".to_owned());
-    let builder = builder.and_then(|builder| builder.set_buckets_for_metric(versions, BUCKETS_VERSIONS));
-    builder.map_err(TelemetryError::Metrics)
+fn builder() -> Result<PrometheusBuilder, BuildError> {
+    PrometheusBuilder::new()
+        .set_buckets(BUCKETS_SECONDS)?
+        .set_buckets_for_metric(Matcher::Suffix("_age_seconds".to_owned()), BUCKETS_AGE_SECONDS)?
+        .set_buckets_for_metric(Matcher::Suffix("_lag_versions".to_owned()), BUCKETS_VERSIONS)
 }
 
 /// Formats log lines as JSON objects with the identity of the process, so that the lines of a fleet can be

@@ -70,11 +70,8 @@ impl EvaluateStream {
     async fn receive(&mut self, message: v1::EvaluateRequest) -> Result<Option<Welcome>, Status> {
         match self.order.receive(message)? {
             Evaluate::Hello(hello) => {
-                let drain = self.drain.clone();
-                let model = tokio::select! {
-                    model = self.cached.handle.served() => model,
-                    () = drain.cancelled() => return Err(Rejection::Draining.into()),
-                };
+                let model = self.drain.run_until_cancelled(self.cached.handle.served()).await;
+                let model = model.ok_or(Rejection::Draining)?;
                 fits(&hello, &model)?;
                 tracing::info!(client = hello.name, "evaluation stream opened");
                 let Model { newest, positions_max, .. } = model;
@@ -143,13 +140,13 @@ pub(super) struct OpenStream {
 
 impl OpenStream {
     pub(super) fn new(permit: OwnedSemaphorePermit) -> Self {
-        metrics::stream_opened();
+        metrics::streams(1.0);
         Self { _permit: permit }
     }
 }
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
-        metrics::stream_closed();
+        metrics::streams(-1.0);
     }
 }

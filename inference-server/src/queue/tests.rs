@@ -135,23 +135,21 @@ fn a_request_that_would_miss_its_deadline_is_refused_at_once_with_the_expected_w
     push(&mut queue, request(1, 50));
     assert_eq!(queue.expected(10), ms(600));
     let late = Request { deadline: Some(ms(1500)), ..request(2, 10) };
-    let (refused, _) = queue.push(late, ms(1000)).expect_err("it would be answered at 1600 ms");
+    let refused = queue.push(late, ms(1000)).expect_err("it would be answered at 1600 ms");
     assert_eq!(refused, Rejection::Late { expected: ms(600), retry_after: ms(300) });
-    let (_, tight) =
-        queue.push(Request { deadline: Some(ms(1899)), ..request(2, 10) }, ms(1000)).expect_err("no margin is left");
-    queue
-        .push(Request { deadline: Some(ms(1900)), ..tight }, ms(1000))
-        .expect("in time, also if it takes half as long again");
+    let by = |deadline| Request { deadline: Some(ms(deadline)), ..request(2, 10) };
+    queue.push(by(1899), ms(1000)).expect_err("no margin is left");
+    queue.push(by(1900), ms(1000)).expect("in time, also if it takes half as long again");
 }
 
 #[test]
 fn a_full_queue_refuses_requests_and_an_empty_queue_accepts_any_request() {
     let mut queue = Queue::new(QueueSettings { waiting_max: 100, ..settings() });
     push(&mut queue, request(1, 400));
-    let (refused, request) = queue.push(request(2, 1), Duration::ZERO).expect_err("the queue is full");
+    let refused = queue.push(request(2, 1), Duration::ZERO).expect_err("the queue is full");
     assert!(matches!(refused, Rejection::Full { .. }));
     let _ = batch(&mut queue, Duration::ZERO);
-    push(&mut queue, request);
+    push(&mut queue, request(2, 1));
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub(crate) struct Numbering {
     /// The latest number assigned by the group, or stored by a member before the group formed.
     given: u64,
     /// The latest number stored on this learner's disk.
-    noted: u64,
+    pub(crate) noted: u64,
 }
 
 /// A class of version numbers: `first`, `first + stride`, `first + 2 stride`, and so on.
@@ -49,11 +49,6 @@ impl Numbering {
         let next = self.next()?;
         self.given = next;
         Some(next)
-    }
-
-    /// Returns the latest number stored on this learner's disk.
-    pub(crate) fn noted(&self) -> u64 {
-        self.noted
     }
 
     /// Records that a number is now stored on this learner's disk.

@@ -14,6 +14,20 @@ use crate::seed;
 /// Maximum time for each wait of a test.
 const DEADLINE: Duration = Duration::from_secs(60);
 
+impl Batches {
+    /// Returns a queue of batches that are already prepared.
+    pub(crate) fn of(prepared: impl IntoIterator<Item = Prepared>) -> Self {
+        let (sender, receiver) = crossbeam_channel::unbounded();
+        prepared.into_iter().for_each(|prepared| sender.send(Some(prepared)).unwrap());
+        Self::receiving(receiver)
+    }
+
+    /// Returns a queue of batches from a channel that the test fills.
+    pub(crate) fn receiving(receiver: Receiver<Option<Prepared>>) -> Self {
+        Self { threads: vec![receiver], next: 0 }
+    }
+}
+
 /// Returns a position of the trajectory with this number: the empty board if legal, otherwise an illegal position,
 /// after seven moves in a column with six places.
 fn sample(sequence: u64, is_legal: bool, version: u64) -> Sample {

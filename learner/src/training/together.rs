@@ -24,13 +24,6 @@ const STATE_BYTES_PER_NUMBER: usize = 40;
 /// Maximum size of a state in bytes, apart from the bytes per value.
 const STATE_BYTES_BESIDE: usize = 2 << 20;
 
-/// The result of waiting for a batch.
-enum Arrived {
-    Batch(Box<Prepared>),
-    Nothing,
-    End,
-}
-
 impl Training {
     /// Trains in groups until `batches` closes or `stop` returns true, then writes a checkpoint.
     pub(super) fn train_together(
@@ -44,18 +37,12 @@ impl Training {
         let mut checkpoint_at = Instant::now();
         let mut is_member = self.form(&mut group, stop)?;
         while is_member && !stop() {
-            for written in writing.ended() {
-                self.try_again_later(written);
-            }
+            self.try_again_later(writing.ended());
             let waiting = Instant::now();
             let arrived = service::waiting(|| next(batches, stop));
             metrics::spent("wait", waiting.elapsed());
             let training = Instant::now();
-            let prepared = match arrived {
-                Arrived::Batch(prepared) => Some(*prepared),
-                Arrived::Nothing => None,
-                Arrived::End => break,
-            };
+            let Ok(prepared) = arrived else { break };
             let is_due = published_at.is_none_or(|at: Instant| match self.settings.learner.publish_interval_steps {
                 0 => at.elapsed() >= self.settings.publish_interval,
                 _ => self.is_boundary(self.trainer.step_count() + 1),
@@ -70,25 +57,15 @@ impl Training {
                 self.failed_to_begin(Kind::Weights, begun);
                 published_at = Some(Instant::now());
             }
-            self.end_trace();
-            let publish = publishing.elapsed();
-            if checkpoint_at.elapsed() >= self.settings.checkpoint_interval {
-                let begun = self.checkpoint(&mut writing);
-                self.failed_to_begin(Kind::Checkpoint, begun);
-                checkpoint_at = Instant::now();
-            }
-            let both = publishing.elapsed();
-            metrics::spent("publish", both);
-            metrics::held_up(publish, both.saturating_sub(publish));
+            let is_checkpoint_due = checkpoint_at.elapsed() >= self.settings.checkpoint_interval;
+            self.end_round(publishing, is_checkpoint_due.then_some(&mut checkpoint_at), &mut writing);
             if control.reform > 0.0 {
                 is_member = self.form(&mut group, stop)?;
             }
         }
         // Closes the connections, which the other members notice.
         drop(group);
-        for written in writing.wait() {
-            self.try_again_later(written);
-        }
+        self.try_again_later(writing.wait());
         // No version is published at the end: the other members continue, and would assign the same number to other
         // weights.
         let checkpoint = self.checkpoint(&mut writing);
@@ -181,16 +158,12 @@ impl Training {
         if control.batches > 0.0 {
             self.trainer.set_progress(f64::from(control.progress));
             let trained = self.apply_mean(summed, control.batches as usize);
-            let positions = control.positions as usize;
-            let mean_version = self.version.0 as f64;
-            let pending = match prepared {
-                Some(Prepared { examples, items, mean_version, trace }) => {
-                    Pending { board: Some(examples.board()), items, positions, mean_version, trace, begun, ends: None }
-                }
-                None => {
-                    Pending { board: None, items: Vec::new(), positions, mean_version, trace: None, begun, ends: None }
-                }
+            let (board, items, mean_version, trace) = match prepared {
+                Some(batch) => (Some(batch.examples.board()), batch.items, batch.mean_version, batch.trace),
+                None => (None, Vec::new(), self.version.0 as f64, None),
             };
+            let positions = control.positions as usize;
+            let pending = Pending { board, items, positions, mean_version, trace, begun, ends: None };
             self.take(pending, trained, writing)?;
             group.reached(self.trainer.step_count());
             // Every member has restored a local checkpoint, so the next group starts with the state of the member with
@@ -221,17 +194,19 @@ impl Training {
     }
 }
 
-/// Waits up to [`BATCH_WAIT`] for a batch.
-fn next(batches: &mut Batches, stop: &dyn Fn() -> bool) -> Arrived {
+/// Waits up to [`BATCH_WAIT`] for a batch; returns `None` without a batch.
+///
+/// # Errors
+/// The queue is closed and empty.
+fn next(batches: &mut Batches, stop: &dyn Fn() -> bool) -> Result<Option<Prepared>, RecvTimeoutError> {
     let begun = Instant::now();
     while !stop() && begun.elapsed() < BATCH_WAIT {
         match batches.recv_timeout(POLL) {
-            Ok(prepared) => return Arrived::Batch(Box::new(prepared)),
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Arrived::End,
+            received => return received.map(Some),
         }
     }
-    Arrived::Nothing
+    Ok(None)
 }
 
 #[cfg(test)]

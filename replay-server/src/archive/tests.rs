@@ -314,6 +314,6 @@ async fn a_log_goes_to_s3_and_comes_back() {
     std::fs::remove_file(folder.path().join(SegmentNumber(1).file_name())).unwrap();
     assert_eq!(archive.keep_up().await.unwrap(), pass(0, 1));
     for number in 2..4 {
-        archive.drop_copy(SegmentNumber(number)).await.unwrap();
+        archive.store.remove(&SegmentNumber(number).file_name()).await.unwrap();
     }
 }

@@ -27,19 +27,12 @@ pub(super) struct InsertCall {
     answers: mpsc::Receiver<Inserted>,
     /// The credits of the client; `None` without a limit.
     credits: Option<PollSemaphore>,
-    /// The trajectory waiting for a credit.
-    uncredited: Option<Uncredited>,
+    /// The trajectory waiting for a credit, with its content and the time of its insert.
+    uncredited: Option<(Trajectory, EncodedTrajectory, UnixMillis)>,
     share: Share,
     /// The pending reply with the reason why inserts wait.
     wait: Option<oneshot::Receiver<InsertWait>>,
     _permit: OwnedSemaphorePermit,
-}
-
-/// A trajectory to be stored once the client has a credit.
-struct Uncredited {
-    trajectory: Trajectory,
-    content: EncodedTrajectory,
-    inserted: UnixMillis,
 }
 
 impl InsertCall {
@@ -110,7 +103,7 @@ impl InsertCall {
     /// Stores the trajectory that waited for `credit`.
     async fn insert(&mut self, credit: Option<OwnedSemaphorePermit>) -> Result<(), Status> {
         self.stream.await_credit(false);
-        let Some(Uncredited { trajectory, content, inserted }) = self.uncredited.take() else { return Ok(()) };
+        let Some((trajectory, content, inserted)) = self.uncredited.take() else { return Ok(()) };
         let reply = InsertReply::new(self.answer.clone(), credit);
         Ok(self.service.handle.send(Command::Insert { trajectory, content, inserted, reply }).await?)
     }
@@ -129,7 +122,7 @@ impl InsertCall {
                 Ok(Some(self.stream.ready(highest)))
             }
             Received::Insert { trajectory, content, inserted } => {
-                self.uncredited = Some(Uncredited { trajectory, content, inserted });
+                self.uncredited = Some((trajectory, content, inserted));
                 self.stream.await_credit(true);
                 Ok(None)
             }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use experience::TrajectoryId;
-use futures::stream::{self, StreamExt as _};
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use proto::replay::v1;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinSet;
@@ -19,19 +19,8 @@ const PART_IDS: usize = 1024;
 /// Time limit for reading the list: ten million ids over a slow link.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// A message from the task to the connection.
-enum Part {
-    Ids(Vec<TrajectoryId>),
-    /// Every id has been read.
-    End,
-}
-
-/// The unsent part of a list.
-struct Unread {
-    parts: mpsc::Receiver<Part>,
-    /// Aborted with the stream.
-    _sending: JoinSet<()>,
-}
+/// A message from the task to the connection; `None` once every id has been read.
+type Part = Option<Vec<TrajectoryId>>;
 
 /// Returns a stream of `ids`; releases `turn` once they are read.
 pub(super) fn send(ids: Vec<TrajectoryId>, turn: OwnedSemaphorePermit) -> Answers<v1::TrajectoryId> {
@@ -39,35 +28,25 @@ pub(super) fn send(ids: Vec<TrajectoryId>, turn: OwnedSemaphorePermit) -> Answer
     let mut sending = JoinSet::new();
     // After the time limit the sender is dropped, which shows the connection that the list is incomplete.
     sending.spawn(async move { drop(timeout(TIME_LIMIT, send_parts(ids, turn, sender)).await) });
-    let answers = stream::unfold(Some(Unread { parts, _sending: sending }), async |unread| {
-        let mut unread = unread?;
-        match unread.parts.recv().await {
-            Some(Part::Ids(ids)) => Some((Ok(ids), Some(unread))),
-            Some(Part::End) => None,
-            None => {
-                let message = format!("the client did not read the list within {} s", TIME_LIMIT.as_secs());
-                Some((Err(Status::deadline_exceeded(message)), None))
-            }
-        }
+    // The task is aborted with the stream, which holds it.
+    let answers = stream::try_unfold((parts, sending), |(mut parts, sending)| async move {
+        let late = || format!("the client did not read the list within {} s", TIME_LIMIT.as_secs());
+        let part: Part = parts.recv().await.ok_or_else(|| Status::deadline_exceeded(late()))?;
+        let answer = |id| Ok::<_, Status>(v1::TrajectoryId::from(id));
+        Ok::<_, Status>(part.map(|ids| (stream::iter(ids).map(answer), (parts, sending))))
     });
-    Box::pin(answers.flat_map(|part| {
-        let (ids, error) = match part {
-            Ok(ids) => (ids, None),
-            Err(status) => (Vec::new(), Some(Err(status))),
-        };
-        stream::iter(ids.into_iter().map(|id| Ok(v1::TrajectoryId::from(id))).chain(error))
-    }))
+    Box::pin(answers.try_flatten())
 }
 
 async fn send_parts(ids: Vec<TrajectoryId>, turn: OwnedSemaphorePermit, sender: mpsc::Sender<Part>) {
     for part in ids.chunks(PART_IDS) {
         // A client that has left reads no more.
-        if sender.send(Part::Ids(part.to_vec())).await.is_err() {
+        if sender.send(Some(part.to_vec())).await.is_err() {
             return;
         }
     }
     drop((ids, turn));
-    drop(sender.send(Part::End).await);
+    drop(sender.send(None).await);
 }
 
 #[cfg(test)]

@@ -119,7 +119,12 @@ impl SampleStream {
                 self.query = Some((table, query));
             }
             Message::Credit { newest } => {
-                self.forward(newest).await?;
+                if let Some(version) = newest
+                    && self.newest != newest
+                {
+                    self.newest = newest;
+                    self.service.handle.send(Command::NewestWeights(version)).await?;
+                }
                 let Some((table, query)) = &self.query else { return Ok(()) };
                 let (table, items) = (*table, query.batch_size as u64);
                 if self.requested == 0 {
@@ -130,17 +135,6 @@ impl SampleStream {
                     self.requested += 1;
                 }
             }
-        }
-        Ok(())
-    }
-
-    /// Forwards the learner's latest weights version if it has changed.
-    async fn forward(&mut self, newest: Option<WeightsVersion>) -> Result<(), Status> {
-        if let Some(version) = newest
-            && self.newest != newest
-        {
-            self.newest = newest;
-            self.service.handle.send(Command::NewestWeights(version)).await?;
         }
         Ok(())
     }

@@ -127,11 +127,11 @@ pub struct Committer<V: Volume> {
     /// The approximate size of the entries in the log.
     bytes: usize,
     /// Acknowledged entries that are not written because writes fail; at most one commit.
-    unwritten: Vec<Entry>,
+    pub(crate) unwritten: Vec<Entry>,
     samples: u64,
     drop_before: Option<SegmentNumber>,
     /// True while the disk fails: the first failure and the recovery are logged, but no failure between them.
-    is_failing: bool,
+    pub(crate) is_failing: bool,
 }
 
 impl<V: Volume> Committer<V> {
@@ -209,35 +209,6 @@ impl<V: Volume> Committer<V> {
             let entries = self.unwritten.len();
             tracing::error!(entries, "acknowledged entries lost: they could not be written to the replay log");
         }
-    }
-
-    /// Returns true if the last write failed.
-    #[cfg(test)]
-    pub(crate) fn is_failing(&self) -> bool {
-        self.is_failing
-    }
-
-    /// Returns the ids of acknowledged, unwritten entries.
-    #[cfg(test)]
-    pub(crate) fn unwritten_ids(&self) -> impl Iterator<Item = experience::TrajectoryId> + '_ {
-        use proto::replay::Suspect;
-
-        use super::OperatorRecord;
-        self.unwritten.iter().filter_map(|entry| match entry {
-            Entry::Trajectory { id, .. } | Entry::Operator(OperatorRecord::Quarantine(Suspect::Trajectory(id))) => {
-                Some(*id)
-            }
-            Entry::Revision { .. } | Entry::Operator(_) => None,
-        })
-    }
-
-    /// Returns the ids of trajectories with acknowledged, unwritten revisions.
-    #[cfg(test)]
-    pub(crate) fn unwritten_revisions(&self) -> impl Iterator<Item = experience::TrajectoryId> + '_ {
-        self.unwritten.iter().filter_map(|entry| match entry {
-            Entry::Revision { id, .. } => Some(*id),
-            Entry::Trajectory { .. } | Entry::Operator(_) => None,
-        })
     }
 
     fn write_then_report(&mut self, entries: Vec<Entry>, on_event: &mut impl FnMut(LogEvent)) {

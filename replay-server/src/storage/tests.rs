@@ -312,7 +312,7 @@ impl World {
             let after: BTreeSet<TrajectoryId> = self.held().into_iter().collect();
             self.removed.extend(before.difference(&after));
         }
-        if self.server.committer.is_failing() {
+        if self.server.committer.is_failing {
             self.settle(Survival::Unknown);
         }
         self.drawn_durable = self.server.committer.log().synced().samples;
@@ -321,7 +321,7 @@ impl World {
     /// Simulates the periodic sync.
     fn sync(&mut self) {
         self.server.committer.sync();
-        if self.server.committer.is_failing() {
+        if self.server.committer.is_failing {
             self.settle(Survival::Unknown);
         } else {
             self.settle(Survival::Certain);
@@ -408,8 +408,18 @@ impl World {
     fn crash(&mut self, end: End) {
         let before: BTreeSet<TrajectoryId> = self.held().into_iter().collect();
         // Entries that could not be written are only in memory, and are lost with the process.
-        let unwritten: BTreeSet<TrajectoryId> = self.server.committer.unwritten_ids().collect();
-        let unwritten_revisions: BTreeSet<TrajectoryId> = self.server.committer.unwritten_revisions().collect();
+        let (mut unwritten, mut unwritten_revisions) = (BTreeSet::new(), BTreeSet::new());
+        for entry in &self.server.committer.unwritten {
+            match entry {
+                Entry::Trajectory { id, .. } | Entry::Operator(OperatorRecord::Quarantine(Suspect::Trajectory(id))) => {
+                    unwritten.insert(*id);
+                }
+                Entry::Revision { id, .. } => {
+                    unwritten_revisions.insert(*id);
+                }
+                Entry::Operator(_) => {}
+            }
+        }
         match end {
             End::Process => self.disk.end_process(),
             End::Machine => self.disk.lose_power(),

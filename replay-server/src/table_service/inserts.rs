@@ -54,14 +54,6 @@ impl LogProgress {
         self.waits_since = if in_log_entries == 0 { None } else { self.waits_since.or(Some(now)) };
     }
 
-    fn committed(&mut self) {
-        *self = Self::default();
-    }
-
-    fn failed(&mut self) {
-        self.is_failing = true;
-    }
-
     fn is_stalled(&self, now: Instant) -> bool {
         self.is_failing || self.waits_since.is_some_and(|since| now.saturating_duration_since(since) >= LOG_STALL)
     }
@@ -93,7 +85,7 @@ impl TableService {
         }
         let more = InFlight::trajectory(&arrival.trajectory, &arrival.content);
         if let Err(bytes_max) = self.make_room(more) {
-            metrics::count_over_memory();
+            metrics::count_refused(metrics::OVER_MEMORY);
             return reply.answer(Inserted::OverMemory { id, bytes_max });
         }
         self.replies.insert(id, vec![reply]);
@@ -179,7 +171,7 @@ impl TableService {
     }
 
     pub(super) fn committed(&mut self, entries: Vec<Entry>, segment: SegmentNumber, bytes: u64, now: Instant) {
-        self.log_progress.committed();
+        self.log_progress = LogProgress::default();
         self.common.log_bytes = bytes;
         self.in_log_entries -= entries.len();
         for entry in entries {
@@ -213,14 +205,14 @@ impl TableService {
     }
 
     pub(super) fn failed(&mut self, entries: Vec<Entry>, error: &str) {
-        self.log_progress.failed();
+        self.log_progress.is_failing = true;
         self.in_log_entries -= entries.len();
         for entry in entries {
             match entry {
                 Entry::Trajectory { id, items, content } => {
                     self.land(id, items, &content);
                     for reply in self.replies.remove(&id).into_iter().flatten() {
-                        metrics::count_not_stored();
+                        metrics::count_refused(metrics::NOT_STORED);
                         reply.answer(Inserted::NotStored(id, error.to_owned()));
                     }
                 }

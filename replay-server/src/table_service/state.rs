@@ -333,7 +333,7 @@ impl TableState {
             id: Some(trajectory.id().into()),
             weights_version: trajectory.last_weights_version().0,
         };
-        let hold = self.samples.hold().or(self.inserts.hold());
+        let hold = self.samples.hold.or(self.inserts.hold);
         TableStats {
             trajectories: self.table.trajectories() as u64,
             items: self.table.items(),
@@ -418,10 +418,6 @@ impl Stall {
             *self.totals.entry(hold.kind()).or_default() += now.saturating_duration_since(since);
         }
         (self.since, self.hold) = (hold.map(|_| now), hold);
-    }
-
-    fn hold(&self) -> Option<Hold> {
-        self.hold
     }
 
     /// Returns the total time per kind of reason.

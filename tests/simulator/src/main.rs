@@ -46,7 +46,7 @@ struct Arguments {
 
 /// Returns the defect with a name.
 fn defect(name: &str) -> Result<Defect, String> {
-    let named = Defect::ALL.into_iter().find(|defect| format!("{defect:?}") == name);
+    let named = Defect::ALL.iter().copied().find(|defect| format!("{defect:?}") == name);
     named.ok_or_else(|| format!("is none of {:?}", Defect::ALL))
 }
 

@@ -338,7 +338,7 @@ impl World {
         loop {
             self.leave(own);
             shared.steps.store(steps, Ordering::Relaxed);
-            let (fingerprint, weights_version) = (Digest::of(b"a network"), numbering.noted());
+            let (fingerprint, weights_version) = (Digest::of(b"a network"), numbering.noted);
             let candidate = Candidate { index: own, steps, generation, weights_version, fingerprint, gpu: None };
             let roster = match formed(&commands, candidate).await {
                 Ok(roster) => roster,
@@ -360,7 +360,7 @@ impl World {
             for round in 1.. {
                 sleep(STEP + Duration::from_millis(self.draw(0..50))).await;
                 numbering.note(numbering.next().unwrap());
-                self.learner(own, |learner| learner.disk.noted = numbering.noted());
+                self.learner(own, |learner| learner.disk.noted = numbering.noted);
                 let mut mine = Part { gradient: self.draw(0..u64::MAX), ..Part::default() };
                 if roster.coordinator() == own {
                     mine.publish = published_at.elapsed() >= PUBLISH_INTERVAL;
@@ -375,7 +375,7 @@ impl World {
                     published_at = Instant::now();
                 }
                 if steps.is_multiple_of(CHECKPOINT_STEPS) {
-                    let noted = numbering.noted();
+                    let noted = numbering.noted;
                     self.learner(own, |learner| learner.disk = Disk { steps, state, noted, noted_before: noted });
                 }
                 if sum.reform {
