@@ -1,7 +1,9 @@
 //! Parses the command line and groups the commands in the help. A negative number is an option value, not an option.
 
+use std::error::Error as _;
 use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::num::ParseIntError;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory as _, Error, FromArgMatches as _};
@@ -57,7 +59,7 @@ fn with_reason(error: Error) -> Error {
     };
     let (value, option) = (text(ContextKind::InvalidValue), text(ContextKind::InvalidArg));
     let is_negative = value.starts_with('-') && value.parse::<f64>().is_ok();
-    if error.kind() != ErrorKind::ValueValidation || !is_negative || !error.to_string().contains("invalid digit") {
+    if !is_negative || !error.source().is_some_and(|source| source.is::<ParseIntError>()) {
         return error;
     }
     Error::raw(ErrorKind::ValueValidation, format!("invalid value '{value}' for '{option}': must not be negative\n"))

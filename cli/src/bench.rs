@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context as _, bail};
-use fleet::child::{LIBTORCH_REMEDY, lacks_libtorch};
+use fleet::child::lacks_libtorch;
 
 /// Runs a benchmark (with the program zerofleet-bench).
 #[derive(Debug, Clone, clap::Args)]
@@ -38,8 +38,8 @@ impl Args {
         let child = child.with_context(|| format!("start {}", program.display()))?;
         let output = child.wait_with_output().with_context(|| format!("wait for {}", program.display()))?;
         let errors = String::from_utf8_lossy(&output.stderr);
-        if !output.status.success() && lacks_libtorch(&errors) {
-            bail!("{LIBTORCH_REMEDY}: {}", errors.trim());
+        if let Some(error) = lacks_libtorch(&errors).filter(|_| !output.status.success()) {
+            bail!(error);
         }
         // A closed standard error must not turn a success into a failure.
         let _ = io::stderr().write_all(&output.stderr);

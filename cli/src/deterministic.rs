@@ -14,17 +14,17 @@ mod window;
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context as _, bail, ensure};
 use bytes::Bytes;
 use evaluators::{BatchMax, Calibration, Host, Store, Threads};
 use experience::Trajectory;
+use fleet::SessionStart;
 use fleet::feasibility::{self, Programs};
 use fleet::plan::Plan;
 use fleet::run_directory::RunDirectory;
-use fleet::{Role, SessionStart};
 use game::{Game as _, mix};
 use games::GameKind;
 use inference::{DevicePreference, PrecisionPreference, TrainingPrecision};
@@ -32,9 +32,9 @@ use network_cpu::{KernelPreference, KernelVariant};
 use proto::weights::Published;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
+use replay::Table;
 use run_file::RunFile;
 use run_file::arena::GateKind;
-use run_file::learner::libtorch::Cpu;
 use run_file::learner::{ScheduleKind, Settings};
 use run_file::replay::NamedTable;
 use self_play::{SLOTS, SelfPlay};
@@ -44,7 +44,7 @@ use training::{Losses, Trainer as _};
 use version_store::checkpoint::{Checkpoint, Checkpoints, Progress};
 use version_store::{Retention, VersionStore};
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
-use window::{Totals, Window};
+use window::Totals;
 
 use crate::printed_command;
 
@@ -103,20 +103,18 @@ struct Run {
 /// stop.
 pub(crate) fn train(plan: &Plan, versions: u64, episodes_per_version: Option<u64>) -> anyhow::Result<()> {
     let before = plan.run.path().join(VERSIONS);
-    let is_new = !before.exists();
     ensure!(
-        !is_new || plan.progress.elapsed_seconds == 0.0,
+        before.exists() || plan.progress.elapsed_seconds == 0.0,
         "run {} was started without --deterministic; choose another --run",
         plan.run.name()
     );
     // This check comes first, so that a refused run leaves no directory.
     check(&plan.config)?;
     // A deterministic run only uses the CPU in this process, so that no configured device is an obstacle.
-    let programs = Programs { with_libtorch: Role::ALL.to_vec(), cpu: Cpu::this() };
-    feasibility::check(&plan.config, plan.progress.inference, &programs)?;
+    feasibility::check(&plan.config, plan.progress.inference, &Programs::of_every_kind())?;
     let mut start = SessionStart::new(plan)?;
     let (_runtime, drain) = crate::drain_on_signals()?;
-    let mut run = Run::open(&plan.config, plan.run.path().to_owned(), plan.run.checkpoints(), episodes_per_version)?;
+    let mut run = Run::open(&plan.config, &plan.run, episodes_per_version)?;
     start.succeeded();
     println!(
         "run {} in {}: {}, seed {}, deterministic from version {}; evaluates with {}, trains with {}",
@@ -153,12 +151,8 @@ fn line(Summary { version, training_step, episodes, items, losses, digest }: &Su
 /// line.
 fn append(path: &Path, summary: &Summary) -> anyhow::Result<()> {
     let Summary { version, training_step, episodes, items, losses, digest } = summary;
-    let is_new = !path.exists();
-    let mut text = if is_new {
-        "version,training_step,episodes,positions_held,loss,policy_loss,value_loss,digest\n".to_owned()
-    } else {
-        String::new()
-    };
+    let heading = "version,training_step,episodes,positions_held,loss,policy_loss,value_loss,digest\n";
+    let mut text = if path.exists() { String::new() } else { heading.to_owned() };
     let [total, policy, value] = losses.map_or([const { String::new() }; 3], |losses| {
         [losses.total, losses.policy, losses.value].map(|loss| loss.to_string())
     });
@@ -226,12 +220,7 @@ fn evaluating_kernel() -> KernelVariant {
 
 impl Run {
     /// Starts a run, or resumes from the latest checkpoint.
-    fn open(
-        config: &RunFile,
-        directory: PathBuf,
-        checkpoints: PathBuf,
-        episodes_per_version: Option<u64>,
-    ) -> anyhow::Result<Self> {
+    fn open(config: &RunFile, run: &RunDirectory, episodes_per_version: Option<u64>) -> anyhow::Result<Self> {
         check(config)?;
         let settings = config.learner_settings()?;
         let actor = config.actor_settings()?;
@@ -266,11 +255,12 @@ impl Run {
             trainer: trainer.path().to_string(),
         };
         let (mut trajectories, mut positions) = (Vec::new(), 0);
-        let checkpoints = Checkpoints::new(checkpoints, settings.learner.checkpoints_kept)
+        let checkpoints = Checkpoints::new(run.checkpoints(), settings.learner.checkpoints_kept)
             .with_spread(settings.learner.checkpoints_spread);
         if let Some(found) = checkpoints.newest()? {
             let Checkpoint { progress, files } = found.checkpoint;
-            let kept = read_state(&files)?;
+            let kept = serde_json::from_slice(file(&files, STATE)?);
+            let kept: State = kept.with_context(|| format!("read {STATE} in the checkpoint"))?;
             let given = episodes_per_version.unwrap_or(kept.episodes_per_version);
             same("--episodes-per-version", &kept.episodes_per_version, &given)?;
             same("the evaluation kernel", &kept.evaluator, &state.evaluator)?;
@@ -296,7 +286,7 @@ impl Run {
             backend,
             threads,
         };
-        let versions = VersionStore::of_learner(&directory);
+        let versions = VersionStore::of_learner(run.path());
         let published = published(&trainer, state.version, &architecture)?;
         let retention = Retention::Latest(settings.learner.versions_kept);
         versions.write(&published.manifest, &published.bytes, retention)?;
@@ -331,8 +321,9 @@ impl Run {
             .zip(&episodes)
             .map(|(sequence, episode)| episode.trajectory(window::id(version, sequence), &game))
             .collect::<Result<_, _>>()?;
-        let mut window = Window::new(self.table.table, &self.trajectories, self.state.totals);
-        window.insert(version, trajectories);
+        let mut window = window::table(self.table.table, &self.trajectories, self.state.totals);
+        window.hold_to_newest(version);
+        window::insert(&mut window, trajectories);
 
         let mut losses = None;
         let steps = self.steps_due(window.totals().items);
@@ -343,8 +334,8 @@ impl Run {
             losses = self.step(&mut window)?.or(losses);
         }
         self.state.version = WeightsVersion(version.0 + 1);
-        self.state.totals = window.totals();
-        self.trajectories = window.trajectories();
+        self.state.totals = window.totals().into();
+        self.trajectories = window::trajectories(&window);
         self.published = published(&self.trainer, self.state.version, &self.architecture)?;
         // The checkpoint is written before the weights: a run resumes from the checkpoint and writes missing weights
         // again.
@@ -374,13 +365,16 @@ impl Run {
 
     /// Computes a training step on a batch from the window. Returns `None` for a non-finite step, which changes no
     /// weights.
-    fn step(&mut self, window: &mut Window) -> anyhow::Result<Option<Losses>> {
+    fn step(&mut self, window: &mut Table) -> anyhow::Result<Option<Losses>> {
         let mut rng = ChaCha8Rng::seed_from_u64(mix(self.settings.run.seed ^ SAMPLES_SEED));
         rng.set_stream(self.state.draws);
         self.state.draws += 1;
         let (settings, game) = (&self.settings, &self.self_play.game);
         let targets = settings.targets_of(self.architecture.model);
-        let samples = window.draw(settings.learner.batch_size, targets.segment_steps(game.spec()), &mut rng);
+        let mut drawn = Vec::with_capacity(settings.learner.batch_size);
+        window.draw(settings.learner.batch_size, &mut rng, &mut drawn);
+        let unroll_steps = targets.segment_steps(game.spec());
+        let samples: Vec<_> = drawn.iter().map(|drawn| drawn.sample(unroll_steps)).collect();
         let built = targets.examples(game, &samples, &[], &mut rng);
         if let Some(rejected) = built.rejected.first() {
             bail!("trajectory {} breaks the rules: {}", rejected.trajectory, rejected.reason);
@@ -439,10 +433,6 @@ fn file<'a>(files: &'a [(String, Vec<u8>)], name: &str) -> anyhow::Result<&'a [u
     Ok(&found.with_context(missing)?.1)
 }
 
-fn read_state(files: &[(String, Vec<u8>)]) -> anyhow::Result<State> {
-    serde_json::from_slice(file(files, STATE)?).with_context(|| format!("read {STATE} in the checkpoint"))
-}
-
 /// Checks that a resumed run has the same value of `what` as at the start of the run.
 fn same<T: PartialEq + std::fmt::Display>(what: &str, before: &T, now: &T) -> anyhow::Result<()> {
     ensure!(before == now, "the run was started with {what} {before}, but it is now {now}; results would differ");
@@ -477,9 +467,14 @@ mod tests {
         Sources { file: None, env: std::iter::empty(), sets }.read(games::preset).unwrap().load().unwrap()
     }
 
+    fn directory(folder: &TempDir) -> RunDirectory {
+        let run = RunDirectory::new(folder.path(), "first").unwrap();
+        run.create().unwrap();
+        run
+    }
+
     fn open(config: &RunFile, folder: &TempDir) -> Run {
-        let (run, checkpoints) = (folder.path().to_owned(), folder.path().join("checkpoints"));
-        Run::open(config, run, checkpoints, Some(SLOTS)).unwrap()
+        Run::open(config, &directory(folder), Some(SLOTS)).unwrap()
     }
 
     /// Trains until the run has `versions` versions, and returns the summary of each.
@@ -546,8 +541,7 @@ mod tests {
             ("reanalysis.share=0.5", "reanalysis.share"),
         ] {
             let folder = tempfile::tempdir().unwrap();
-            let (run, checkpoints) = (folder.path().to_owned(), folder.path().join("checkpoints"));
-            let error = Run::open(&config(&[set]), run, checkpoints, None).err().unwrap();
+            let error = Run::open(&config(&[set]), &directory(&folder), None).err().unwrap();
             assert!(format!("{error:#}").contains(key), "{set}: {error:#}");
         }
         let boards = ["run.game=hex-5", "network.heads=pooled", "run.boards=[\"hex-4\"]"];
@@ -560,10 +554,7 @@ mod tests {
     #[test]
     fn other_settings_than_those_of_the_checkpoint_are_refused() {
         let (config, folder) = (config(&[]), tempfile::tempdir().unwrap());
-        let opened = |episodes| {
-            Run::open(&config, folder.path().to_owned(), folder.path().join("checkpoints"), episodes)
-                .map_err(|error| format!("{error:#}"))
-        };
+        let opened = |episodes| Run::open(&config, &directory(&folder), episodes).map_err(|error| format!("{error:#}"));
         assert!(opened(Some(SLOTS + 1)).err().unwrap().contains("--episodes-per-version"));
         train(&mut opened(Some(SLOTS)).unwrap(), 2);
         assert!(opened(Some(2 * SLOTS)).err().unwrap().contains("--episodes-per-version"));

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use fleet::plan::{self, Plan};
 use serde_json::json;
 
-use findings::{Verdict, findings};
+use findings::{faults, findings};
 use machine::Facts;
 
 /// Checks whether a run with these options would work on this machine.
@@ -64,10 +64,13 @@ impl Args {
         let facts = Facts::read(&self.run, plan, &self.ports);
         let found = findings(&facts);
         if self.json {
-            let faults = found.iter().filter(|finding| finding.verdict == Verdict::Fault).count();
             let gpus = facts.gpus.as_ref().ok();
             let devices = facts.trial.as_ref().ok();
-            writeln!(out, "{}", json!({ "faults": faults, "findings": found, "gpus": gpus, "devices": devices }))?;
+            writeln!(
+                out,
+                "{}",
+                json!({ "faults": faults(&found), "findings": found, "gpus": gpus, "devices": devices })
+            )?;
         } else {
             write!(out, "{}", page::page(&found))?;
         }
@@ -77,8 +80,7 @@ impl Args {
 
 /// Returns the exit status: failure if a finding would stop a run, otherwise success.
 fn exit_code(found: &[findings::Finding]) -> ExitCode {
-    let is_fault = |finding: &findings::Finding| finding.verdict == Verdict::Fault;
-    if found.iter().any(is_fault) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    if faults(found) > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
 #[cfg(test)]

@@ -21,24 +21,21 @@ enum Command {
     /// Describes an environment after one episode of random actions.
     ///
     /// Prints the actions, observations and step limit, and a section for the run file.
-    Describe(Describe),
-}
+    Describe {
+        /// Environment: a Gymnasium id, `module:id` or `call:module:function`.
+        #[arg(long, value_name = "NAME")]
+        gym: String,
 
-#[derive(Debug, Clone, clap::Args)]
-struct Describe {
-    /// Environment: a Gymnasium id, `module:id` or `call:module:function`.
-    #[arg(long, value_name = "NAME")]
-    gym: String,
-
-    /// Override one key of the section [environment]; may be repeated.
-    #[arg(long = "set", value_name = "environment.KEY=VALUE")]
-    sets: Vec<String>,
+        /// Override one key of the section [environment]; may be repeated.
+        #[arg(long = "set", value_name = "environment.KEY=VALUE")]
+        sets: Vec<String>,
+    },
 }
 
 impl Args {
     /// Plays a trial episode of the environment and prints the description.
     pub(crate) fn run(self, output: &mut impl Write) -> anyhow::Result<()> {
-        let Command::Describe(Describe { gym, sets }) = self.command;
+        let Command::Describe { gym, sets } = self.command;
         let game = format!("{PREFIX}{gym}");
         let sets = sets.into_iter().chain([format!("run.game={game}")]).collect();
         let mut config: RunFile = Sources { file: None, env: std::env::vars_os(), sets }.read(games::preset)?.load()?;

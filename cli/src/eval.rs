@@ -13,34 +13,32 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
-use bridge::EnvironmentSection;
+use bridge::{Bridge, EnvironmentSection};
 use evaluators::Network;
 use figures::table::{MISSING, Table, percent};
 use game::{Game, Scoring};
 use games::{AnyGame, Exhaustive, GameKind};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use selfplay::{AnalysisSettings, SearchSettings};
+use selfplay::SearchSettings;
 use serde::Serialize;
 use service::config::RunSection;
-use strength::contestant::{Contestant, Searcher};
+use strength::contestant::{Contestant as _, SEQUENTIAL, Searcher, analysis};
 use strength::outside;
-use strength::returns::{self, EpisodeReturn, Returns};
+use strength::returns::{self, Returns};
 use strength::solved::{self, Accuracy, SolvedPosition};
 
 use crate::trained::{self, Trained};
 
-/// Positions per evaluation batch; enough for full batches on a CPU.
-const BATCH: usize = 256;
 /// Seed for random choices in the search.
 const SEED: u64 = 0;
 
-/// Value of `--positions` that selects random positions scored by the game's oracle.
+/// Value of `--positions` for random positions that the game's oracle solves.
 const ORACLE: &str = "oracle";
 
 /// Default of `--episodes`: the number of evaluation episodes.
 const EPISODES_DEFAULT: usize = 100;
-/// Default of `--count`: the number of positions from the oracle.
+/// Default of `--count`, the number of positions to draw and solve.
 const COUNT_DEFAULT: usize = 300;
 /// Maximum of `--count`; solving more positions takes hours.
 const COUNT_MAX: usize = 100_000;
@@ -93,19 +91,23 @@ pub(crate) struct Args {
 ///
 /// # Errors
 /// The run has no weights, the game has no solved positions, or the file cannot be read.
-pub(crate) fn accuracy(trained: trained::Args, positions: Option<PathBuf>, simulations: u32) -> anyhow::Result<Report> {
+pub(crate) fn accuracy(
+    trained: trained::Args,
+    positions: Option<PathBuf>,
+    simulations: u32,
+) -> anyhow::Result<Report<Accuracy>> {
     let args = Args { trained, positions, count: COUNT_DEFAULT, episodes: None, seed: 0, simulations, json: false };
-    let Trained { game, search, discount, networks, .. } = Trained::open(&args.trained, 1)?;
+    let (game, player) = Player::of(Trained::open(&args.trained, 1)?, simulations);
     let (source, positions) = args.positions(&game)?;
-    let player = Player { network: networks.into_first(), simulations, search, discount };
     measure(&game.rules(), &source, &positions, player)
 }
 
 impl Args {
     /// Runs the measurement and prints the report.
     pub(crate) fn run(self) -> anyhow::Result<()> {
-        let Trained { game, run, environment, search, discount, networks, .. } = Trained::open(&self.trained, 1)?;
-        let player = Player { network: networks.into_first(), simulations: self.simulations, search, discount };
+        let trained = Trained::open(&self.trained, 1)?;
+        let (run, environment) = (trained.run.clone(), trained.environment.clone());
+        let (game, player) = Player::of(trained, self.simulations);
         let mut output = io::stdout().lock();
         if game.rules().spec().scoring == Scoring::Rewards {
             ensure!(self.positions.is_none(), "--positions: {game} is scored by its rewards; use --episodes");
@@ -114,13 +116,11 @@ impl Args {
         } else {
             ensure!(self.episodes.is_none(), "--episodes: {game} is scored by its outcome; use --positions");
             if self.positions.is_none() && game.entry().exhaustive == Exhaustive::Check {
-                let report = lines::measure(&game.rules(), player)?;
-                self.write(&report, lines::write, &mut output)?;
-                return output.flush().context("write the report");
+                self.write(&lines::measure(&game.rules(), player)?, lines::write, &mut output)?;
+            } else {
+                let (source, positions) = self.positions(&game)?;
+                self.write(&measure(&game.rules(), &source, &positions, player)?, write_table, &mut output)?;
             }
-            let (source, positions) = self.positions(&game)?;
-            let report = measure(&game.rules(), &source, &positions, player)?;
-            self.write(&report, write_table, &mut output)?;
         }
         output.flush().context("write the report")
     }
@@ -151,15 +151,13 @@ impl Args {
     ) -> anyhow::Result<ReturnReport> {
         let episodes = self.episodes.unwrap_or(EPISODES_DEFAULT);
         ensure!((2..=EPISODES_MAX).contains(&episodes), "--episodes: must be from 2 to {EPISODES_MAX}, not {episodes}");
-        let rules = game.rules();
-        if let GameKind::Recorded(described) = &game {
-            let mut bridge = bridge::config::start(environment.settings(run, episodes)?, described, None)?;
-            let play = |contestant: &mut dyn Contestant<AnyGame>, seeds: Seeds| {
-                outside::play(&rules, &mut bridge, contestant, seeds, &mut || ControlFlow::Continue(()))
-            };
-            return report_returns(&rules, episodes, self.seed, player, play);
-        }
-        measure_returns(&rules, episodes, self.seed, player)
+        let environments = match &game {
+            GameKind::Recorded(described) => {
+                Some(bridge::config::start(environment.settings(run, episodes)?, described, None)?)
+            }
+            _ => None,
+        };
+        measure_returns(&game.rules(), environments, episodes, self.seed, player)
     }
 
     /// Returns the solved positions and a description of the source.
@@ -178,7 +176,7 @@ impl Args {
         }
     }
 
-    /// Returns random positions scored by the game's oracle, and a description of the source.
+    /// Returns random positions that the game's oracle has solved, and a description of the source.
     fn drawn(&self, game: &GameKind) -> anyhow::Result<(String, Vec<SolvedPosition>)> {
         ensure!((1..=COUNT_MAX).contains(&self.count), "--count: must be from 1 to {COUNT_MAX}, not {}", self.count);
         let positions = solved::drawn(game, self.seed, self.count)
@@ -200,10 +198,15 @@ pub(crate) struct Player {
 }
 
 impl Player {
+    /// Returns the game of a run, and the player with the weights of the run.
+    pub(crate) fn of(trained: Trained, simulations: u32) -> (GameKind, Self) {
+        let Trained { game, search, discount, networks, .. } = trained;
+        (game, Self { network: networks.into_first(), simulations, search, discount })
+    }
+
     /// Returns a contestant that searches with `simulations` per position.
     pub(crate) fn contestant(&mut self, simulations: u32) -> Searcher<'_> {
-        let (search, discount) = (self.search.clone(), self.discount);
-        let settings = AnalysisSettings { simulations, search, leaves_per_tree: 1, batch: BATCH, discount };
+        let settings = analysis(simulations, &self.search, self.discount, SEQUENTIAL);
         Searcher::new(&mut self.network, settings, ChaCha8Rng::seed_from_u64(SEED))
     }
 }
@@ -226,36 +229,26 @@ pub(crate) struct ReturnReport {
     pub returns: Returns,
 }
 
-/// Plays evaluation episodes with the best action of each search.
+/// Plays evaluation episodes with the best action of each search, by the rules or in `environments` outside this
+/// process.
 ///
 /// # Errors
-/// The network failed, or the game gave a non-finite reward.
-pub(crate) fn measure_returns<G: Game>(
-    game: &G,
-    episodes: usize,
-    seed: u64,
-    player: Player,
-) -> anyhow::Result<ReturnReport> {
-    let play = |contestant: &mut dyn Contestant<G>, seeds: Seeds| {
-        returns::play(game, contestant, seeds, &mut || ControlFlow::Continue(()))
-    };
-    report_returns(game, episodes, seed, player, play)
-}
-
-/// Seeds of evaluation episodes, one per episode.
-type Seeds = Vec<u64>;
-
-/// Plays the evaluation episodes with `play`, and reports the mean return.
-fn report_returns<G: Game>(
-    game: &G,
+/// The network or the environments failed, or the game gave a non-finite reward.
+pub(crate) fn measure_returns(
+    game: &AnyGame,
+    environments: Option<Bridge>,
     episodes: usize,
     seed: u64,
     mut player: Player,
-    play: impl FnOnce(&mut dyn Contestant<G>, Seeds) -> Result<Option<Vec<EpisodeReturn>>, returns::Error>,
 ) -> anyhow::Result<ReturnReport> {
     let attributes = player.network.attributes();
     let mut contestant = player.contestant(player.simulations);
-    let played = play(&mut contestant, returns::seeds(seed, episodes).collect())?;
+    let seeds = returns::seeds(seed, episodes);
+    let mut pause = || -> ControlFlow<()> { ControlFlow::Continue(()) };
+    let played = match environments {
+        Some(mut bridge) => outside::play(game, &mut bridge, &mut contestant, seeds, &mut pause)?,
+        None => returns::play(game, &mut contestant, seeds, &mut pause)?,
+    };
     Ok(ReturnReport {
         game: game.spec().name.clone(),
         evaluator: attributes.name.to_string(),
@@ -274,23 +267,55 @@ fn write_returns(report: &ReturnReport, output: &mut impl Write) -> io::Result<(
     writeln!(output, "{episodes} episodes with seed {seed}, {length:.1} steps on average")
 }
 
-/// The accuracy of a network on solved positions.
+/// The results of a network with search and without: the accuracy on solved positions, or the counts over all lines of
+/// play.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct Report<T> {
     /// Name of the game.
     pub game: String,
-    /// Source of the positions.
-    pub positions: String,
+    /// Source of the solved positions; absent for all lines of play.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub positions: Option<String>,
     /// Name of the evaluator, such as `libtorch cpu bf16`.
     pub evaluator: String,
     /// Version of the weights under test.
     pub weights_version: u64,
     /// Simulations per position.
     pub simulations: u32,
-    /// Accuracy of the moves chosen by search; absent with 0 simulations.
-    pub with_search: Option<Accuracy>,
-    /// Accuracy of the raw policy.
-    pub without_search: Accuracy,
+    /// Result with moves chosen by search; `None` for 0 simulations.
+    pub with_search: Option<T>,
+    /// Result with moves chosen by the raw policy.
+    pub without_search: T,
+}
+
+impl<T> Report<T> {
+    /// Measures a player without search and with search; `measure` takes the number of simulations.
+    ///
+    /// # Errors
+    /// `measure` failed, or the inference server switched to other weights.
+    fn of<G: Game>(
+        game: &G,
+        positions: Option<&str>,
+        mut player: Player,
+        mut measure: impl FnMut(&mut Player, u32) -> anyhow::Result<T>,
+    ) -> anyhow::Result<Self> {
+        let version = player.network.attributes().weights_version;
+        let simulations = player.simulations;
+        let without_search = measure(&mut player, 0)?;
+        let with_search = if simulations > 0 { Some(measure(&mut player, simulations)?) } else { None };
+        let attributes = player.network.attributes();
+        let now = attributes.weights_version;
+        ensure!(now == version, "the server switched from weights version {version} to {now}; evaluate again");
+        Ok(Self {
+            game: game.spec().name.clone(),
+            positions: positions.map(str::to_owned),
+            evaluator: attributes.name.to_string(),
+            weights_version: version,
+            simulations,
+            with_search,
+            without_search,
+        })
+    }
 }
 
 /// Measures the accuracy of the player's moves in solved positions, with and without search. `source` describes the
@@ -302,35 +327,19 @@ pub(crate) fn measure<G: Game>(
     game: &G,
     source: &str,
     positions: &[SolvedPosition],
-    mut player: Player,
-) -> anyhow::Result<Report> {
-    let version = player.network.attributes().weights_version;
-    let simulations = player.simulations;
+    player: Player,
+) -> anyhow::Result<Report<Accuracy>> {
     let boards: Vec<G::Position> = positions.iter().map(|position| position.position(game)).collect();
-    let mut accuracy = |simulations| -> anyhow::Result<Accuracy> {
+    Report::of(game, Some(source), player, |player, simulations| {
         let chosen = player.contestant(simulations).assess(game, &boards).context("evaluate the positions")?;
         Ok(Accuracy::of(positions, chosen))
-    };
-    let without_search = accuracy(0)?;
-    let with_search = if simulations > 0 { Some(accuracy(simulations)?) } else { None };
-    let attributes = player.network.attributes();
-    let now = attributes.weights_version;
-    ensure!(now == version, "the server switched from weights version {version} to {now}; evaluate again");
-    Ok(Report {
-        game: game.spec().name.clone(),
-        positions: source.into(),
-        evaluator: attributes.name.to_string(),
-        weights_version: attributes.weights_version,
-        simulations,
-        with_search,
-        without_search,
     })
 }
 
-fn write_table(report: &Report, output: &mut impl Write) -> io::Result<()> {
+fn write_table(report: &Report<Accuracy>, output: &mut impl Write) -> io::Result<()> {
     let Report { game, positions, evaluator, weights_version, simulations, with_search, without_search } = report;
-    writeln!(output, "{game}, weights version {weights_version} ({evaluator}), positions of {positions}")?;
-    writeln!(output)?;
+    let source = positions.as_deref().unwrap_or_default();
+    writeln!(output, "{game}, weights version {weights_version} ({evaluator}), positions of {source}\n")?;
     let columns = ["positions", "keeps outcome", "optimal", "value error"];
     let mut table = Table::default().words(["moves", "band"]).numbers(columns);
     let searched = with_search.iter().map(|accuracy| (format!("{simulations} simulations"), accuracy));
@@ -376,13 +385,13 @@ moves,band,c1,c2,c3,c4,c5,c6,c7
         })
     }
 
-    fn eval(text: &str, simulations: u32, evaluator: impl Evaluator + 'static) -> anyhow::Result<Report> {
+    fn eval(text: &str, simulations: u32, evaluator: impl Evaluator + 'static) -> anyhow::Result<Report<Accuracy>> {
         let (network, search) = (Network::Evaluator(Box::new(evaluator)), SearchSettings::default());
         let positions = solved::parse(&ConnectFour::new(), "some.csv", text)?;
         measure(&ConnectFour::new(), "some.csv", &positions, Player { network, simulations, search, discount: 1.0 })
     }
 
-    fn table(report: &Report) -> String {
+    fn table(report: &Report<Accuracy>) -> String {
         let mut output = Vec::new();
         write_table(report, &mut output).unwrap();
         String::from_utf8(output).unwrap()

@@ -12,8 +12,9 @@
 //! records games; `watch` shows an episode of a single-player game. `replay` and `inference` send requests to live
 //! servers, and `top` shows a whole fleet. `env` describes environments in Python. `doctor` checks this machine for a
 //! run. `bench` runs the program `zerofleet-bench`. `libtorch` decides whether a run needs libtorch. `arguments` parses
-//! the command line, `csv` writes tables, `printed_command` formats commands to copy, and `game_result` counts the
-//! points of a game. `resume` checks that a run can resume, and `trained_time` counts training time.
+//! the command line, `csv` writes tables, `printed_command` formats commands to copy, `move_names` formats moves, and
+//! `game_result` counts the points of a game. `resume` checks that a run can resume, and `trained_time` counts training
+//! time.
 
 mod ablate;
 mod arguments;
@@ -31,6 +32,7 @@ mod inference;
 mod kept_versions;
 mod libtorch;
 mod matches;
+mod move_names;
 mod own_server;
 mod picture;
 mod play;

@@ -47,14 +47,10 @@ impl Answer {
             0 | 1 => why(&config.learner_settings()?, cpu),
             _ => Some(Reason::group("--learners")),
         };
-        let need = match reason {
-            Some(Reason::Required { .. }) => Need::Required,
-            Some(Reason::Faster(_)) => Need::Faster,
-            None => Need::None,
-        };
-        let reason = match reason {
-            Some(reason) => reason.to_string(),
-            None => format!("the CPU kernels ({}) compute the training steps", cpu.path),
+        let (need, reason) = match reason {
+            Some(reason @ Reason::Required { .. }) => (Need::Required, reason.to_string()),
+            Some(reason @ Reason::Faster(_)) => (Need::Faster, reason.to_string()),
+            None => (Need::None, format!("the CPU kernels ({}) compute the training steps", cpu.path)),
         };
         Ok(Self { need, reason, evaluating: false })
     }

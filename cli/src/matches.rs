@@ -35,7 +35,7 @@ use strength::sprt::{self, Sprt, State};
 
 use self::contender::{Contender, Entry, EntryPlayer, Player};
 use self::ends::Ends;
-use self::game_files::{Date, GameFiles};
+use self::game_files::Date;
 use self::record::Games;
 use self::report::{EngineReport, MatchPlayer, PairingReport, Report, SprtReport};
 use crate::eval;
@@ -194,7 +194,7 @@ impl Args {
         let (_runtime, drain) = crate::drain_or_exit_on_signals()?;
         let (game, contenders) = self.contenders(&drain)?;
         let rules = game.rules();
-        let game_files = self.sgf.as_ref().map(|folder| GameFiles::create(folder, &rules)).transpose()?;
+        self.sgf.iter().try_for_each(|folder| game_files::prepare(folder, &rules))?;
         let line = progress_line();
         let pause = &mut |progress: &Progress<'_>| {
             if !line.is_hidden() {
@@ -212,9 +212,6 @@ impl Args {
         }
         output.flush().context("write the report")?;
         self.write_files(&rules, &report, &played)?;
-        if let Some(game_files) = game_files {
-            game_files.write(&rules, self.sgf_date.as_ref(), &report, &played)?;
-        }
         failure.map_or(Ok(()), Err)
     }
 
@@ -267,19 +264,14 @@ impl Args {
                     let usual = if index == 0 { None } else { self.opponent_simulations };
                     let simulations = simulations.or(usual).unwrap_or(self.simulations);
                     let args = trained::Args { run: run.clone(), version: *version, options: self.options.clone() };
-                    let Trained { game, search, discount, networks, .. } = Trained::open(&args, 1)?;
+                    let (game, player) = eval::Player::of(Trained::open(&args, 1)?, simulations);
                     if let Some((other, of)) = &found
                         && *other != game
                     {
                         bail!("{of} is for {other}, but run {run} is for {game}; all players must play the same game");
                     }
                     found = Some((game, format!("run {run}")));
-                    Some(Player::Network(eval::Player {
-                        network: networks.into_first(),
-                        simulations,
-                        search,
-                        discount,
-                    }))
+                    Some(Player::Network(player))
                 }
             };
             contenders.push(player.map(|player| Contender::new(name, player)));
@@ -303,6 +295,9 @@ impl Args {
         }
         if let Some(path) = &self.picture {
             picture::draw(path, report)?;
+        }
+        if let Some(folder) = &self.sgf {
+            game_files::write(folder, game, self.sgf_date.as_ref(), report, played)?;
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use fleet::child::{self, Child};
 use fleet::wiring::arguments;
 use fleet::{Role, beside_this_binary, exposition};
 use game::Game;
-use inference::{Attributes, Batch, Error, Evaluator, Predictions};
+use inference::Evaluator;
 use service::net::{ReservedPort, reserve_ports};
 use tempfile::TempDir;
 use version_store::{Retention, VersionStore};
@@ -54,14 +54,9 @@ pub(crate) fn start<G: Game>(served: Served<'_>, game: &G, threads: usize) -> an
          --release --package cli --features torch)"
     );
     let program = beside_this_binary(Role::Inference.program(), "inference-server --features torch")?;
-    let server = Server::start(program, &served).context("start an inference server")?;
+    let server = Server::start(program, &served).context("start an inference server")?.ready()?;
     let endpoint = format!("{}://{}", served.scheme, server.ports[0].address());
-    let server = server.ready()?;
-    let evaluators = remote::evaluators(&endpoint, game, threads)?;
-    let server = Arc::new(server);
-    let owned =
-        evaluators.into_iter().map(|evaluator| Box::new(Owned { evaluator, _server: Arc::clone(&server) }) as _);
-    Ok(owned.collect())
+    remote::evaluators(&endpoint, game, threads, Some(Arc::new(server)))
 }
 
 /// A running inference server. Dropping the value kills the process and removes the files.
@@ -112,22 +107,6 @@ impl Server {
         }
         drop(self.folder.take());
         Ok(self)
-    }
-}
-
-/// An evaluator that keeps the inference server running.
-struct Owned {
-    evaluator: Box<dyn Evaluator>,
-    _server: Arc<Server>,
-}
-
-impl Evaluator for Owned {
-    fn attributes(&self) -> Attributes {
-        self.evaluator.attributes()
-    }
-
-    fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), Error> {
-        self.evaluator.evaluate(batch, predictions)
     }
 }
 

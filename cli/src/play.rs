@@ -2,22 +2,24 @@
 //!
 //! [`Args`] is the command line. Input and output of [`play`] are arguments, so that tests can play.
 
-use std::io::{self, BufRead, Read as _, Write};
+use std::io::{self, BufRead, Write};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use figures::table::{Table, percent};
 use game::{Action, Game, Outcome, Player, Players};
 use games::GameKind;
+use protocols::{Input as _, Line, Lines};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use selfplay::{Analysis, AnalysisSettings, Proven, SearchSettings, analyse_together, latent};
 use service::directory::replace;
 
+use crate::move_names::move_names;
 use crate::sgf::Recorder;
 use crate::trained::{self, Networks, Trained};
-use crate::watch;
+use crate::{eval, watch};
 
 /// The text of the command `help`.
 pub(super) const HELP: &str = "\
@@ -46,7 +48,9 @@ fn write_analysis<G: Game>(
     };
     let Analysis { value, network_value, .. } = analysis;
     writeln!(output, "  evaluation {value:+.2} for {mover} (raw network {network_value:+.2}){proven}")?;
-    writeln!(output, "  expects    {}", variation(game, position, analysis))?;
+    let expected = analysis.principal_variation.iter().copied().take(VARIATION_PLIES_MAX);
+    let expected: Vec<String> = move_names(game, position.clone(), expected).map_while(Result::ok).collect();
+    writeln!(output, "  expects    {}", expected.join(" "))?;
     let mut table = Table::default().words(["  move"]).numbers(["policy", "visits", "prior", "value"]);
     for index in ranked(analysis).into_iter().take(listed_moves) {
         let [policy, prior] = [analysis.policy[index], analysis.priors[index]].map(|share| percent(Some(share.into())));
@@ -76,22 +80,8 @@ pub(crate) fn ranked(analysis: &Analysis) -> Vec<usize> {
     indices
 }
 
-/// Formats the principal variation in the notation of the game.
-fn variation<G: Game>(game: &G, position: &G::Position, analysis: &Analysis) -> String {
-    let mut position = position.clone();
-    let mut names = Vec::new();
-    for &action in analysis.principal_variation.iter().take(VARIATION_PLIES_MAX) {
-        let name = game.action_name(&position, action);
-        if game.try_play(&mut position, action).is_err() {
-            break;
-        }
-        names.push(name);
-    }
-    names.join(" ")
-}
-
 /// Maximum length of an accepted line in bytes.
-const LINE_BYTES_MAX: u64 = 1_000;
+const LINE_BYTES_MAX: usize = 1_000;
 
 /// Minimum simulations per leaf in flight. The search continues without the value of a leaf in flight, so that every
 /// leaf in flight costs accuracy.
@@ -141,21 +131,24 @@ impl Args {
     /// Plays until the person quits; in a single-player game, until the episode ends.
     pub(crate) fn run(self) -> anyhow::Result<()> {
         let threads = if self.threads == 0 { service::machine::cores() } else { self.threads };
-        let Trained { game, search, discount, mut networks, .. } = Trained::open(&self.trained, threads)?;
+        let trained = Trained::open(&self.trained, threads)?;
         ensure!(
-            !matches!(game, GameKind::Recorded(_)),
-            "{game} runs outside this program and cannot be shown; use zerofleet eval"
+            !matches!(trained.game, GameKind::Recorded(_)),
+            "{} runs outside this program and cannot be shown; use zerofleet eval",
+            trained.game
         );
-        let settings = Settings { discount, ..self.settings(search) };
         let (mut input, mut output) = (io::stdin().lock(), io::stdout().lock());
-        let game = game.rules();
+        let game = trained.game.rules();
         let recorder = match &self.sgf {
             Some(file) => Some((Recorder::of(&game)?, file)),
             None => None,
         };
         if game.spec().players == Players::One {
-            return watch::watch(&game, &settings, networks.into_first(), self.seed, &mut output);
+            let (_, player) = eval::Player::of(trained, self.simulations);
+            return watch::watch(&game, player, self.seed, &mut output);
         }
+        let Trained { search, discount, mut networks, .. } = trained;
+        let settings = Settings { discount, ..self.settings(search) };
         let version = networks.attributes().weights_version;
         let program = format!("{} (weights version {version}, {} simulations)", self.trained.run, self.simulations);
         let mut save = |actions: &[Action], person: Player| -> anyhow::Result<()> {
@@ -164,8 +157,7 @@ impl Args {
             names.rotate_right(person.index());
             Ok(replace(file, recorder.record(actions, None, names)?.to_string().as_bytes())?)
         };
-        play(&game, &settings, &mut networks, &mut input, &mut output, &mut save)?;
-        Ok(())
+        play(&game, &settings, &mut networks, &mut input, &mut output, &mut save)
     }
 
     fn settings(&self, search: SearchSettings) -> Settings {
@@ -190,8 +182,6 @@ pub(crate) struct Settings {
     pub person: Player,
     /// Number of moves to list, by search policy.
     pub listed_moves: usize,
-    /// Seed of random choices in the search.
-    pub seed: u64,
 }
 
 impl Settings {
@@ -199,22 +189,8 @@ impl Settings {
     #[must_use]
     pub(crate) fn new(simulations: u32) -> Self {
         let (search, person) = (SearchSettings::default(), Player::First);
-        Self { simulations, search, discount: 1.0, person, listed_moves: 5, seed: 0 }
+        Self { simulations, search, discount: 1.0, person, listed_moves: 5 }
     }
-}
-
-/// The reason why a session stopped early.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
-    /// The terminal could not be read or written.
-    #[error("read or write the terminal")]
-    Terminal(#[from] io::Error),
-    /// The evaluator failed.
-    #[error("evaluate the position")]
-    Evaluator(#[from] inference::Error),
-    /// The game could not be saved.
-    #[error("save the game")]
-    Save(#[source] anyhow::Error),
 }
 
 /// Callback that saves the actions of a game, with the side of the person.
@@ -224,8 +200,8 @@ type Save<'a> = dyn FnMut(&[Action], Player) -> anyhow::Result<()> + 'a;
 /// thread. `save` is called after every change to the moves of the game, unless there are no moves.
 ///
 /// # Errors
-/// [`Error`] names the cause: the terminal, the evaluator or `save`. Invalid input is not an error; the session reports
-/// the problem and reads again.
+/// The terminal cannot be written, the evaluator failed, or `save` failed. Invalid input is not an error; the session
+/// reports the problem and reads again. A failure to read counts as the end of the input.
 pub(crate) fn play<G: Game>(
     game: &G,
     settings: &Settings,
@@ -233,14 +209,14 @@ pub(crate) fn play<G: Game>(
     input: &mut impl BufRead,
     output: &mut impl Write,
     save: &mut Save<'_>,
-) -> Result<(), Error> {
+) -> anyhow::Result<()> {
     let session = Session {
         game,
         settings,
         networks,
         output,
         save,
-        rng: ChaCha8Rng::seed_from_u64(settings.seed),
+        rng: ChaCha8Rng::seed_from_u64(0),
         person: settings.person,
         actions: Vec::new(),
         is_saved: true,
@@ -265,7 +241,8 @@ struct Session<'a, G: Game, W> {
 }
 
 impl<G: Game, W: Write> Session<'_, G, W> {
-    fn run(mut self, input: &mut impl BufRead) -> Result<(), Error> {
+    fn run(mut self, input: &mut impl BufRead) -> anyhow::Result<()> {
+        let mut lines = Lines::new(input, LINE_BYTES_MAX);
         let attributes = self.networks.attributes();
         let (game, simulations) = (&self.game.spec().name, self.settings.simulations);
         let (name, version) = (&attributes.name, attributes.weights_version);
@@ -279,7 +256,7 @@ impl<G: Game, W: Write> Session<'_, G, W> {
                 continue;
             }
             self.prompt()?;
-            let next = match read_line(input)? {
+            let next = match lines.next() {
                 Line::End => {
                     writeln!(self.output, "\nend of input: goodbye")?;
                     ControlFlow::Break(())
@@ -296,9 +273,9 @@ impl<G: Game, W: Write> Session<'_, G, W> {
         }
     }
 
-    fn save(&mut self) -> Result<(), Error> {
+    fn save(&mut self) -> anyhow::Result<()> {
         if !std::mem::replace(&mut self.is_saved, true) {
-            (self.save)(&self.actions, self.person).map_err(Error::Save)?;
+            (self.save)(&self.actions, self.person).context("save the game")?;
         }
         Ok(())
     }
@@ -333,7 +310,7 @@ impl<G: Game, W: Write> Session<'_, G, W> {
     }
 
     /// Executes a command. Any other text is a move.
-    fn execute(&mut self, text: &str) -> Result<ControlFlow<()>, Error> {
+    fn execute(&mut self, text: &str) -> anyhow::Result<ControlFlow<()>> {
         match text.to_lowercase().as_str() {
             "" => {}
             "back" => self.take_back()?,
@@ -387,7 +364,7 @@ impl<G: Game, W: Write> Session<'_, G, W> {
         writeln!(self.output, "you have changed sides")
     }
 
-    fn hint(&mut self) -> Result<(), Error> {
+    fn hint(&mut self) -> anyhow::Result<()> {
         if self.outcome().is_some() {
             writeln!(self.output, "the game is over: there is no move to suggest")?;
             return Ok(());
@@ -422,7 +399,7 @@ impl<G: Game, W: Write> Session<'_, G, W> {
     }
 
     /// Chooses, reports and plays the program's move.
-    fn answer(&mut self) -> Result<(), Error> {
+    fn answer(&mut self) -> anyhow::Result<()> {
         let analysis = self.analyse()?;
         let name = self.game.action_name(&self.position, analysis.best);
         writeln!(self.output, "the program plays {name}")?;
@@ -433,7 +410,7 @@ impl<G: Game, W: Write> Session<'_, G, W> {
         Ok(())
     }
 
-    fn analyse(&mut self) -> Result<Analysis, Error> {
+    fn analyse(&mut self) -> anyhow::Result<Analysis> {
         let Settings { simulations, search, discount, .. } = self.settings;
         let threads = match self.networks {
             Networks::Evaluators(evaluators) => evaluators.len(),
@@ -448,39 +425,20 @@ impl<G: Game, W: Write> Session<'_, G, W> {
             discount: *discount,
         };
         let (game, rng) = (self.game, &mut self.rng);
-        match self.networks {
-            Networks::Evaluators(evaluators) => Ok(analyse_together(game, &self.position, &settings, evaluators, rng)?),
+        let analysis = match self.networks {
+            Networks::Evaluators(evaluators) => analyse_together(game, &self.position, &settings, evaluators, rng),
             Networks::Latent(model) => {
                 let positions = std::slice::from_ref(&self.position);
-                let analyses = latent::analyse(game, positions, &settings, &mut **model, rng)?;
-                Ok(analyses.into_iter().next().expect("one analysis for each position"))
+                let analyses = latent::analyse(game, positions, &settings, &mut **model, rng);
+                analyses.map(|analyses| analyses.into_iter().next().expect("one analysis for each position"))
             }
-        }
+        };
+        analysis.context("evaluate the position")
     }
 
     fn report(&mut self, analysis: &Analysis, mover: &str) -> io::Result<()> {
         write_analysis(self.game, &self.position, analysis, mover, self.settings.listed_moves, self.output)
     }
-}
-
-/// A line of input.
-enum Line {
-    Text(String),
-    TooLong,
-    End,
-}
-
-/// Reads a line. Bytes that are not UTF-8 become replacement characters, which occur in no move.
-fn read_line(input: &mut impl BufRead) -> io::Result<Line> {
-    let mut bytes = Vec::new();
-    if input.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut bytes)? == 0 {
-        return Ok(Line::End);
-    }
-    if bytes.len() as u64 == LINE_BYTES_MAX && bytes.last() != Some(&b'\n') {
-        input.skip_until(b'\n')?;
-        return Ok(Line::TooLong);
-    }
-    Ok(Line::Text(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
 #[cfg(test)]

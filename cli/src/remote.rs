@@ -17,11 +17,16 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Connects to the inference server at `endpoint`. Returns one evaluator per thread. All evaluators use the weights
 /// version that is latest at the time of the call. Once the server has dropped that version, all evaluators switch to
-/// the latest version.
+/// the latest version. The last evaluator drops `server`.
 ///
 /// # Errors
 /// The endpoint is invalid, or no server at the endpoint responds with weights for the game.
-pub(crate) fn evaluators<G: Game>(endpoint: &str, game: &G, threads: usize) -> anyhow::Result<Vec<Box<dyn Evaluator>>> {
+pub(crate) fn evaluators<G: Game>(
+    endpoint: &str,
+    game: &G,
+    threads: usize,
+    server: Option<Arc<dyn Send + Sync>>,
+) -> anyhow::Result<Vec<Box<dyn Evaluator>>> {
     let spec = game.spec();
     let (name, actions) = ("zerofleet".to_owned(), spec.actions);
     let hello = Hello { name, game: spec.name.clone(), shape: spec.observation, actions };
@@ -43,7 +48,7 @@ pub(crate) fn evaluators<G: Game>(endpoint: &str, game: &G, threads: usize) -> a
         max_batch: welcome.positions_max,
     };
     let version = Arc::new(AtomicU64::new(welcome.version));
-    let remote = RemoteEvaluator { evaluations, runtime: Arc::new(runtime), attributes, version };
+    let remote = RemoteEvaluator { evaluations, runtime: Arc::new(runtime), attributes, version, _server: server };
     Ok((0..threads.max(1)).map(|_| Box::new(remote.clone()) as Box<dyn Evaluator>).collect())
 }
 
@@ -56,6 +61,8 @@ struct RemoteEvaluator {
     attributes: Attributes,
     /// Shared by the evaluators of all threads.
     version: Arc<AtomicU64>,
+    /// The server process, if this process started it: it runs as long as an evaluator.
+    _server: Option<Arc<dyn Send + Sync>>,
 }
 
 impl RemoteEvaluator {
@@ -123,7 +130,7 @@ mod tests {
             versions
         });
         let game = TicTacToe::new();
-        let mut evaluator = evaluators(&endpoint, &game, 1).unwrap().remove(0);
+        let mut evaluator = evaluators(&endpoint, &game, 1, None).unwrap().remove(0);
         let mut batch = Batch::new(game.spec().observation);
         batch.push(&[Action(1), Action(4)], |_| {});
         for version in [7, 9] {
@@ -137,7 +144,7 @@ mod tests {
 
     #[test]
     fn an_address_that_is_no_endpoint_is_rejected() {
-        let error = evaluators("nowhere", &TicTacToe::new(), 1).err().unwrap();
+        let error = evaluators("nowhere", &TicTacToe::new(), 1, None).err().unwrap();
         assert_eq!(error.to_string(), "--inference");
     }
 }

@@ -307,7 +307,7 @@ async fn each(
 /// # Errors
 /// The log is in use, cannot be read or is damaged.
 fn verify(run: &RunArgs, out: &mut impl Write) -> anyhow::Result<()> {
-    let settings = run.settings()?;
+    let (settings, _) = run.settings()?;
     // Without the lock, a record that a live server is writing would look like damage.
     let _lock = service::directory::lock(&settings.directory).context("lock the log")?;
     report_verified(&settings, out)

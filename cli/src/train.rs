@@ -145,7 +145,7 @@ fn supervise(
             "losses, held-out games and strength below are for {game}; games, positions and replay are for all boards"
         ));
     }
-    plan.placement.lines().iter().for_each(|line| screen.print(line));
+    plan.placement.lines.iter().for_each(|line| screen.print(line));
     if let Some(file) = &plan.unread {
         let (file, own) = (file.display(), run.config());
         screen.print(&format!(

@@ -244,7 +244,7 @@ impl Trained {
                 );
                 config.security.check_endpoint("--inference", endpoint)?;
                 use_credentials(&config.security)?;
-                (Networks::Evaluators(remote::evaluators(endpoint, &game.rules(), threads)?), None)
+                (Networks::Evaluators(remote::evaluators(endpoint, &game.rules(), threads, None)?), None)
             }
             None => {
                 let (manifest, bytes) = weights_for(&run, *version, &game)?;
@@ -389,11 +389,10 @@ pub(crate) mod tests {
             let run = begin_with(runs.path(), game);
             let kind: GameKind = game.parse().unwrap();
             publish(&run, Architecture { model: Model::Muzero { support: 5 }, ..architecture(&kind) }, 3);
-            let Trained { game, search, discount, networks, .. } =
-                Trained::open(&args(runs.path(), "noughts"), 2).unwrap();
-            assert!(matches!(networks, Networks::Latent(_)), "{game}");
-            let player = eval::Player { network: networks.into_first(), simulations: 4, search, discount };
-            let report = eval::measure_returns(&game.rules(), 2, 7, player).unwrap();
+            let trained = Trained::open(&args(runs.path(), "noughts"), 2).unwrap();
+            assert!(matches!(trained.networks, Networks::Latent(_)), "{game}");
+            let (game, player) = eval::Player::of(trained, 4);
+            let report = eval::measure_returns(&game.rules(), None, 2, 7, player).unwrap();
             assert_eq!((report.weights_version, report.returns.episodes), (3, 2));
             assert!(report.returns.length >= 5.0 && report.returns.mean.is_finite(), "{report:?}");
         }
@@ -415,11 +414,10 @@ pub(crate) mod tests {
             let run = begin_with(runs.path(), game);
             let kind: GameKind = game.parse().unwrap();
             publish(&run, Architecture { model: Model::AlphazeroReturns { support: 5 }, ..architecture(&kind) }, 3);
-            let Trained { game, search, discount, networks, .. } =
-                Trained::open(&args(runs.path(), "noughts"), 2).unwrap();
-            assert!(matches!(networks, Networks::Evaluators(_)), "{game}");
-            let player = eval::Player { network: networks.into_first(), simulations: 4, search, discount };
-            let report = eval::measure_returns(&game.rules(), 2, 7, player).unwrap();
+            let trained = Trained::open(&args(runs.path(), "noughts"), 2).unwrap();
+            assert!(matches!(trained.networks, Networks::Evaluators(_)), "{game}");
+            let (game, player) = eval::Player::of(trained, 4);
+            let report = eval::measure_returns(&game.rules(), None, 2, 7, player).unwrap();
             assert_eq!((report.weights_version, report.returns.episodes), (3, 2));
             assert!(report.returns.length >= 9.0 && report.returns.mean.is_finite(), "{report:?}");
         }

@@ -3,32 +3,21 @@
 use std::io::Write;
 
 use anyhow::{Context as _, ensure};
-use evaluators::Network;
 use game::{Game, Outcome};
-use rand::SeedableRng;
-use rand_chacha::ChaCha8Rng;
-use strength::contestant::{Contestant, SEQUENTIAL, Searcher, analysis};
+use strength::contestant::Contestant as _;
 
-use crate::play::Settings;
+use crate::eval::Player;
 
 /// Plays the evaluation episode of `seed` and writes every step: action, reward, sum of rewards and new position.
 ///
 /// # Errors
 /// The network failed, the game gave a non-finite reward, or the output cannot be written.
-pub(crate) fn watch<G: Game>(
-    game: &G,
-    settings: &Settings,
-    mut network: Network,
-    seed: u64,
-    output: &mut impl Write,
-) -> anyhow::Result<()> {
-    let (attributes, name) = (network.attributes(), &game.spec().name);
+pub(crate) fn watch<G: Game>(game: &G, mut player: Player, seed: u64, output: &mut impl Write) -> anyhow::Result<()> {
+    let (attributes, name) = (player.network.attributes(), &game.spec().name);
     let (evaluator, version) = (&attributes.name, attributes.weights_version);
-    let simulations = settings.simulations;
+    let simulations = player.simulations;
     writeln!(output, "{name} by weights version {version} ({evaluator}), {simulations} simulations a step")?;
-    let analysis = analysis(simulations, &settings.search, settings.discount, SEQUENTIAL);
-    let rng = ChaCha8Rng::seed_from_u64(settings.seed);
-    let mut player = Searcher::new(&mut network, analysis, rng);
+    let mut contestant = player.contestant(simulations);
     let mut position = game.start_from(selfplay::evaluation_seed(seed, 0));
     writeln!(output, "\n{}\n", game.render(&position))?;
     let (mut sum, mut step) = (0.0, 0);
@@ -36,7 +25,7 @@ pub(crate) fn watch<G: Game>(
         if let Some(outcome) = game.outcome(&position) {
             break outcome;
         }
-        let chosen = player.choose(game, std::slice::from_ref(&position)).context("evaluate the position")?;
+        let chosen = contestant.choose(game, std::slice::from_ref(&position)).context("evaluate the position")?;
         let action = *chosen.first().context("choose an action")?;
         let text = game.action_name(&position, action);
         let reward = game.play(&mut position, action);
@@ -56,7 +45,9 @@ pub(crate) fn watch<G: Game>(
 #[cfg(test)]
 mod tests {
     use evaluator_doubles::Uniform;
+    use evaluators::Network;
     use games::TicTacToe;
+    use selfplay::SearchSettings;
 
     use super::*;
 
@@ -66,7 +57,8 @@ mod tests {
         let game = TicTacToe::new();
         let network = Network::Evaluator(Box::new(Uniform::new(game.spec().observation)));
         let mut output = Vec::new();
-        watch(&game, &Settings::new(0), network, 3, &mut output).unwrap();
+        let player = Player { network, simulations: 0, search: SearchSettings::default(), discount: 1.0 };
+        watch(&game, player, 3, &mut output).unwrap();
         let text = String::from_utf8(output).unwrap();
         assert!(text.starts_with("tic_tac_toe by weights version 0 (uniform), 0 simulations a step\n"), "{text}");
         let steps = text.lines().filter(|line| line.starts_with("step ")).count();

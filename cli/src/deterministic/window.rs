@@ -3,20 +3,13 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use experience::{Limits, Sample, Trajectory, TrajectoryId};
-use rand_chacha::ChaCha8Rng;
+use experience::{Limits, Trajectory, TrajectoryId};
 use replay::{Table, TableSettings, TableTotals};
 use serde::{Deserialize, Serialize};
 use weights::WeightsVersion;
 
 /// Actor id in every trajectory id of a deterministic run.
 const ACTOR: u64 = 0;
-
-/// The replay table during one weights version. Every version builds a new table, so that samples are the same after an
-/// interruption: they do not depend on the order in which older trajectories were removed.
-pub(super) struct Window {
-    table: Table,
-}
 
 /// Metadata of a trajectory in the checkpoint. The encoded columns of all trajectories follow the metadata.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,49 +30,33 @@ pub(super) struct Totals {
     pub(super) items: u64,
 }
 
-impl Window {
-    /// Creates a window with `trajectories`, in order from the oldest, after `totals` inserts since the start of the
-    /// run.
-    pub(super) fn new(settings: TableSettings, trajectories: &[Trajectory], totals: Totals) -> Self {
-        let mut table = Table::new(settings);
-        for trajectory in trajectories {
-            let _ = table.insert(trajectory.clone(), Duration::ZERO);
-        }
-        table.remember(TableTotals { trajectories: totals.trajectories, items: totals.items });
-        Self { table }
+impl From<TableTotals> for Totals {
+    fn from(TableTotals { trajectories, items }: TableTotals) -> Self {
+        Self { trajectories, items }
     }
+}
 
-    /// Inserts the trajectories of a weights version.
-    pub(super) fn insert(&mut self, version: WeightsVersion, trajectories: impl IntoIterator<Item = Trajectory>) {
-        self.table.hold_to_newest(version);
-        for trajectory in trajectories {
-            let _ = self.table.insert(trajectory, Duration::ZERO);
-        }
-    }
+/// Creates a replay table for one weights version with `trajectories`, in order from the oldest, after `totals` inserts
+/// since the start of the run. Every version builds a new table, so that samples are the same after an interruption:
+/// they do not depend on the order in which older trajectories were removed.
+pub(super) fn table(settings: TableSettings, trajectories: &[Trajectory], totals: Totals) -> Table {
+    let mut table = Table::new(settings);
+    insert(&mut table, trajectories.iter().cloned());
+    table.remember(TableTotals { trajectories: totals.trajectories, items: totals.items });
+    table
+}
 
-    pub(super) fn totals(&self) -> Totals {
-        let TableTotals { trajectories, items } = self.table.totals();
-        Totals { trajectories, items }
+pub(super) fn insert(table: &mut Table, trajectories: impl IntoIterator<Item = Trajectory>) {
+    for trajectory in trajectories {
+        let _ = table.insert(trajectory, Duration::ZERO);
     }
+}
 
-    /// Returns the number of positions that can be sampled.
-    pub(super) fn items(&self) -> u64 {
-        self.table.items()
-    }
-
-    /// Draws `count` random samples, each with a position and `unroll_steps` further steps.
-    pub(super) fn draw(&mut self, count: usize, unroll_steps: usize, rng: &mut ChaCha8Rng) -> Vec<Sample> {
-        let mut drawn = Vec::with_capacity(count);
-        self.table.draw(count, rng, &mut drawn);
-        drawn.iter().map(|drawn| drawn.sample(unroll_steps)).collect()
-    }
-
-    /// Returns all trajectories in the window, in order from the oldest.
-    pub(super) fn trajectories(&self) -> Vec<Trajectory> {
-        let mut trajectories: Vec<_> = self.table.held().map(|held| held.trajectory.clone()).collect();
-        trajectories.reverse();
-        trajectories
-    }
+/// Returns all trajectories in the table, in order from the oldest.
+pub(super) fn trajectories(table: &Table) -> Vec<Trajectory> {
+    let mut trajectories: Vec<_> = table.held().map(|held| held.trajectory.clone()).collect();
+    trajectories.reverse();
+    trajectories
 }
 
 /// Returns the id of trajectory number `sequence` of a weights version.

@@ -8,6 +8,7 @@ use network_cpu::KernelVariant;
 use run_file::RunFile;
 use run_file::learner::libtorch::{Reason, why};
 use serde::Serialize;
+use service::ConfigError;
 use service::device_trial::DeviceTrial;
 use service::devices::CPU;
 use service::gpus::{CAPABILITY_MIN, DRIVER_MAJOR_MIN, Gpu, of_cuda};
@@ -61,6 +62,11 @@ impl Finding {
     fn fault(section: &'static str, text: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { verdict: Verdict::Fault, ..Self::note(section, text, remedy) }
     }
+}
+
+/// Returns the number of findings that would stop a run.
+pub(super) fn faults(found: &[Finding]) -> usize {
+    found.iter().filter(|finding| finding.verdict == Verdict::Fault).count()
 }
 
 /// Returns all findings about the machine in the order of the printed page.
@@ -235,11 +241,9 @@ fn obstacles(facts: &Facts, run: &Run) -> Vec<Finding> {
         Err(error) => return vec![Finding::fault("run", error.to_string(), REMEDY)],
     };
     let found = obstacles.iter().filter(|obstacle| match obstacle {
-        Obstacle::Engine(role, _) => {
-            let text = obstacle.to_string();
-            *role != Role::Learner && !text.starts_with(&format!("{}.device", role.name()))
-        }
-        Obstacle::Settings(_) => true,
+        Obstacle::Engine(Role::Learner, _) => false,
+        Obstacle::Engine(role, ConfigError::Invalid { key, .. }) => *key != format!("{}.device", role.name()),
+        Obstacle::Engine(..) | Obstacle::Settings(_) => true,
     });
     found.map(|obstacle| Finding::fault("run", obstacle.to_string(), REMEDY)).collect()
 }

@@ -139,7 +139,7 @@ impl Facts {
 
 impl Run {
     fn of(plan: Plan) -> Self {
-        let lock = plan.run.path().join("lock").exists().then(|| plan.run.lock());
+        let lock = plan.run.is_trained().then(|| plan.run.lock());
         let in_use = lock.and_then(|lock| lock.err().map(|error| format!("{error:#}")));
         Self { config: plan.config, inference: plan.progress.inference, actors: plan.actors, in_use }
     }
@@ -186,10 +186,7 @@ fn cores_in(text: &str) -> Option<f64> {
 
 /// Parses total and available memory from the text of `/proc/meminfo`; `None` if a value is missing.
 pub(super) fn memory_in(meminfo: &str) -> Option<Memory> {
-    let of = |key: &str| {
-        let value = meminfo.lines().find_map(|line| line.strip_prefix(key))?;
-        value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1 << 10)
-    };
+    let of = |key| machine::listed_bytes(meminfo, key);
     Some(Memory { bytes: of("MemTotal:")?, available_bytes: of("MemAvailable:")? })
 }
 

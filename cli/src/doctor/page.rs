@@ -1,6 +1,6 @@
 //! Formats findings as a page of at most eighty columns.
 
-use super::findings::{Finding, Verdict};
+use super::findings::{Finding, Verdict, faults};
 use crate::screen::folded;
 
 /// Width of the page in terminal columns.
@@ -23,8 +23,7 @@ pub(super) fn page(found: &[Finding]) -> String {
             text += &folded("", &format!("-> {remedy}"), WIDTH);
         }
     }
-    let faults = found.iter().filter(|finding| finding.verdict == Verdict::Fault).count();
-    let sentence = match faults {
+    let sentence = match faults(found) {
         0 => "nothing here would stop a run".to_owned(),
         1 => "1 fault would stop a run".to_owned(),
         faults => format!("{faults} faults would stop a run"),

@@ -16,7 +16,7 @@ use service::device_trial::{Choice, DeviceTrial, Libtorch};
 use service::directory::Room;
 use service::gpus::{ComputeCapability, Gpu};
 
-use super::findings::Finding;
+use super::findings::{Finding, Verdict};
 use super::machine::{Container, Disk, Memory, Ports, Run};
 use super::*;
 

@@ -52,7 +52,7 @@ struct GameAnalysis {
 }
 
 /// The analysis of a position. Win rates, from 0 to 1, are from the perspective of `player`; a draw counts as 0.5.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct PositionAnalysis {
     /// Number of moves before the position.
@@ -74,11 +74,6 @@ struct PositionAnalysis {
     winrate_loss: Option<f64>,
 }
 
-/// The error if a drain stops the batch before the end.
-#[derive(Debug, thiserror::Error)]
-#[error("interrupted")]
-struct Interrupted;
-
 impl Batch<'_> {
     /// Analyses the games in order of file name and logs a line for each. The batch continues after a file that cannot
     /// be analysed: an error is printed, and the exit code is a failure.
@@ -90,7 +85,8 @@ impl Batch<'_> {
         fs::create_dir_all(self.output).with_context(|| format!("create {}", self.output.display()))?;
         let (mut analysed, mut skipped, mut failed) = (0, 0, 0);
         for file in &files {
-            let output = self.output_of(file);
+            let name = file.file_stem().unwrap_or(OsStr::new("game"));
+            let output = self.output.join(name).with_added_extension("json");
             if output.exists() && !self.force {
                 skipped += 1;
                 continue;
@@ -100,7 +96,7 @@ impl Batch<'_> {
                     writeln!(log, "{}: {positions} positions in {}", file.display(), output.display())?;
                     analysed += 1;
                 }
-                Err(error) if error.is::<Interrupted>() => {
+                Err(_) if self.drain.started() => {
                     let left = files.len() - analysed - skipped - failed;
                     bail!("interrupted with {left} of {} files left; run the same command to continue", files.len());
                 }
@@ -126,11 +122,6 @@ impl Batch<'_> {
         ensure!(!files.is_empty(), "--sgf: no *.sgf files in {}", self.sgf.display());
         files.sort();
         Ok(files)
-    }
-
-    fn output_of(&self, file: &Path) -> PathBuf {
-        let name = file.file_stem().unwrap_or(OsStr::new("game"));
-        self.output.join(name).with_added_extension("json")
     }
 
     /// Analyses the game in `file`, writes the analysis to `output`, and returns the number of analysed positions.
@@ -189,43 +180,26 @@ impl Batch<'_> {
         move_number: usize,
         ply: Option<Ply>,
     ) -> anyhow::Result<PositionAnalysis> {
-        if self.drain.started() {
-            bail!(Interrupted);
-        }
+        ensure!(!self.drain.started(), "interrupted");
         let (game, size) = (engine.identity().game, engine.size());
         let color = ply.map_or(engine.to_move(), |ply| ply.color);
         let played = ply.map(|ply| game.move_name(size, ply.played));
-        let player = color.letter().to_string();
-        if let Some(result) = engine.outcome().filter(|_| played.is_none()) {
-            let winrate = winrate_of(result, color);
-            let (best_move, principal_variation, winrate_loss) = (None, Vec::new(), None);
-            return Ok(PositionAnalysis {
-                move_number,
-                player,
-                played,
-                best_move,
-                winrate,
-                visits: 0,
-                principal_variation,
-                winrate_loss,
-            });
+        let position =
+            PositionAnalysis { move_number, player: color.letter().to_string(), played, ..PositionAnalysis::default() };
+        if let Some(result) = engine.outcome().filter(|_| ply.is_none()) {
+            return Ok(PositionAnalysis { winrate: winrate_of(result, color), ..position });
         }
-        let search = Search { color, visits: Some(self.simulations), time: None, restrictions: &[] };
+        let search = Search { color, visits: Some(self.simulations), restrictions: &[] };
         let drain = self.drain;
         let analysis = engine.search(&search, &mut |_| if drain.started() { Break(()) } else { Continue(()) })?;
-        if drain.started() {
-            bail!(Interrupted);
-        }
+        ensure!(!drain.started(), "interrupted");
         let variation = analysis.candidates.first().map(|best| best.variation.as_slice()).unwrap_or_default();
         Ok(PositionAnalysis {
-            move_number,
-            player,
-            played,
             best_move: Some(game.move_name(size, analysis.choice)),
             winrate: winrate(analysis.value),
             visits: analysis.visits,
             principal_variation: variation.iter().map(|ply| game.move_name(size, ply.played)).collect(),
-            winrate_loss: None,
+            ..position
         })
     }
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use protocols::{BoardGame, Color, Engine as _, gomocup, gtp, katago};
 use service::Drain;
+use tokio::runtime::Runtime;
 
 use super::batch::Batch;
 use super::connection::converse;
@@ -36,15 +37,13 @@ struct EngineArgs {
 }
 
 impl EngineArgs {
-    /// Loads the weights, which may wait for an inference server. Signals are not handled yet, so that Ctrl-C still
-    /// stops the process.
-    fn load(&self) -> anyhow::Result<Trained> {
+    /// Creates the engine and prints the game and weights version to standard error. Also returns the drain on signals,
+    /// which stops the engine.
+    fn start(&self, ponders: bool) -> anyhow::Result<(NetworkEngine, Runtime, Drain)> {
         let threads = if self.threads == 0 { service::machine::cores() } else { self.threads };
-        Trained::open(&self.trained, threads)
-    }
-
-    /// Creates the engine and prints the game and weights version to standard error.
-    fn engine(&self, trained: Trained, ponders: bool, drain: &Drain) -> anyhow::Result<NetworkEngine> {
+        // Loading may wait for an inference server. Signals are not handled yet, so that Ctrl-C stops the process.
+        let trained = Trained::open(&self.trained, threads)?;
+        let (runtime, drain) = crate::drain_on_signals()?;
         let start = Instant::now();
         let settings = Settings {
             search: trained.search.clone(),
@@ -58,7 +57,7 @@ impl EngineArgs {
         let identity = engine.identity();
         // Standard output is reserved for the protocol.
         writeln!(io::stderr(), "{} plays {game} with weights version {}", identity.name, identity.version)?;
-        Ok(engine)
+        Ok((engine, runtime, drain))
     }
 }
 
@@ -112,9 +111,7 @@ pub(crate) struct GtpArgs {
 impl GtpArgs {
     /// Responds to GTP commands until `quit`, the end of the input or Ctrl-C.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
-        let trained = self.engine.load()?;
-        let (runtime, drain) = crate::drain_on_signals()?;
-        let mut engine = self.engine.engine(trained, self.ponder, &drain)?;
+        let (mut engine, runtime, drain) = self.engine.start(self.ponder)?;
         let settings = self.moves.settings();
         converse(&runtime, &drain, gtp::LINE_BYTES_MAX, |input, output, host| {
             gtp::serve(&mut engine, input, output, host, &settings)
@@ -138,9 +135,7 @@ pub(crate) struct GomocupArgs {
 impl GomocupArgs {
     /// Responds to Gomocup commands until `END`, the end of the input or Ctrl-C.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
-        let trained = self.engine.load()?;
-        let (runtime, drain) = crate::drain_on_signals()?;
-        let mut engine = self.engine.engine(trained, false, &drain)?;
+        let (mut engine, runtime, drain) = self.engine.start(false)?;
         let game = engine.identity().game;
         ensure!(game == BoardGame::Gomoku, "the Gomocup protocol supports only Gomoku, not {game:?}");
         let settings = self.moves.settings();
@@ -206,9 +201,7 @@ impl Side {
 impl AnalysisArgs {
     /// Responds to queries until the end of the input, or analyses SGF files. Ctrl-C stops either.
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
-        let trained = self.engine.load()?;
-        let (runtime, drain) = crate::drain_on_signals()?;
-        let mut engine = self.engine.engine(trained, false, &drain)?;
+        let (mut engine, runtime, drain) = self.engine.start(false)?;
         if let Some((sgf, output)) = self.sgf.as_ref().zip(self.output.as_ref()) {
             let batch = Batch { sgf, output, force: self.force, simulations: self.simulations, drain: &drain };
             return batch.run(&mut engine, &mut io::stdout());

@@ -24,7 +24,6 @@ impl Subject {
     }
 
     /// Returns the report of a search. For a restricted search, `legal_priors` contains the priors of all legal moves.
-    /// Scores and ownership are always `None`, since networks do not predict them.
     pub(super) fn report(
         &self,
         findings: &Findings<'_, AnyPosition>,
@@ -37,7 +36,6 @@ impl Subject {
             visits: analysis.visit_counts[index],
             value: analysis.action_values[index],
             prior: analysis.priors[index],
-            score_lead: None,
             variation: self.variation(findings.variation(analysis.actions[index])),
         };
         Analysis {
@@ -46,10 +44,8 @@ impl Subject {
             visits: findings.simulations(),
             value: analysis.value,
             network_value: analysis.network_value,
-            score_lead: None,
             candidates: ranked(&analysis).into_iter().map(candidate).collect(),
             priors: legal_priors.map_or_else(|| self.priors(&analysis), <[_]>::to_vec),
-            ownership: None,
             hash,
             symmetric_hash,
         }

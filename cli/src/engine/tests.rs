@@ -85,7 +85,7 @@ fn stone(engine: &NetworkEngine, color: Color, name: &str) -> Stone {
 }
 
 fn search(color: Color, visits: u32) -> Search<'static> {
-    Search { color, visits: Some(visits), time: None, restrictions: &[] }
+    Search { color, visits: Some(visits), restrictions: &[] }
 }
 
 /// Returns the analysis from a search.
@@ -181,7 +181,7 @@ fn only_the_allowed_moves_of_the_player_to_move_are_searched() {
     let mut engine = engine("go-5");
     let restriction = |engine: &NetworkEngine, color, kind, names: &[&str]| {
         let moves = names.iter().map(|name| played(engine, name)).collect();
-        Restriction { color, kind, moves, until_depth: 1 }
+        Restriction { color, kind, moves }
     };
     let restrictions = [
         restriction(&engine, BLACK, RestrictionKind::Allow, &["A1", "B2", "pass"]),

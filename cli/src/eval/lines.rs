@@ -8,24 +8,8 @@ use game::{Action, Game};
 use serde::Serialize;
 use strength::exhaustive;
 
-use super::Player;
-
-/// Results of playing a small game as either player against every possible reply.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct LinesReport {
-    /// Name of the game.
-    pub game: String,
-    /// Name of the evaluator, such as `libtorch cpu bf16`.
-    pub evaluator: String,
-    /// Evaluated weights version.
-    pub weights_version: u64,
-    /// Number of simulations per position.
-    pub simulations: u32,
-    /// Results with moves chosen by search; `None` for 0 simulations.
-    pub with_search: Option<Lines>,
-    /// Results with moves chosen by the raw policy.
-    pub without_search: Lines,
-}
+use super::{Player, Report};
+use crate::move_names::move_names;
 
 /// Numbers of final positions over all lines of play. A position that several lines reach counts once.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -46,44 +30,19 @@ pub(super) struct Lines {
 ///
 /// # Errors
 /// The network fails.
-pub(super) fn measure<G: Game>(game: &G, mut player: Player) -> anyhow::Result<LinesReport> {
-    let simulations = player.simulations;
-    let mut lines = |simulations| -> anyhow::Result<Lines> {
+pub(super) fn measure<G: Game>(game: &G, player: Player) -> anyhow::Result<Report<Lines>> {
+    Report::of(game, None, player, |player, simulations| {
         let report = exhaustive::check(game, &mut player.contestant(simulations)).context("play every line")?;
         let exhaustive::Report { decisions, won, drawn, lost, lost_line } = report;
-        Ok(Lines { decisions, won, drawn, lost, lost_line: lost_line.map(|line| names(game, &line)) })
-    };
-    let without_search = lines(0)?;
-    let with_search = if simulations > 0 { Some(lines(simulations)?) } else { None };
-    let attributes = player.network.attributes();
-    Ok(LinesReport {
-        game: game.spec().name.clone(),
-        evaluator: attributes.name.to_string(),
-        weights_version: attributes.weights_version,
-        simulations,
-        with_search,
-        without_search,
+        let names = |line: Vec<Action>| move_names(game, game.start(), line).collect::<Result<Vec<_>, _>>();
+        let lost_line = lost_line.map(names).transpose()?.map(|names| names.join(" "));
+        Ok(Lines { decisions, won, drawn, lost, lost_line })
     })
 }
 
-/// Formats the moves in a line of play from the start, in the notation of the game.
-fn names<G: Game>(game: &G, line: &[Action]) -> String {
-    let mut position = game.start();
-    let names: Vec<String> = line
-        .iter()
-        .map(|&action| {
-            let name = game.action_name(&position, action);
-            game.play(&mut position, action);
-            name
-        })
-        .collect();
-    names.join(" ")
-}
-
-pub(super) fn write(report: &LinesReport, output: &mut impl Write) -> io::Result<()> {
-    let LinesReport { game, evaluator, weights_version, simulations, with_search, without_search } = report;
-    writeln!(output, "{game}, weights version {weights_version} ({evaluator}), every line of play from both sides")?;
-    writeln!(output)?;
+pub(super) fn write(report: &Report<Lines>, output: &mut impl Write) -> io::Result<()> {
+    let Report { game, evaluator, weights_version, simulations, with_search, without_search, .. } = report;
+    writeln!(output, "{game}, weights version {weights_version} ({evaluator}), every line of play from both sides\n")?;
     let mut table = Table::default().words([""]).numbers(["decisions", "won", "drawn", "lost"]).words(["a lost line"]);
     let searched = with_search.iter().map(|lines| (format!("{simulations} simulations"), lines));
     for (name, lines) in [("raw policy".to_owned(), without_search)].into_iter().chain(searched) {
@@ -103,7 +62,7 @@ mod tests {
 
     use super::*;
 
-    fn lines(simulations: u32) -> LinesReport {
+    fn lines(simulations: u32) -> Report<Lines> {
         let game = TicTacToe::new();
         let network = Network::Evaluator(Box::new(Uniform::new(game.spec().observation)));
         measure(&game, Player { network, simulations, search: SearchSettings::default(), discount: 1.0 }).unwrap()

@@ -1,7 +1,7 @@
 //! Writes the games of a match as SGF records, with one file per game.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::str::FromStr;
 
 use anyhow::{Context as _, ensure};
@@ -25,82 +25,62 @@ impl FromStr for Date {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let parts: Vec<&str> = text.split('-').collect();
-        let number = |part: &str, digits: usize| {
-            (part.len() == digits && part.bytes().all(|byte| byte.is_ascii_digit()))
-                .then(|| part.parse::<u16>().ok())?
-        };
-        let is_date = match *parts {
-            [year, month, day] => {
-                number(year, 4).is_some()
-                    && number(month, 2).is_some_and(|month| (1..=12).contains(&month))
-                    && number(day, 2).is_some_and(|day| (1..=31).contains(&day))
-            }
-            _ => false,
-        };
-        if is_date { Ok(Self(text.to_owned())) } else { Err(format!("`{text}` is not a date such as 2026-01-31")) }
+        let midnight = humantime::parse_rfc3339(&format!("{text}T00:00:00Z"));
+        midnight.map(|_| Self(text.to_owned())).map_err(|_| format!("`{text}` is not a date such as 2026-01-31"))
     }
 }
 
-/// The directory for the SGF records of a match.
-#[derive(Debug)]
-pub(super) struct GameFiles {
-    folder: PathBuf,
+/// Checks that the directory is suitable for the SGF records of a match, and creates the directory if necessary.
+///
+/// # Errors
+/// The game has no SGF format, or the directory cannot be created or already contains records.
+pub(super) fn prepare(folder: &Path, game: &AnyGame) -> anyhow::Result<()> {
+    Recorder::of(game)?;
+    let failed = || format!("--sgf: create {}", folder.display());
+    fs::create_dir_all(folder).with_context(failed)?;
+    for entry in fs::read_dir(folder).with_context(failed)? {
+        let path = entry.with_context(failed)?.path();
+        let is_record = path.extension().is_some_and(|extension| extension == "sgf");
+        ensure!(
+            !is_record,
+            "--sgf: {} already contains records, such as {}; choose an empty directory",
+            folder.display(),
+            path.display()
+        );
+    }
+    Ok(())
 }
 
-impl GameFiles {
-    /// Opens the directory for records, and creates the directory if necessary.
-    ///
-    /// # Errors
-    /// The game has no SGF format, or the directory cannot be created or already contains records.
-    pub(super) fn create(folder: &Path, game: &AnyGame) -> anyhow::Result<Self> {
-        Recorder::of(game)?;
-        let failed = || format!("--sgf: create {}", folder.display());
-        fs::create_dir_all(folder).with_context(failed)?;
-        for entry in fs::read_dir(folder).with_context(failed)? {
-            let path = entry.with_context(failed)?.path();
-            let is_record = path.extension().is_some_and(|extension| extension == "sgf");
-            ensure!(
-                !is_record,
-                "--sgf: {} already contains records, such as {}; choose an empty directory",
-                folder.display(),
-                path.display()
-            );
-        }
-        Ok(Self { folder: folder.to_owned() })
-    }
-
-    /// Writes each game to a separate file, with a name that sorts by pairing, opening and game, such as
-    /// `1-0003-2.sgf`.
-    ///
-    /// # Errors
-    /// A file cannot be written.
-    pub(super) fn write(
-        &self,
-        game: &AnyGame,
-        date: Option<&Date>,
-        report: &Report,
-        played: &[Played],
-    ) -> anyhow::Result<()> {
-        let recorder = Recorder::of(game)?;
-        let digits = |count: usize| count.to_string().len();
-        let (pairing_digits, opening_digits) = (digits(played.len()), digits(report.openings));
-        for (number, (pairing, played)) in (1..).zip(report.pairings.iter().zip(played)) {
-            let players = [pairing.a, pairing.b].map(|player| &report.players[player]);
-            for pair in played.pairs() {
-                for (first, record) in pair.games.iter().enumerate() {
-                    let (opening, game) = (pair.opening + 1, first + 1);
-                    let name = format!("{number:0pairing_digits$}-{opening:0opening_digits$}-{game}.sgf");
-                    let title = format!("pairing {number}, opening {opening}, game {game}");
-                    let names = [players[first], players[1 - first]].map(label);
-                    let tree = tree(&recorder, pair, record, names, (title, date))?;
-                    let path = self.folder.join(name);
-                    fs::write(&path, tree.to_string()).with_context(|| format!("write {}", path.display()))?;
-                }
+/// Writes each game to a separate file, with a name that sorts by pairing, opening and game, such as
+/// `1-0003-2.sgf`.
+///
+/// # Errors
+/// A file cannot be written.
+pub(super) fn write(
+    folder: &Path,
+    game: &AnyGame,
+    date: Option<&Date>,
+    report: &Report,
+    played: &[Played],
+) -> anyhow::Result<()> {
+    let recorder = Recorder::of(game)?;
+    let digits = |count: usize| count.to_string().len();
+    let (pairing_digits, opening_digits) = (digits(played.len()), digits(report.openings));
+    for (number, (pairing, played)) in (1..).zip(report.pairings.iter().zip(played)) {
+        let players = [pairing.a, pairing.b].map(|player| &report.players[player]);
+        for pair in played.pairs() {
+            for (first, record) in pair.games.iter().enumerate() {
+                let (opening, game) = (pair.opening + 1, first + 1);
+                let name = format!("{number:0pairing_digits$}-{opening:0opening_digits$}-{game}.sgf");
+                let title = format!("pairing {number}, opening {opening}, game {game}");
+                let names = [players[first], players[1 - first]].map(label);
+                let tree = tree(&recorder, pair, record, names, (title, date))?;
+                let path = folder.join(name);
+                fs::write(&path, tree.to_string()).with_context(|| format!("write {}", path.display()))?;
             }
         }
-        Ok(())
     }
+    Ok(())
 }
 
 /// Returns the SGF tree of a game with date, title and comments.

@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use anyhow::Context as _;
-use game::{Action, Game};
+use game::Game;
 use service::directory::replace;
 use strength::matches::{GameEnd, Pair, Played, PlayedGame};
 
 use crate::csv;
+use crate::move_names::move_names;
 
 const COLUMNS: [&str; 9] =
     ["pairing", "opening", "first", "second", "result", "counts", "opening_moves", "moves", "end"];
@@ -63,13 +64,8 @@ fn end(record: &PlayedGame) -> String {
 
 /// Returns the opening moves and the players' moves, both in the notation of the game.
 fn moves<G: Game>(game: &G, pair: &Pair, record: &PlayedGame) -> anyhow::Result<(String, String)> {
-    let mut position = game.start();
-    let mut name = |&action: &Action| -> anyhow::Result<String> {
-        let name = game.action_name(&position, action);
-        game.try_play(&mut position, action)?;
-        Ok(name)
-    };
-    let names = record.actions.iter().map(&mut name).collect::<anyhow::Result<Vec<String>>>()?;
+    let actions = record.actions.iter().copied();
+    let names = move_names(game, game.start(), actions).collect::<Result<Vec<String>, _>>()?;
     let (before, after) = names.split_at(pair.opening_plies.min(names.len()));
     Ok((before.join(" "), after.join(" ")))
 }

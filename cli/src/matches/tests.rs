@@ -366,11 +366,11 @@ fn every_game_is_a_record_in_sgf_that_leads_through_its_moves_to_its_result() {
     for name in ["go-5", "hex-4", "othello-6", "gomoku-7"] {
         let (game, folder) = (rules(name), tempfile::tempdir().unwrap());
         let folder = folder.path().join("records");
-        let files = GameFiles::create(&folder, &game).unwrap();
+        game_files::prepare(&folder, &game).unwrap();
         let players = vec![random("one"), random("two"), network(&game, "three", 2)];
         let (report, played) = complete(&game, players, settings(10, 1));
         let date = "2026-01-31".parse().unwrap();
-        files.write(&game, Some(&date), &report, &played).unwrap();
+        game_files::write(&folder, &game, Some(&date), &report, &played).unwrap();
         let mut names: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
         names.sort();
         let pairs = played.iter().flat_map(|played| played.pairs());
@@ -396,10 +396,10 @@ fn every_game_is_a_record_in_sgf_that_leads_through_its_moves_to_its_result() {
         let [first, second] = [&names[0], &names[1]].map(|path| sgf::read(&fs::read(path).unwrap()).unwrap());
         assert_eq!((first.black.as_deref(), first.white.as_deref()), (Some("one"), Some("two")));
         assert_eq!((second.black.as_deref(), second.white.as_deref()), (Some("two"), Some("one")));
-        let error = GameFiles::create(&folder, &game).unwrap_err().to_string();
+        let error = game_files::prepare(&folder, &game).unwrap_err().to_string();
         assert!(error.contains("already contains records"), "{error}");
     }
-    let error = GameFiles::create(Path::new("records"), &rules("connect_four")).unwrap_err().to_string();
+    let error = game_files::prepare(Path::new("records"), &rules("connect_four")).unwrap_err().to_string();
     assert_eq!(error, "--sgf: connect_four has no SGF format; use Go, Hex, Othello or Gomoku");
     assert!(!Path::new("records").exists());
 }
@@ -408,9 +408,10 @@ fn every_game_is_a_record_in_sgf_that_leads_through_its_moves_to_its_result() {
 fn a_record_holds_resignations_and_the_points_of_go() {
     let folder = tempfile::tempdir().unwrap();
     let (game, Finished { report, played, .. }) = run_match(&against_script(folder.path(), "say resign", "say"));
-    let files = GameFiles::create(&folder.path().join("records"), &game).unwrap();
-    files.write(&game, None, &report, &played).unwrap();
-    let read = |name: &str| sgf::read(&fs::read(folder.path().join("records").join(name)).unwrap()).unwrap();
+    let records = folder.path().join("records");
+    game_files::prepare(&records, &game).unwrap();
+    game_files::write(&records, &game, None, &report, &played).unwrap();
+    let read = |name: &str| sgf::read(&fs::read(records.join(name)).unwrap()).unwrap();
     let (first, second) = (read("1-1-1.sgf"), read("1-1-2.sgf"));
     assert_eq!(
         (first.white.as_deref(), second.black.as_deref()),

@@ -142,7 +142,7 @@ fn a_failing_evaluator_ends_the_game_with_its_error() {
     let (mut input, mut output): (&[u8], _) = ("5\n".as_bytes(), Vec::new());
     let played = play(&game, &Settings::new(0), &mut faulty, &mut input, &mut output, &mut |_, _| Ok(()));
     let error = played.unwrap_err();
-    assert!(matches!(error, Error::Evaluator(_)), "{error}");
+    assert!(matches!(error.downcast_ref(), Some(inference::Error::Backend(_))), "{error:#}");
 }
 
 /// Returns the number of moves and the side of the human player in each game that a session saves.
@@ -176,5 +176,5 @@ fn a_game_that_cannot_be_saved_ends_the_session_with_the_reason() {
     let mut save = |_: &[Action], _: Player| Err(anyhow::anyhow!("the disk is full"));
     let (mut input, mut output): (&[u8], _) = ("5\n".as_bytes(), Vec::new());
     let played = play(&game, &Settings::new(0), &mut networks, &mut input, &mut output, &mut save);
-    assert_eq!(service::chain(&played.unwrap_err().into()), "save the game: the disk is full");
+    assert_eq!(service::chain(&played.unwrap_err()), "save the game: the disk is full");
 }

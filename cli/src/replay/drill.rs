@@ -77,7 +77,7 @@ impl Args {
             let archive = settings.archive.as_ref().map(|archive| archive.url.clone());
             return Ok((settings, archive));
         };
-        Ok((run.settings()?, run.archive()?))
+        run.settings()
     }
 }
 

@@ -2,8 +2,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail, ensure};
-use fleet::run_directory::load_run;
-use fleet::run_directory::{RunDirectory, archive_of_board, archive_of_replay_server};
+use fleet::run_directory::{RunDirectory, archive_of_replay_server, load_run};
 use proto::replay::Inspector;
 use replay_server::Running;
 use run_file::replay::{Config, Settings};
@@ -41,40 +40,23 @@ pub(super) struct RunArgs {
 }
 
 impl RunArgs {
-    /// Loads the settings of the selected replay server.
+    /// Loads the settings of the selected replay server, and the archive URL; `None` if no archive is configured.
     ///
     /// # Errors
     /// The run does not exist, or the configuration is invalid.
-    pub(super) fn settings(&self) -> anyhow::Result<Settings> {
+    pub(super) fn settings(&self) -> anyhow::Result<(Settings, Option<String>)> {
         let run = RunDirectory::existing(&self.runs, &self.run)?;
         let mut config: Config = load_run(&run)?;
+        let (board, number) = (self.board.as_deref(), self.replay_server.get());
         // Sets the directory anew, since the run directory may have been moved.
-        let number = self.replay_server.get();
-        config.run.directory = match &self.board {
-            None => run.of_replay_server(number),
-            Some(board) => {
-                config.run.game.clone_from(board);
-                run.of_replay_server_of_board(board, number)
-            }
-        };
-        let of_board = self.board.iter().map(|board| format!(" of {board}")).collect::<String>();
+        config.run.directory = run.of_replay_server(board, number);
+        config.run.game = board.map_or(config.run.game, str::to_owned);
+        let of_board = board.map(|board| format!(" of {board}")).unwrap_or_default();
         ensure!(config.run.directory.is_dir(), "run {} has no replay server {number}{of_board}", self.run);
+        let archive = &config.replay.archive;
+        let archive = (!archive.is_empty()).then(|| archive_of_replay_server(archive, board, number));
         // An inspection neither reads nor writes the archive.
-        Ok(Settings { archive: None, ..config.settings()? })
-    }
-
-    /// Returns the archive URL of the selected replay server; `None` if no archive is configured.
-    ///
-    /// # Errors
-    /// The run does not exist, or the configuration is invalid.
-    pub(super) fn archive(&self) -> anyhow::Result<Option<String>> {
-        let run = RunDirectory::existing(&self.runs, &self.run)?;
-        let archive = load_run::<Config>(&run)?.replay.archive;
-        let number = self.replay_server.get();
-        Ok((!archive.is_empty()).then(|| match &self.board {
-            None => archive_of_replay_server(&archive, number),
-            Some(board) => archive_of_board(&archive, board, number),
-        }))
+        Ok((Settings { archive: None, ..config.settings()? }, archive))
     }
 
     /// Returns a client of the selected replay server while the run trains; `None` if the progress file of the run does
@@ -123,7 +105,7 @@ impl Source {
 
 /// Starts a server on the log of a run, or connects to the live server that already uses the log.
 async fn start(run: &RunArgs) -> anyhow::Result<(Inspector, Option<OwnServer>)> {
-    match serve(run.settings()?).await {
+    match serve(run.settings()?.0).await {
         Ok((inspector, own)) => Ok((inspector, Some(own))),
         Err(error) => {
             if is_in_use(&error)

@@ -46,18 +46,17 @@ impl Description {
     /// Returns the constants of the environment under `settings`.
     ///
     /// # Errors
-    /// [`Error::Unlimited`], or [`Error::Refused`] if a stacked observation is too large.
+    /// [`Error::Failed`] without a step limit, or if a stacked observation is too large.
     pub(crate) fn spec(&self, settings: &Settings) -> Result<Spec, Error> {
-        let environment = || settings.environment.clone();
         let limits = [self.steps_max, settings.steps_max];
         let Some(max_plies) = limits.into_iter().flatten().min() else {
-            return Err(Error::Unlimited { environment: environment() });
+            return Err(settings.failed("has no step limit; set environment.steps_max".to_owned()));
         };
         let planes = self.frame.planes * settings.stack;
         let observation = ObservationShape { planes, ..self.frame };
         if observation.len() > OBSERVATION_VALUES_MAX {
-            let reason = format!("a stacked observation has more than {OBSERVATION_VALUES_MAX} values");
-            return Err(Error::Refused { environment: environment(), reason });
+            let reason = format!("has more than {OBSERVATION_VALUES_MAX} values in a stacked observation");
+            return Err(settings.failed(reason));
         }
         Ok(Spec {
             name: settings.name(),

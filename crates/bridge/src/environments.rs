@@ -126,8 +126,7 @@ impl Bridge {
                 return Ok(());
             }
             if self.episodes.iter().all(Episode::is_out_of_use) {
-                let (environment, reason) = (self.settings.environment.clone(), self.last_failure.clone());
-                return Err(Error::Broken { environment, reason });
+                return Err(self.settings.failed(format!("cannot play episodes: {}", self.last_failure)));
             }
             if starts.iter().all(|start| self.episodes[start.environment].is_out_of_use()) {
                 return Ok(());
@@ -218,10 +217,10 @@ impl Bridge {
                     continue;
                 }
                 match self.read_answer(index) {
-                    Ok(Answered::Yes) => {}
+                    Ok(true) => {}
                     // The answer is checked once more after the deadline, since this process may have been suspended.
-                    Ok(Answered::NotYet) if !left.is_zero() => {}
-                    Ok(Answered::NotYet) => self.replace(index, &Fault::Hung { after: deadline - begin, limit })?,
+                    Ok(false) if !left.is_zero() => {}
+                    Ok(false) => self.replace(index, &Fault::Hung { after: deadline - begin, limit })?,
                     Err(fault) => self.replace(index, &fault)?,
                 }
             }
@@ -230,12 +229,12 @@ impl Bridge {
         Ok(())
     }
 
-    /// Reads the answer of a worker, if complete.
-    fn read_answer(&mut self, index: usize) -> Result<Answered, Fault> {
+    /// Reads the answer of a worker; returns false if it is not complete.
+    fn read_answer(&mut self, index: usize) -> Result<bool, Fault> {
         let Self { workers, frames, replies, failures, description, .. } = self;
         let Worker { first, state, entries, rows, .. } = &mut workers[index];
-        let State::Ready(process) = state else { return Ok(Answered::NotYet) };
-        let Some(message) = process.exchange()? else { return Ok(Answered::NotYet) };
+        let State::Ready(process) = state else { return Ok(false) };
+        let Some(message) = process.exchange()? else { return Ok(false) };
         parse_answer(message, entries.len(), description.frame_bytes(), |index, row| {
             let Entry { environment, order } = entries[index];
             let environment = *first + environment;
@@ -247,7 +246,7 @@ impl Bridge {
         process.forget_message();
         entries.clear();
         rows.clear();
-        Ok(Answered::Yes)
+        Ok(true)
     }
 
     /// Counts and logs the failures of environments.
@@ -288,10 +287,11 @@ impl Bridge {
         self.losses.episodes += lost;
         self.last_failure = fault.to_string();
         let pause = worker.replace();
-        let environment = self.settings.environment.clone();
         if worker.deaths_in_a_row >= DEATHS_IN_A_ROW_MAX {
-            return Err(Error::Deaths { environment, deaths: DEATHS_IN_A_ROW_MAX, reason: fault.to_string() });
+            let often = format!("failed {DEATHS_IN_A_ROW_MAX} times without a finished episode");
+            return Err(self.settings.failed(format!("{often}: {fault}")));
         }
+        let environment = &self.settings.environment;
         let (reason, pause_seconds) = (fault.to_string(), pause.as_secs_f64());
         tracing::warn!(environment, process = index, lost, reason, pause_seconds, "replacing a process");
         Ok(())
@@ -340,12 +340,6 @@ impl Bridge {
     fn failed(&self, error: Error) -> EnvironmentsError {
         EnvironmentsError { environment: self.spec.name.clone(), source: Box::new(error) }
     }
-}
-
-/// The completeness of a worker's answer.
-enum Answered {
-    Yes,
-    NotYet,
 }
 
 impl Environments for Bridge {
@@ -445,16 +439,15 @@ fn greet_all(workers: &mut [Worker], settings: &Settings, drain: Option<&DrainPi
             return Err(Error::Drained { environment: environment() });
         }
         for worker in workers.iter_mut() {
-            let failed = |fault: Fault| Error::Start { environment: environment(), reason: fault.to_string() };
+            let failed = |fault: Fault| settings.failed(format!("cannot be started: {fault}"));
             let Some(greeting) = worker.greeting(settings, Instant::now()).map_err(failed)? else { continue };
             let description = match greeting {
                 Greeting::Hello(description) => description,
-                Greeting::Refusal(reason) => return Err(Error::Refused { environment: environment(), reason }),
+                Greeting::Refusal(reason) => return Err(settings.failed(format!("cannot be run: {reason}"))),
             };
             let first = first.get_or_insert_with(|| description.clone());
             if !is_alike(first, &description) {
-                let (first, other) = (first.to_string(), description.to_string());
-                return Err(Error::Changed { environment: environment(), first, other });
+                return Err(settings.failed(format!("differs between processes: {first} and {description}")));
             }
             admit(worker, Greeting::Hello(description), first).map_err(failed)?;
         }

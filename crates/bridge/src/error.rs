@@ -29,47 +29,13 @@ pub enum Error {
         /// The error from the system.
         source: io::Error,
     },
-    /// The environment is not supported or cannot be made.
-    #[error("cannot run environment {environment}: {reason}")]
-    Refused {
+    /// The environment is not supported, cannot be made or started, or fails.
+    #[error("environment {environment} {reason}")]
+    Failed {
         /// Name of the environment.
         environment: String,
-        /// Reason given by the Python process.
+        /// Failure and reason, as text that follows the name.
         reason: String,
-    },
-    /// A process failed before it described the environments.
-    #[error("cannot start a process of environment {environment}: {reason}")]
-    Start {
-        /// Name of the environment.
-        environment: String,
-        /// Description of the failure.
-        reason: String,
-    },
-    /// The environment fails in a trial episode.
-    #[error("environment {environment} failed in {moment}: {reason}")]
-    Trial {
-        /// Name of the environment.
-        environment: String,
-        /// The failing call, such as `reset(seed=1)`.
-        moment: String,
-        /// Description of the failure.
-        reason: String,
-    },
-    /// The environment has no step limit, and none was set.
-    #[error("environment {environment} has no step limit; set environment.steps_max")]
-    Unlimited {
-        /// Name of the environment.
-        environment: String,
-    },
-    /// A process describes other environments than the first process.
-    #[error("processes of environment {environment} differ: {first} and {other}")]
-    Changed {
-        /// Name of the environment.
-        environment: String,
-        /// Description from the first process.
-        first: String,
-        /// Description from this process.
-        other: String,
     },
     /// The environment does not match the description in the run file.
     #[error("environment {environment} has {found}; the run file describes {described}")]
@@ -80,24 +46,6 @@ pub enum Error {
         described: String,
         /// Description of the actual environment.
         found: String,
-    },
-    /// A process fails repeatedly, without a finished episode in between.
-    #[error("a process of environment {environment} failed {deaths} times without a finished episode: {reason}")]
-    Deaths {
-        /// Name of the environment.
-        environment: String,
-        /// Number of consecutive failures.
-        deaths: u32,
-        /// Description of the last failure.
-        reason: String,
-    },
-    /// Every environment is out of use after repeated failures of episodes.
-    #[error("cannot play episodes of environment {environment}: {reason}")]
-    Broken {
-        /// Name of the environment.
-        environment: String,
-        /// Description of the last failure.
-        reason: String,
     },
     /// The process drains, and does not wait for environments that are being started or made again.
     #[error("stopped waiting for environment {environment}: the process is draining")]

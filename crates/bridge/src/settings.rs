@@ -3,6 +3,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Error;
+
 /// The settings of a [`Bridge`](crate::Bridge): environments, processes and time limits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
@@ -78,10 +80,15 @@ impl Settings {
         }
     }
 
+    /// Returns the error of the environment for a failure.
+    pub(crate) fn failed(&self, reason: String) -> Error {
+        Error::Failed { environment: self.environment.clone(), reason }
+    }
+
     /// Returns the name in [`game::Spec`]: `gym:LunarLander-v3`.
     #[must_use]
     pub fn name(&self) -> String {
-        format!("gym:{}", self.environment)
+        format!("{}{}", games::recorded::PREFIX, self.environment)
     }
 }
 

@@ -1,5 +1,7 @@
 use std::fmt;
 
+use clap::ValueEnum as _;
+
 /// Setting for the heads of networks with a learned model. It overrides a preset with other heads.
 const FLATTENED: &str = "network.heads=flattened";
 
@@ -37,12 +39,6 @@ impl Algorithm {
 
 impl fmt::Display for Algorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Alphazero => "alphazero",
-            Self::GumbelAlphazero => "gumbel-alphazero",
-            Self::Muzero => "muzero",
-            Self::GumbelMuzero => "gumbel-muzero",
-            Self::StochasticMuzero => "stochastic-muzero",
-        })
+        f.write_str(self.to_possible_value().expect("every algorithm is an option").get_name())
     }
 }

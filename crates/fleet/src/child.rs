@@ -172,25 +172,14 @@ impl Child {
         self.signal(libc::SIGKILL);
     }
 
-    /// Checks for the exit of the process. If a requested drain failed, returns the failure once, as text that
-    /// follows the name.
-    pub fn ended(&mut self) -> io::Result<Option<String>> {
-        let failed = self.reap()?.filter(|status| self.failed_to_drain(*status));
-        Ok(failed.map(|status| format!("{}; last log line: {}", in_words(status), last_line(&self.settings))))
-    }
-
     /// Checks for the exit of a process without restarting the process. Returns the exit once.
     pub fn exit(&mut self) -> io::Result<Option<Exit>> {
         let Some(status) = self.reap()? else { return Ok(None) };
         let (how, last_log_line) = (in_words(status), last_line(&self.settings));
-        let succeeded = status.success() || (self.draining && !self.failed_to_drain(status));
+        // A drain may end by SIGTERM: the process was still loading libraries, had no signal handler yet, and held no
+        // data.
+        let succeeded = status.success() || (self.draining && status.signal() == Some(libc::SIGTERM));
         Ok(Some(Exit { succeeded, how, last_log_line }))
-    }
-
-    /// Returns true if a requested drain failed. An exit by SIGTERM is no failure: the process was still loading
-    /// libraries, had no signal handler yet, and held no data.
-    fn failed_to_drain(&self, status: ExitStatus) -> bool {
-        self.draining && !status.success() && status.signal() != Some(libc::SIGTERM)
     }
 
     /// Returns the last log line that reports an error, or else the last line.
@@ -217,8 +206,8 @@ impl Child {
         if status.code() == Some(EXIT_USAGE) {
             return Event::Refused { why: format!("refuses to start: {last_log_line}") };
         }
-        if lacks_libtorch(&last_log_line) {
-            return Event::Refused { why: format!("cannot start: {LIBTORCH_REMEDY}: {last_log_line}") };
+        if let Some(why) = lacks_libtorch(&last_log_line) {
+            return Event::Refused { why: format!("cannot start: {why}") };
         }
         if now.duration_since(self.started) >= HEALTHY_AFTER {
             (self.deaths_in_a_row, self.failures_in_a_row) = (0, 0);
@@ -295,13 +284,13 @@ fn killed(status: ExitStatus) -> bool {
     matches!(status.signal(), Some(libc::SIGKILL | libc::SIGTERM | libc::SIGINT))
 }
 
-/// Remedy for a libtorch that the dynamic loader cannot use.
-pub const LIBTORCH_REMEDY: &str = "libtorch is missing or damaged; run cargo xtask libtorch to check and fetch it";
-
-/// Returns true if `output` is the message of a dynamic loader (Linux, macOS) that cannot find or read libtorch.
-pub fn lacks_libtorch(output: &str) -> bool {
-    let missing = ["error while loading shared libraries", "Library not loaded"];
-    missing.iter().any(|message| output.contains(message)) && ["torch", "libc10"].iter().any(|l| output.contains(l))
+/// Returns the remedy, followed by `output`, if `output` is the message of a dynamic loader (Linux, macOS) that cannot
+/// find or read libtorch.
+pub fn lacks_libtorch(output: &str) -> Option<String> {
+    let has = |texts: [&str; 2]| texts.iter().any(|text| output.contains(text));
+    let is_missing = has(["error while loading shared libraries", "Library not loaded"]) && has(["torch", "libc10"]);
+    let remedy = "libtorch is missing or damaged; run cargo xtask libtorch to check and fetch it";
+    is_missing.then(|| format!("{remedy}: {}", output.trim()))
 }
 
 fn last_line(settings: &Settings) -> String {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use bridge::{EnvironmentSection, Trial};
+use bridge::Trial;
 use run_file::RunFile;
 use run_file::learner::NetworkSection;
 use service::config::Sources;
@@ -34,7 +34,9 @@ pub fn describe(config: &mut RunFile) -> anyhow::Result<Option<Trial>> {
     let _ = std::fs::remove_dir_all(&folder);
     let (described, trial) = described.with_context(|| format!("describe {}", config.run.game))?;
     config.environment = described;
-    if !is_vector(&config.environment) && is_of_preset(config)? {
+    // For a vector `[C, 1, 1]`, the network is dense.
+    let is_vector = (config.environment.height, config.environment.width) == (1, 1);
+    if !is_vector && is_of_preset(config)? {
         (config.network.channels, config.network.blocks) = PLANES_NETWORK;
     }
     Ok(Some(trial))
@@ -42,11 +44,6 @@ pub fn describe(config: &mut RunFile) -> anyhow::Result<Option<Trial>> {
 
 fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
     std::path::absolute(path).with_context(|| format!("resolve {}", path.display()))
-}
-
-/// Returns true if an observation is a vector `[C, 1, 1]`, for which the network is dense.
-fn is_vector(environment: &EnvironmentSection) -> bool {
-    (environment.height, environment.width) == (1, 1)
 }
 
 /// Returns true if the network has the channels and blocks of the game's preset.

@@ -14,6 +14,7 @@ use game::Game as _;
 use run_file::RunFile;
 use run_file::actor::Kernel;
 use run_file::arena::GateKind;
+use run_file::learner;
 use run_file::learner::libtorch::{Cpu, Reason, why};
 use service::ConfigError;
 
@@ -106,13 +107,18 @@ pub fn check(config: &RunFile, inference: Inference, programs: &Programs) -> any
 /// # Errors
 /// A single key is out of range; the error names the key.
 pub fn obstacles(config: &RunFile, inference: Inference, programs: &Programs) -> Result<Vec<Obstacle>, ConfigError> {
-    let settings = of_settings(config, inference)?.into_iter().map(Obstacle::Settings);
-    Ok(settings.chain(of_engines(config, inference, programs)?).collect())
+    let learner = config.learner_settings()?;
+    let settings = of_settings(config, &learner, inference)?.into_iter().map(Obstacle::Settings);
+    Ok(settings.chain(of_engines(config, &learner, inference, programs)).collect())
 }
 
 /// Returns an error for each key that prevents training on any machine.
-fn of_settings(config: &RunFile, inference: Inference) -> Result<Vec<ConfigError>, ConfigError> {
-    let (learner, replay) = (config.learner_settings()?, config.replay_settings()?);
+fn of_settings(
+    config: &RunFile,
+    learner: &learner::Settings,
+    inference: Inference,
+) -> Result<Vec<ConfigError>, ConfigError> {
+    let replay = config.replay_settings()?;
     let mut found = Vec::new();
     let mut refuse = |key: &str, reason: String| found.push(ConfigError::invalid(key, reason));
     let architecture = learner.architecture();
@@ -123,9 +129,6 @@ fn of_settings(config: &RunFile, inference: Inference) -> Result<Vec<ConfigError
         {
             refuse("network", format!("{game}: {error}"));
         }
-    }
-    let boards = learner.boards.iter().map(|board| board.game.clone());
-    for game in std::iter::once(learner.game.clone()).chain(boards) {
         let rules = game.rules();
         let spec = rules.spec();
         for (key, limit, of_game, what) in [
@@ -166,14 +169,18 @@ fn of_settings(config: &RunFile, inference: Inference) -> Result<Vec<ConfigError
 }
 
 /// Returns an obstacle for each engine that the run needs and the programs lack.
-fn of_engines(config: &RunFile, inference: Inference, programs: &Programs) -> Result<Vec<Obstacle>, ConfigError> {
-    let learner = config.learner_settings()?;
+fn of_engines(
+    config: &RunFile,
+    learner: &learner::Settings,
+    inference: Inference,
+    programs: &Programs,
+) -> Vec<Obstacle> {
     let architecture = learner.architecture();
     let of_boards = || learner.boards.iter().map(|board| &board.architecture);
     let architectures = || std::iter::once(&architecture).chain(of_boards());
     let has_libtorch = |role: Role| programs.with_libtorch.contains(&role);
     let mut found = Vec::new();
-    if let Some(Reason::Required { key, why }) = why(&learner, programs.cpu).filter(|_| !has_libtorch(Role::Learner)) {
+    if let Some(Reason::Required { key, why }) = why(learner, programs.cpu).filter(|_| !has_libtorch(Role::Learner)) {
         let reason = format!("{why}, but `learner` was built without libtorch; {TORCH_BUILD}");
         found.push(Obstacle::Engine(Role::Learner, ConfigError::invalid(key, reason)));
     }
@@ -206,7 +213,7 @@ fn of_engines(config: &RunFile, inference: Inference, programs: &Programs) -> Re
             found.push(Obstacle::Engine(role, ConfigError::invalid("network.channels", reason)));
         }
     }
-    Ok(found)
+    found
 }
 
 /// Returns the evaluator settings of a role.

@@ -111,7 +111,8 @@ pub struct Placement {
     environments: Vec<Vec<(String, String)>>,
     /// Environment variables of all processes without an assigned GPU.
     environment: Vec<(String, String)>,
-    lines: Vec<String>,
+    /// Human-readable lines with the place of each process, and with the reason for each unused GPU.
+    pub lines: Vec<String>,
 }
 
 impl Placement {
@@ -127,12 +128,6 @@ impl Placement {
             Place::Gpu(number) => &self.environments[number],
             Place::Configured | Place::Cpu => &self.environment,
         }
-    }
-
-    /// Returns human-readable lines with the place of each process, and with the reason for each unused GPU.
-    #[must_use]
-    pub fn lines(&self) -> &[String] {
-        &self.lines
     }
 }
 

@@ -167,7 +167,11 @@ impl Plan {
             return Err(ConfigError::invalid("learner.group", reason).into());
         }
         let replay = replay_servers(args.replay_servers, &run, &progress.replay)?;
-        let of_boards = replay_servers_of_boards(&config, &run, &progress, replay.len())?;
+        let of_board = |game: &String| {
+            let before = progress.boards.get(game).map_or(&[][..], Vec::as_slice);
+            replay_servers(Some(replay.len()), &run, before)
+        };
+        let of_boards = config.run.boards.iter().map(of_board).collect::<Result<Vec<_>, _>>()?;
         progress.inference = args.inference.unwrap_or(progress.inference);
         check_boards(&config, args.actors)?;
         // This check comes before the trial of the devices, which takes some seconds.
@@ -249,16 +253,11 @@ fn check_sets(sets: &[String]) -> Result<(), ConfigError> {
 /// Adds the valid range of the key to an error about a negative number.
 fn with_range(error: ConfigError) -> ConfigError {
     let ConfigError::Negative { key, value, .. } = &error else { return error };
-    // Checking 0, which is also too small, yields an error with the range.
-    let sets = vec![format!("{key}=0")];
-    let layers = Sources { file: None, env: iter::empty(), sets }.layers();
-    let checked = layers.and_then(|layers| layers.load::<RunFile>()).map(|config| config.check());
-    let refused = checked.ok().and_then(Result::err).and_then(|error| error.downcast::<ConfigError>().ok());
-    match refused {
-        Some(ConfigError::Invalid { key: other, reason }) if other == *key => {
-            ConfigError::invalid(other, reason.replacen("is 0,", &format!("is {value},"), 1))
-        }
-        _ => error,
+    let (section, name) = key.rsplit_once('.').unwrap_or_default();
+    let keys = RunFile::keys().into_iter().filter(|(other, _)| *other == section).flat_map(|(_, keys)| keys);
+    match keys.filter(|key| key.name == name).find_map(|key| key.range) {
+        Some(range) => ConfigError::invalid(key, format!("is {value}, must be {range}")),
+        None => error,
     }
 }
 
@@ -309,23 +308,6 @@ fn replay_servers(
         return Err(ConfigError::invalid("--replay-servers", reason));
     }
     Ok(before.iter().copied().map(Some).chain(iter::repeat(None)).take(count).collect())
-}
-
-/// Returns the previous addresses, if any, of `count` replay servers for each further board.
-///
-/// # Errors
-/// The same errors as [`replay_servers`].
-fn replay_servers_of_boards(
-    config: &RunFile,
-    run: &RunDirectory,
-    progress: &Progress,
-    count: usize,
-) -> Result<Vec<Vec<Option<SocketAddr>>>, ConfigError> {
-    let of_board = |game: &String| {
-        let before = progress.boards.get(game).map_or(&[][..], Vec::as_slice);
-        replay_servers(Some(count), run, before)
-    };
-    config.run.boards.iter().map(of_board).collect()
 }
 
 /// Checks that `actors` is enough for one actor per board.

@@ -13,13 +13,13 @@ use service::directory::replace;
 use service::net::{ReservedPort, reserve_wanted};
 
 use crate::boards::{PlannedBoard, actor_name};
-use crate::child::{self, Child, Event};
+use crate::child::{self, Child, Event, Exit};
 use crate::exposition::{self, Exposition};
 use crate::feasibility::{self, Programs};
 use crate::placement::Place;
 use crate::plan::Plan;
 use crate::programs::beside_this_binary;
-use crate::run_directory::{Inference, archive_of_board, archive_of_replay_server, read_json};
+use crate::run_directory::{Inference, archive_of_replay_server, read_json};
 use crate::wiring::{self, Role, WiredBoard, Wiring};
 
 /// Timeout of one scrape; the metrics of a slower process are missing from this round.
@@ -103,16 +103,6 @@ pub fn binaries(plan: &Plan, rating: Rating) -> anyhow::Result<PathBuf> {
     Ok(learner.parent().context("find the directory of this program")?.to_owned())
 }
 
-/// Returns a board with the endpoints of its replay servers.
-fn wired(board: &PlannedBoard, replay: &[SocketAddr], endpoint: impl Fn(&SocketAddr) -> String) -> WiredBoard {
-    WiredBoard { game: board.game.clone(), replay: replay.iter().map(endpoint).collect() }
-}
-
-/// Returns the settings for a process on the board `game` with the run directory `folder`.
-fn on_board(game: &str, folder: &Path) -> Vec<String> {
-    vec![format!("run.game={game}"), format!("run.directory={}", folder.display())]
-}
-
 impl Fleet {
     /// Starts every process of a run on free loopback ports, with the programs in the directory `binaries`. A replay
     /// server keeps the port of the previous session unless the port is taken.
@@ -132,11 +122,15 @@ impl Fleet {
         let is_remote = plan.progress.inference == Inference::Remote;
         let scheme = config.security.scheme();
         let endpoint = |address: &SocketAddr| format!("{scheme}://{address}");
+        let wired = |(board, replay): (&PlannedBoard, &Vec<SocketAddr>)| WiredBoard {
+            game: board.game.clone(),
+            replay: replay.iter().map(endpoint).collect(),
+        };
         let wiring = Wiring {
             replay: replay.iter().map(endpoint).collect(),
             learner: endpoint(&learners[0]),
             inference: is_remote.then(|| endpoint(&inference)),
-            boards: plan.boards.iter().zip(&boards).map(|(board, replay)| wired(board, replay, endpoint)).collect(),
+            boards: plan.boards.iter().zip(&boards).map(wired).collect(),
         };
         let is_gated = rating == Rating::On && config.arena.gate != GateKind::None;
         // With a gate, actors and inference server fetch only accepted weights, from the arena.
@@ -159,26 +153,22 @@ impl Fleet {
             anyhow::Ok(())
         };
         let named = |role: Role| role.program().to_owned();
-        for (number, listen) in (1..).zip(&replay) {
-            let mut sets = Vec::new();
-            let mut name = named(Role::Replay);
-            if number > 1 {
-                sets.push(format!("run.directory={}", run.of_replay_server(number).display()));
-                name = format!("{name}-{number}");
-                if !config.replay.archive.is_empty() {
-                    sets.push(format!("replay.archive={}", archive_of_replay_server(&config.replay.archive, number)));
+        let further = plan.boards.iter().map(|board| Some(board.game.as_str())).zip(&boards);
+        for (board, servers) in iter::once((None, &replay)).chain(further) {
+            for (number, listen) in (1..).zip(servers) {
+                let mut sets: Vec<String> = board.iter().map(|game| format!("run.game={game}")).collect();
+                let mut name = named(Role::Replay);
+                name.extend(board.map(|game| format!("-{game}")));
+                if number > 1 {
+                    name.push_str(&format!("-{number}"));
                 }
-            }
-            start(Role::Replay, Place::Configured, name, Some(*listen), sets)?;
-        }
-        for (PlannedBoard { game, .. }, replay) in plan.boards.iter().zip(&boards) {
-            for (number, listen) in (1..).zip(replay) {
-                let mut sets = on_board(game, &run.of_replay_server_of_board(game, number));
-                if !config.replay.archive.is_empty() {
-                    sets.push(format!("replay.archive={}", archive_of_board(&config.replay.archive, game, number)));
+                if board.is_some() || number > 1 {
+                    sets.push(format!("run.directory={}", run.of_replay_server(board, number).display()));
+                    if !config.replay.archive.is_empty() {
+                        let archive = archive_of_replay_server(&config.replay.archive, board, number);
+                        sets.push(format!("replay.archive={archive}"));
+                    }
                 }
-                let number = if number > 1 { format!("-{number}") } else { String::new() };
-                let name = format!("{}-{game}{number}", named(Role::Replay));
                 start(Role::Replay, Place::Configured, name, Some(*listen), sets)?;
             }
         }
@@ -218,7 +208,8 @@ impl Fleet {
             // Actors of a board count from 0, so that each spool belongs to servers of the same board in any session.
             for (actor, place) in places.by_ref().take(*actors).enumerate() {
                 let mut sets = of_actor(actor);
-                sets.extend(on_board(game, &run.of_board(game)));
+                let folder = run.of_replay_server(Some(game), 1);
+                sets.extend([format!("run.game={game}"), format!("run.directory={}", folder.display())]);
                 sets.push(format!("actor.replay={}", board.replay.join(",")));
                 start(Role::Actor, place, actor_name(Some(game), actor), None, sets)?;
             }
@@ -356,7 +347,9 @@ impl Fleet {
     fn any_running(&mut self, roles: &[Role], undrained: &mut Vec<String>) -> anyhow::Result<bool> {
         let mut any = false;
         for Member { child, .. } in self.of(roles) {
-            undrained.extend(child.ended()?.map(|how| format!("{} {how}", child.name())));
+            if let Some(Exit { how, last_log_line, .. }) = child.exit()?.filter(|exit| !exit.succeeded) {
+                undrained.push(format!("{} {how}; last log line: {last_log_line}", child.name()));
+            }
             any |= child.running();
         }
         Ok(any)

@@ -20,17 +20,19 @@ pub struct RunDirectory {
     path: PathBuf,
 }
 
-/// Returns the archive URL of the replay server `number` for a further board, as in [`archive_of_replay_server`].
+/// Returns the archive URL of a replay server in a run with the setting `replay.archive`, with board and number as in
+/// [`RunDirectory::of_replay_server`]. Archives are separate, since in a shared archive a server would read the logs of
+/// other servers.
 #[must_use]
-pub fn archive_of_board(archive: &str, game: &str, number: usize) -> String {
-    archive_of_replay_server(&format!("{}/replay-{game}", archive.trim_end_matches('/')), number)
+pub fn archive_of_replay_server(archive: &str, board: Option<&str>, number: usize) -> String {
+    let of_server = below(board, number);
+    of_server.fold(archive.to_owned(), |url, folder| format!("{}/{folder}", url.trim_end_matches('/')))
 }
 
-/// Returns the archive URL of the replay server `number` in a run with the setting `replay.archive`. Archives are
-/// separate, since in a shared archive a server would read the logs of other servers.
-#[must_use]
-pub fn archive_of_replay_server(archive: &str, number: usize) -> String {
-    if number == 1 { archive.to_owned() } else { format!("{}/replay-server-{number}", archive.trim_end_matches('/')) }
+/// Returns the directories, one in another, that a replay server has below the directory or the archive of the run.
+fn below(board: Option<&str>, number: usize) -> impl Iterator<Item = String> {
+    let board = board.map(|game| format!("replay-{game}"));
+    board.into_iter().chain((number > 1).then(|| format!("replay-server-{number}")))
 }
 
 impl RunDirectory {
@@ -62,13 +64,8 @@ impl RunDirectory {
 
     /// Returns the first run among `game-1`, `game-2`, … that does not exist yet.
     pub fn fresh(runs: &Path, game: &str) -> anyhow::Result<Self> {
-        for number in 1.. {
-            let run = Self::new(runs, &format!("{game}-{number}"))?;
-            if !run.path.exists() {
-                return Ok(run);
-            }
-        }
-        unreachable!("numbers do not end")
+        let mut runs = (1_u64..).map(|number| Self::new(runs, &format!("{game}-{number}")));
+        runs.find(|run| !run.as_ref().is_ok_and(|run| run.path.exists())).expect("numbers do not end")
     }
 
     /// Creates the directories and checks that they are writable.
@@ -79,20 +76,11 @@ impl RunDirectory {
         Ok(())
     }
 
-    /// Returns the run directory for the replay server `number`, which contains the replay log. Numbers start at one,
-    /// and the first server uses the directory of the run itself.
-    pub fn of_replay_server(&self, number: usize) -> PathBuf {
-        replay_server_in(self.path.clone(), number)
-    }
-
-    /// Returns the run directory for actors and the first replay server of a further board.
-    pub fn of_board(&self, game: &str) -> PathBuf {
-        self.path.join(format!("replay-{game}"))
-    }
-
-    /// Returns the run directory for the replay server `number` of a further board.
-    pub fn of_replay_server_of_board(&self, game: &str, number: usize) -> PathBuf {
-        replay_server_in(self.of_board(game), number)
+    /// Returns the run directory for the replay server `number` of a board, which contains the replay log. `None` is
+    /// the board of `run.game`, and numbers start at one. The first server of `run.game` uses the directory of the run
+    /// itself, and actors use the directory of the first server of the board.
+    pub fn of_replay_server(&self, board: Option<&str>, number: usize) -> PathBuf {
+        below(board, number).fold(self.path.clone(), |path, folder| path.join(folder))
     }
 
     /// Returns the run directory for the learner `number`. Numbers start at one, and the first learner uses the
@@ -198,10 +186,6 @@ impl RunDirectory {
     pub fn keep_progress(&self, progress: &Progress) -> anyhow::Result<()> {
         Ok(replace(&self.progress_file(), &serde_json::to_vec_pretty(progress)?)?)
     }
-}
-
-fn replay_server_in(folder: PathBuf, number: usize) -> PathBuf {
-    if number == 1 { folder } else { folder.join(format!("replay-server-{number}")) }
 }
 
 /// Reads a value from a JSON file.

@@ -52,12 +52,6 @@ impl SessionStart {
     pub fn succeeded(&mut self) {
         self.before = None;
     }
-
-    /// Returns true until [`succeeded`](Self::succeeded) is called.
-    #[must_use]
-    pub fn is_pending(&self) -> bool {
-        self.before.is_some()
-    }
 }
 
 impl Drop for SessionStart {
@@ -132,7 +126,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let runs = folder.path().join("runs");
         let start = SessionStart::new(&plan(&runs, &[])).unwrap();
-        assert!(start.is_pending() && runs.join("first/config.toml").exists());
+        assert!(runs.join("first/config.toml").exists());
         fs::write(runs.join("first/logs/learner.log"), "error: refused").unwrap();
         drop(start);
         assert_eq!(contents(folder.path()), []);

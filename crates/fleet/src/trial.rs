@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use service::device_trial::{DeviceTrial, OPTION};
 
-use crate::child::{LIBTORCH_REMEDY, lacks_libtorch};
+use crate::child::lacks_libtorch;
 
 /// Maximum time for the test of all devices. The first use of a GPU takes some seconds, on slow disks up to a minute.
 pub const TIME_LIMIT: Duration = Duration::from_secs(120);
@@ -41,8 +41,8 @@ pub fn try_devices(
     };
     let text = |output: Receiver<Vec<u8>>| String::from_utf8_lossy(&output.recv().unwrap_or_default()).into_owned();
     let errors = text(errors);
-    if lacks_libtorch(&errors) {
-        return Err(format!("{LIBTORCH_REMEDY}: {}", errors.trim()));
+    if let Some(error) = lacks_libtorch(&errors) {
+        return Err(error);
     }
     if !status.success() {
         let last = errors.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no output");

@@ -5,7 +5,8 @@ use crate::{Color, Move};
 /// Quantile of the normal distribution: 2.5 % lies more than this many standard errors below the mean.
 const NORMAL_QUANTILE: f64 = 1.96;
 
-/// The search result for a position. All values are for the player to move.
+/// The search result for a position. All values are for the player to move. There is neither a score nor an owner of
+/// cells, which no network predicts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Analysis {
     /// The player to move.
@@ -18,15 +19,10 @@ pub struct Analysis {
     pub value: f32,
     /// Network value of the position without search, −1 to 1.
     pub network_value: f32,
-    /// Expected lead in points, if the network predicts it.
-    pub score_lead: Option<f32>,
     /// All allowed moves, best first, including moves without visits.
     pub candidates: Vec<Candidate>,
     /// Network priors of all legal moves, which sum to one, regardless of the allowed moves.
     pub priors: Vec<(Move, f32)>,
-    /// Expected owner of each cell, 1 for the player to move and −1 for the opponent, row-major from the top left, if
-    /// the network predicts it.
-    pub ownership: Option<Vec<f32>>,
     /// Hash of the position.
     pub hash: u64,
     /// Hash that is equal for all images of the position under board symmetries.
@@ -44,8 +40,6 @@ pub struct Candidate {
     pub value: f32,
     /// Network prior among the allowed moves.
     pub prior: f32,
-    /// Expected lead in points, if the network predicts it.
-    pub score_lead: Option<f32>,
     /// Best play of both sides, starting with this move.
     pub variation: Vec<VariationPly>,
 }
@@ -93,14 +87,8 @@ mod tests {
 
     #[test]
     fn the_lower_bound_approaches_the_win_rate_with_visits_and_stays_in_range() {
-        let candidate = |visits, value| Candidate {
-            played: Move::Pass,
-            visits,
-            value,
-            prior: 0.5,
-            score_lead: None,
-            variation: Vec::new(),
-        };
+        let candidate =
+            |visits, value| Candidate { played: Move::Pass, visits, value, prior: 0.5, variation: Vec::new() };
         assert_eq!(candidate(0, 0.9).winrate_lower_bound(), 0.0);
         assert_eq!(candidate(1, -0.9).winrate_lower_bound(), 0.0);
         let bounds = [10, 100, 10_000].map(|visits| candidate(visits, 0.2).winrate_lower_bound());

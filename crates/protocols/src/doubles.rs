@@ -90,7 +90,6 @@ impl FirstCell {
             visits: if order == 0 { visits } else { 0 },
             value: 0.25,
             prior,
-            score_lead: None,
             variation: vec![VariationPly { played, visits }],
         };
         Analysis {
@@ -99,10 +98,8 @@ impl FirstCell {
             visits,
             value: 0.25,
             network_value: 0.125,
-            score_lead: None,
             candidates: moves.iter().enumerate().map(candidate).collect(),
             priors: moves.iter().map(|&played| (played, prior)).collect(),
-            ownership: Some(vec![0.5; self.size.len()]),
             hash: 0xab,
             symmetric_hash: 0xcd,
         }
@@ -208,10 +205,6 @@ impl Engine for FirstCell {
 
     fn ponders(&self) -> bool {
         self.ponders
-    }
-
-    fn predicts_ownership(&self) -> bool {
-        true
     }
 }
 

@@ -1,7 +1,6 @@
 //! The interface of a playing program: [`Engine`].
 
 use std::ops::ControlFlow;
-use std::time::Duration;
 
 use crate::{Analysis, BoardGame, Cell, Color, GameResult, Move, Rules, Size, Stone};
 
@@ -60,12 +59,6 @@ pub trait Engine {
         false
     }
 
-    /// Returns true if analyses have an [`ownership`](Analysis::ownership). Otherwise a request for ownership gives a
-    /// warning, if the protocol has warnings.
-    fn predicts_ownership(&self) -> bool {
-        false
-    }
-
     /// Discards evaluations of earlier searches.
     fn clear_cache(&mut self) {}
 }
@@ -120,13 +113,11 @@ pub struct Search<'a> {
     pub color: Color,
     /// Maximum number of simulations; `None` is unlimited.
     pub visits: Option<u32>,
-    /// Time that `progress` grants; `None` is unlimited.
-    pub time: Option<Duration>,
     /// Moves to avoid, or the only moves to search.
     pub restrictions: &'a [Restriction],
 }
 
-/// A restriction on the moves of a search.
+/// A restriction on the moves of a search in the searched position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Restriction {
     /// Player with restricted moves.
@@ -135,8 +126,6 @@ pub struct Restriction {
     pub kind: RestrictionKind,
     /// The listed moves.
     pub moves: Vec<Move>,
-    /// Number of plies from the root within which the restriction applies.
-    pub until_depth: u32,
 }
 
 /// The kind of a restriction.

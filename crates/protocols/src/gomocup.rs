@@ -9,8 +9,8 @@ use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
 use crate::{
-    Analysis, BoardGame, Cell, Clock, Color, Engine, GomokuRule, Host, Input, Line, Move, Ply, Record, Rules, Search,
-    Settings, Setup, Size, TimeControl, winrate,
+    BoardGame, Cell, Clock, Color, Engine, GomokuRule, Host, Input, Line, Move, Ply, Record, Rules, Search, Settings,
+    Setup, Size, TimeControl, winrate,
 };
 
 /// Maximum length of an input line, in bytes.
@@ -175,7 +175,7 @@ impl Session<'_> {
         let visits = time.is_none().then_some(self.settings.visits);
         let (host, input) = (self.host, &mut *self.input);
         let mut is_late = host.deadline(started, time);
-        let searched = self.engine.search(&Search { color, visits, time, restrictions: &[] }, &mut |_| {
+        let searched = self.engine.search(&Search { color, visits, restrictions: &[] }, &mut |_| {
             if is_late() || is_end(input.waiting()) { Break(()) } else { Continue(()) }
         });
         let elapsed = (host.clock)().saturating_sub(started);
@@ -187,7 +187,9 @@ impl Session<'_> {
         let choice = analysis.choice;
         let Move::Place(cell) = choice else { return Err("there is no move".into()) };
         record.play(self.engine, Ply { color, played: choice }).map_err(|error| error.to_string())?;
-        Ok(vec![message(&analysis), format!("{},{}", cell.column, cell.row)])
+        let (visits, percent) = (analysis.visits, 100.0 * winrate(analysis.value));
+        let message = format!("MESSAGE {visits} simulations, win rate {percent:.1} %");
+        Ok(vec![message, format!("{},{}", cell.column, cell.row)])
     }
 
     fn board(&mut self) -> Answer {
@@ -273,11 +275,6 @@ impl Session<'_> {
         let quoted = |text: &str| text.replace('"', "'");
         format!("name=\"{}\", version=\"{}\"", quoted(&identity.name), quoted(&identity.version))
     }
-}
-
-/// Returns a line for the manager's log.
-fn message(analysis: &Analysis) -> String {
-    format!("MESSAGE {} simulations, win rate {:.1} %", analysis.visits, 100.0 * winrate(analysis.value))
 }
 
 fn is_end(line: Option<&Line>) -> bool {

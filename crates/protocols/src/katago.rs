@@ -2,8 +2,8 @@
 //! [`serve`], with [`Query`] and [`Response`] for both directions.
 //!
 //! Positions are searched sequentially, by priority and then in order; queries and actions that arrive during a
-//! search are handled at once. An engine without a score network reports 0 for every score and deviation. The utility
-//! is the value of the position, −1 to 1, and `lcb` is the bound of [`Candidate`](crate::Candidate).
+//! search are handled at once. Every score and deviation is 0. The utility is the value of the position, −1 to 1, and
+//! `lcb` is the bound of [`Candidate`](crate::Candidate).
 
 mod job;
 mod query;

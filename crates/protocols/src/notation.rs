@@ -48,23 +48,17 @@ impl BoardGame {
         }
     }
 
-    /// Returns the number of plies in a usual game, for dividing time. Estimates, except for Othello, which fills the
-    /// board.
-    #[must_use]
-    pub const fn plies_expected(self, size: Size) -> usize {
+    /// Returns the number of own moves left in a usual game after `plies` plies, for dividing time. The numbers are
+    /// estimates, except for Othello, which fills the board.
+    pub(crate) fn moves_left(self, size: Size, plies: usize) -> u32 {
         let cells = size.len();
-        match self {
+        let expected = match self {
             Self::Go => cells * 3 / 4,
             Self::Othello => cells.saturating_sub(4),
             Self::Gomoku => cells * 3 / 10,
             Self::Hex => cells / 2,
-        }
-    }
-
-    /// Returns the number of own moves left in a usual game after `plies` plies.
-    pub(crate) fn moves_left(self, size: Size, plies: usize) -> u32 {
-        let plies_left = self.plies_expected(size).saturating_sub(plies);
-        u32::try_from(plies_left.div_ceil(2)).unwrap_or(u32::MAX)
+        };
+        u32::try_from(expected.saturating_sub(plies).div_ceil(2)).unwrap_or(u32::MAX)
     }
 
     const fn letters(self) -> &'static [u8] {

@@ -52,31 +52,26 @@ impl GameResult {
     /// Parses the value of the SGF property `RE`; `None` if it is unknown (`?`) or has another form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let text = text.trim();
-        if ["0", "draw", "jigo"].iter().any(|name| text.eq_ignore_ascii_case(name)) {
-            return Some(Self::Draw);
+        match text.trim().to_ascii_lowercase().as_str() {
+            "0" | "draw" | "jigo" => Some(Self::Draw),
+            "void" => Some(Self::Void),
+            text => {
+                let (color, by) = text.split_once('+')?;
+                Some(Self::Win { color: Color::parse(color.trim())?, by: Victory::parse(by.trim())? })
+            }
         }
-        if text.eq_ignore_ascii_case("void") {
-            return Some(Self::Void);
-        }
-        let (color, by) = text.split_once('+')?;
-        Some(Self::Win { color: Color::parse(color.trim())?, by: Victory::parse(by.trim())? })
     }
 }
 
 impl Victory {
+    /// Parses the reason of a win in lower case.
     fn parse(text: &str) -> Option<Self> {
-        let is_one_of = |names: [&str; 2]| names.iter().any(|name| text.eq_ignore_ascii_case(name));
-        if text.is_empty() {
-            Some(Self::Unspecified)
-        } else if is_one_of(["r", "resign"]) {
-            Some(Self::Resignation)
-        } else if is_one_of(["t", "time"]) {
-            Some(Self::Time)
-        } else if is_one_of(["f", "forfeit"]) {
-            Some(Self::Forfeit)
-        } else {
-            text.parse().ok().filter(|points: &f32| points.is_finite() && *points > 0.0).map(Self::Points)
+        match text {
+            "" => Some(Self::Unspecified),
+            "r" | "resign" => Some(Self::Resignation),
+            "t" | "time" => Some(Self::Time),
+            "f" | "forfeit" => Some(Self::Forfeit),
+            points => points.parse().ok().filter(|points: &f32| points.is_finite() && *points > 0.0).map(Self::Points),
         }
     }
 }

@@ -97,7 +97,7 @@ fn a_query_is_answered_with_the_documented_fields() {
         "maxVisits": 60,
     });
     let messages = messages("go-5", &[query("q", moves, rest)], 1);
-    let warning = "the field is ignored: ownership is not predicted";
+    let warning = "the field is ignored";
     assert_eq!(messages[0], json!({ "id": "q", "field": "includeOwnership", "warning": warning }));
     let responses = &messages[1..];
     assert_eq!(responses.len(), 2, "{responses:?}");

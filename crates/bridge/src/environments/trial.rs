@@ -33,7 +33,7 @@ impl Bridge {
     /// seconds. No environment may have an episode in progress before, and none has one afterwards.
     ///
     /// # Errors
-    /// [`Error::Trial`] with the first fault; the bridge is then of no further use.
+    /// [`Error::Failed`] with the first fault; the bridge is then of no further use.
     pub fn try_episode(&mut self) -> Result<Trial, Error> {
         let begin = Instant::now();
         self.perform(Order::Begin { seed: SEED }, || format!("reset(seed={SEED})"))?;
@@ -58,10 +58,7 @@ impl Bridge {
         self.exchange(1)?;
         match self.replies[0] {
             Reply::Arrived { reward, end } => Ok((reward, end)),
-            Reply::Missing => {
-                let (environment, reason) = (self.settings.environment.clone(), self.last_failure.clone());
-                Err(Error::Trial { environment, moment: moment(), reason })
-            }
+            Reply::Missing => Err(self.settings.failed(format!("failed in {}: {}", moment(), self.last_failure))),
         }
     }
 }

@@ -47,22 +47,11 @@ fn a_process_that_dies_is_restarted_after_a_growing_delay() {
 #[test]
 fn the_end_of_a_process_that_is_not_restarted_is_returned_once_with_its_last_error() {
     let folder = tempfile::tempdir().unwrap();
-    let exit = |script: &str| {
-        let mut child = start(folder.path(), script);
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while Instant::now() < deadline {
-            if let Some(exit) = child.exit().unwrap() {
-                assert_eq!((child.exit().unwrap(), child.running()), (None, false));
-                return exit;
-            }
-            std::thread::yield_now();
-        }
-        panic!("no end before the deadline");
-    };
     let (how, last_log_line) = ("ended with status 1".to_owned(), "error: out of luck".to_owned());
-    let failed = exit("echo 'error: out of luck' >&2; echo done; exit 1");
-    assert_eq!(failed, Exit { succeeded: false, how, last_log_line });
-    assert!(exit("exit 0").succeeded);
+    let mut child = start(folder.path(), "echo 'error: out of luck' >&2; echo done; exit 1");
+    assert_eq!(exit(&mut child), Exit { succeeded: false, how, last_log_line });
+    assert_eq!((child.exit().unwrap(), child.running()), (None, false));
+    assert!(exit(&mut start(folder.path(), "exit 0")).succeeded);
 }
 
 #[test]
@@ -109,17 +98,16 @@ fn a_missing_libtorch_is_named_with_the_command_that_fetches_it() {
     assert!(why.contains("libtorch is missing or damaged; run cargo xtask libtorch"), "{why}");
 }
 
-/// Waits until the process has exited, and returns the failure from [`Child::ended`].
-fn end(child: &mut Child) -> Option<String> {
+/// Waits for the exit of a process that is not restarted.
+fn exit(child: &mut Child) -> Exit {
     let deadline = Instant::now() + Duration::from_secs(60);
     while Instant::now() < deadline {
-        let failure = child.ended().unwrap();
-        if !child.running() {
-            return failure;
+        if let Some(exit) = child.exit().unwrap() {
+            return exit;
         }
         std::thread::yield_now();
     }
-    panic!("the process does not end");
+    panic!("no end before the deadline");
 }
 
 /// Waits until `line` is the last line of the log.
@@ -136,7 +124,7 @@ fn a_process_ended_by_sigterm_before_it_has_a_handler_has_drained() {
     let folder = tempfile::tempdir().unwrap();
     let mut child = start(folder.path(), "exec sleep 60");
     child.terminate();
-    assert_eq!(end(&mut child), None);
+    assert!(exit(&mut child).succeeded);
 }
 
 #[test]
@@ -148,7 +136,8 @@ fn a_process_that_fails_to_drain_is_reported_with_its_last_log_line() {
     );
     wait_for_last_line(&child, "listening");
     child.terminate();
-    assert_eq!(end(&mut child).unwrap(), "ended with status 1; last log line: error: no more disk");
+    let (how, last_log_line) = ("ended with status 1".to_owned(), "error: no more disk".to_owned());
+    assert_eq!(exit(&mut child), Exit { succeeded: false, how, last_log_line });
 }
 
 #[test]

@@ -102,7 +102,7 @@ fn a_mac_has_one_actor_beside_its_learner_and_both_choose_by_themselves() {
     let placement = placed(&mac());
     assert_eq!((placement.learners[0], &placement.actors[..]), (Place::Configured, &[Place::Configured][..]));
     assert_eq!((placement.actor_threads, placement.accelerator_games), (9, 683));
-    let lines = placement.lines().join("\n");
+    let lines = placement.lines.join("\n");
     assert!(lines.contains("learner: mps, or the CPU if faster"), "{lines}");
 }
 
@@ -124,7 +124,7 @@ fn a_gpu_that_cannot_be_used_is_left_out_with_a_line() {
     let placement = placed(&machine);
     assert_eq!((placement.learners[0], &placement.actors[..]), (Place::Gpu(1), &[Place::Gpu(2)][..]));
     let line = "GPU 0 (NVIDIA H100) is not used: compute capability is 6.0, but libtorch needs 7.5";
-    assert_eq!(placement.lines()[0], line);
+    assert_eq!(placement.lines[0], line);
     assert_eq!(placement.environment(Place::Gpu(1)).last().unwrap().1, "GPU-1");
 }
 
@@ -137,7 +137,7 @@ fn processes_are_kept_off_accelerators_that_cannot_be_used() {
         assert_eq!(placement.actors, [Place::Cpu; 2]);
         assert_eq!(placement.accelerator_games, 0);
         assert_eq!(placement.sets(Role::Actor, Place::Cpu).as_deref(), Some("actor.device=cpu"));
-        assert!(placement.lines()[0].ends_with("is not used: wrong numbers"), "{:?}", placement.lines());
+        assert!(placement.lines[0].ends_with("is not used: wrong numbers"), "{:?}", placement.lines);
     }
 }
 
@@ -166,7 +166,7 @@ fn named_devices_are_kept_and_the_others_are_spread_over_what_is_left() {
     let self_play = placed_with(&machine(2, 16), None, Inference::Local, |config| named(config, "auto", "cpu", "cpu"));
     assert_eq!((self_play.learners[0], &self_play.actors[..]), (Place::Gpu(0), &[Place::Configured; 2][..]));
     assert_eq!((self_play.actor_threads, self_play.accelerator_games), (7, 0));
-    assert!(self_play.lines().iter().any(|line| line == "GPU 1 (NVIDIA H100) is not used: no process needs it"));
+    assert!(self_play.lines.iter().any(|line| line == "GPU 1 (NVIDIA H100) is not used: no process needs it"));
 
     // A device names one GPU, on which several processes would take turns.
     let on_one = placed_with(&machine(4, 16), None, Inference::Local, |config| named(config, "auto", "cuda:3", "cpu"));
@@ -191,7 +191,7 @@ fn numbers_that_are_configured_are_kept() {
     assert_eq!(placement.actors, expected);
     assert_eq!((placement.actor_threads, placement.accelerator_games), (5, 100));
     let shared = "GPU 2 (NVIDIA H100) is shared by 2 actors, which take turns on it";
-    assert!(placement.lines().iter().any(|line| line == shared), "{:?}", placement.lines());
+    assert!(placement.lines.iter().any(|line| line == shared), "{:?}", placement.lines);
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn an_inference_server_has_the_first_gpu_for_evaluation_and_its_actors_have_none
     assert_eq!(placement.actors, [Place::Cpu; 2]);
     // The server chooses a number of threads, and the actors search on two threads a core while they wait.
     assert_eq!((placement.inference_threads, placement.actor_threads, placement.accelerator_games), (0, 14, 0));
-    assert!(placement.lines().iter().any(|line| line == "GPU 2 (NVIDIA H100) is not used: no process needs it"));
+    assert!(placement.lines.iter().any(|line| line == "GPU 2 (NVIDIA H100) is not used: no process needs it"));
     assert_eq!(placed_with(&mac(), None, Inference::Remote, |_| ()).actors, [Place::Cpu; 2]);
 }
 
@@ -219,7 +219,7 @@ fn actors_without_accelerator_share_all_cores_but_one_and_search_on_two_threads_
 
 #[test]
 fn the_lines_describe_each_process() {
-    let lines = placed(&machine(2, 16)).lines().to_vec();
+    let lines = placed(&machine(2, 16)).lines;
     assert_eq!(
         lines,
         [
@@ -229,7 +229,7 @@ fn the_lines_describe_each_process() {
             "arena: cpu",
         ]
     );
-    let lines = placed(&machine(0, 2)).lines().to_vec();
+    let lines = placed(&machine(0, 2)).lines;
     assert_eq!(
         lines,
         ["no accelerator: no NVIDIA driver is installed", "learner: cpu", "actor-0: cpu; 1 thread(s)", "arena: cpu"]

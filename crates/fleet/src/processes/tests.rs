@@ -235,7 +235,7 @@ fn a_board_has_replay_servers_and_actors_of_its_own_in_a_folder_of_its_own_and_t
     let started = stand_ins.lines("started");
     let of_board = |line: &&String| line.contains("run.game=connect_four-5x4");
     let endpoints = addresses.iter().map(|address| format!("https://{address}")).collect::<Vec<_>>().join(",");
-    let folder = stand_ins.run.of_board("connect_four-5x4");
+    let folder = stand_ins.run.of_replay_server(Some("connect_four-5x4"), 1);
     let servers: Vec<_> = started.iter().filter(|line| line.starts_with("replay")).filter(of_board).collect();
     for (number, address) in (1..).zip(&addresses) {
         let server = servers.iter().find(|line| line.contains(&format!("--listen {address}"))).unwrap();

@@ -29,8 +29,6 @@ pub(super) struct Options {
     moves_min: usize,
     /// Maximum number of moves per line.
     moves_max: usize,
-    /// True to report the expected owners of all cells.
-    has_ownership: bool,
     /// True to report the visits of each ply in a variation.
     has_variation_visits: bool,
     /// True to report visits and value of the position.
@@ -54,7 +52,6 @@ impl Options {
             interval: interval.map(centiseconds).transpose()?,
             moves_min: 0,
             moves_max: usize::MAX,
-            has_ownership: false,
             has_variation_visits: false,
             has_root_info: false,
             restrictions: Vec::new(),
@@ -65,11 +62,10 @@ impl Options {
                 "interval" => options.interval = Some(centiseconds(value()?)?),
                 "minmoves" => options.moves_min = number(value()?)?,
                 "maxmoves" => options.moves_max = number(value()?)?,
-                "ownership" => options.has_ownership = boolean(value()?)?,
                 "pvVisits" => options.has_variation_visits = boolean(value()?)?,
                 "rootInfo" => options.has_root_info = boolean(value()?)?,
                 // They describe quantities that no engine here predicts; accepted for user interfaces that send them.
-                "ownershipStdev" | "movesOwnership" | "movesOwnershipStdev" | "noResultValue" => {
+                "ownership" | "ownershipStdev" | "movesOwnership" | "movesOwnershipStdev" | "noResultValue" => {
                     boolean(value()?)?;
                 }
                 "avoid" | "allow" if options.restrictions.len() < RESTRICTIONS_MAX => {
@@ -77,9 +73,10 @@ impl Options {
                     let color = Color::parse(value()?).ok_or(Failure::Syntax)?;
                     let moves = value()?.split(',').map(|name| game.parse_move(size, name));
                     let moves: Option<Vec<Move>> = moves.collect();
-                    let until_depth = number(value()?)?;
+                    // The depth is ignored: a restriction applies to the searched position only.
+                    number::<u32>(value()?)?;
                     let moves = moves.ok_or(Failure::Syntax)?;
-                    options.restrictions.push(Restriction { color, kind, moves, until_depth });
+                    options.restrictions.push(Restriction { color, kind, moves });
                 }
                 _ => return Err(Failure::Syntax),
             }
@@ -88,7 +85,11 @@ impl Options {
     }
 }
 
-fn number<T: std::str::FromStr>(text: &str) -> Result<T, Failure> {
+/// Parses a number.
+///
+/// # Errors
+/// [`Failure::Syntax`].
+pub(super) fn number<T: std::str::FromStr>(text: &str) -> Result<T, Failure> {
     text.parse().map_err(|_| Failure::Syntax)
 }
 
@@ -123,10 +124,6 @@ pub(super) fn info_line(analysis: &Analysis, style: Style, options: &Options, ga
         let &Analysis { visits, value, .. } = analysis;
         line.push_str(&format!(" rootInfo visits {visits} utility {value:.6} winrate {:.6}", winrate(value)));
     }
-    if let Some(ownership) = analysis.ownership.as_ref().filter(|_| options.has_ownership) {
-        line.push_str(" ownership");
-        ownership.iter().for_each(|owner| line.push_str(&format!(" {owner:.3}")));
-    }
     line
 }
 
@@ -137,15 +134,14 @@ fn leela_zero(candidate: &Candidate, order: usize) -> String {
     format!("visits {visits} winrate {winrate} prior {} lcb {lcb} order {order}", share(f64::from(*prior)))
 }
 
-/// Formats a candidate. The utility is the value, −1 to 1. A score without a prediction is 0, and so is the
-/// deviation, which no engine predicts.
+/// Formats a candidate. The utility is the value, −1 to 1. Scores and deviations are 0, since no engine predicts them.
 fn katago(candidate: &Candidate, order: usize) -> String {
     let Candidate { visits, prior, value, .. } = candidate;
     let (winrate, lcb) = (winrate(*value), candidate.winrate_lower_bound());
-    let (score, utility_lcb) = (candidate.score_lead.unwrap_or(0.0), 2.0 * lcb - 1.0);
+    let utility_lcb = 2.0 * lcb - 1.0;
     format!(
-        "visits {visits} edgeVisits {visits} utility {value:.6} winrate {winrate:.6} scoreMean {score:.6} \
-         scoreStdev 0.0 scoreLead {score:.6} scoreSelfplay {score:.6} prior {prior:.6} lcb {lcb:.6} \
+        "visits {visits} edgeVisits {visits} utility {value:.6} winrate {winrate:.6} scoreMean 0.000000 \
+         scoreStdev 0.0 scoreLead 0.000000 scoreSelfplay 0.000000 prior {prior:.6} lcb {lcb:.6} \
          utilityLcb {utility_lcb:.6} weight {visits} order {order}"
     )
 }

@@ -1,10 +1,11 @@
 //! The commands and the responses: [`find`].
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::{BoardGame, Cell, Color, GoRules, Move, Record, Rules, Setup, Size, Status, Stone, TimeControl, sgf};
 
-use super::analyze::Style;
+use super::analyze::{Style, number};
 use super::failure::Failure;
 use super::handicap;
 use super::session::{Purpose, Session};
@@ -15,8 +16,12 @@ const SECONDS_MAX: f64 = 2_147_483_647.0;
 /// The execution of a command.
 #[derive(Clone, Copy)]
 pub(super) enum Action {
+    /// Returns the text of a response to a command without arguments.
+    Ask(fn(&mut Session<'_>) -> Answer),
     /// Returns the text of a response.
     Answer(fn(&mut Session<'_>, &[&str]) -> Answer),
+    /// Changes the session; the response has no text.
+    Change(fn(&mut Session<'_>, &[&str]) -> Result<(), Failure>),
     /// Searches and writes analysis lines.
     Stream(Style, Purpose),
     /// Ends the session.
@@ -33,46 +38,46 @@ enum Games {
     Only(BoardGame),
 }
 
-use Action::{Answer as A, Stream};
+use Action::{Answer as A, Ask, Change, Stream};
 use Games::{All, Only};
 const GO: Games = Only(BoardGame::Go);
 
 /// All commands, by name.
 const COMMANDS: &[(&str, Games, Action)] = &[
     ("analyze", All, Stream(Style::KataGo, Purpose::Watch)),
-    ("boardsize", All, A(boardsize)),
-    ("clear_board", All, A(clear_board)),
-    ("clear_cache", All, A(clear_cache)),
-    ("final_score", All, A(final_score)),
+    ("boardsize", All, Change(boardsize)),
+    ("clear_board", All, Change(clear_board)),
+    ("clear_cache", All, Change(clear_cache)),
+    ("final_score", All, Ask(final_score)),
     ("final_status_list", GO, A(final_status_list)),
     ("fixed_handicap", GO, A(fixed_handicap)),
     ("genmove", All, A(genmove)),
     ("genmove_analyze", All, Stream(Style::KataGo, Purpose::Play)),
-    ("hexgui-analyze_commands", Only(BoardGame::Hex), A(hexgui_analyze_commands)),
+    ("hexgui-analyze_commands", Only(BoardGame::Hex), Ask(hexgui_analyze_commands)),
     ("kata-analyze", All, Stream(Style::KataGo, Purpose::Watch)),
     ("kata-genmove_analyze", All, Stream(Style::KataGo, Purpose::Play)),
-    ("kata-get-rules", GO, A(get_rules)),
-    ("kata-set-rules", GO, A(set_rules)),
-    ("kgs-time_settings", All, A(kgs_time_settings)),
+    ("kata-get-rules", GO, Ask(get_rules)),
+    ("kata-set-rules", GO, Change(set_rules)),
+    ("kgs-time_settings", All, Change(kgs_time_settings)),
     ("known_command", All, A(known_command)),
-    ("komi", GO, A(komi)),
-    ("list_commands", All, A(list_commands)),
-    ("loadsgf", All, A(loadsgf)),
+    ("komi", GO, Change(komi)),
+    ("list_commands", All, Ask(list_commands)),
+    ("loadsgf", All, Change(loadsgf)),
     ("lz-analyze", All, Stream(Style::LeelaZero, Purpose::Watch)),
     ("lz-genmove_analyze", All, Stream(Style::LeelaZero, Purpose::Play)),
-    ("name", All, A(name)),
+    ("name", All, Ask(|session| Ok(session.engine.identity().name.clone()))),
     ("place_free_handicap", GO, A(place_free_handicap)),
-    ("play", All, A(play)),
-    ("protocol_version", All, A(protocol_version)),
+    ("play", All, Change(play)),
+    ("protocol_version", All, Ask(|_| Ok("2".into()))),
     ("quit", All, Action::Quit),
-    ("rectangular_boardsize", All, A(boardsize)),
+    ("rectangular_boardsize", All, Change(boardsize)),
     ("reg_genmove", All, A(reg_genmove)),
-    ("set_free_handicap", GO, A(set_free_handicap)),
-    ("showboard", All, A(showboard)),
-    ("time_left", All, A(time_left)),
-    ("time_settings", All, A(time_settings)),
-    ("undo", All, A(undo)),
-    ("version", All, A(version)),
+    ("set_free_handicap", GO, Change(set_free_handicap)),
+    ("showboard", All, Ask(|session| Ok(format!("\n{}", session.engine.render())))),
+    ("time_left", All, Change(time_left)),
+    ("time_settings", All, Change(time_settings)),
+    ("undo", All, Change(undo)),
+    ("version", All, Ask(|session| Ok(session.engine.identity().version.clone()))),
 ];
 
 /// Returns the action of a command in this game; `None` if the command is unknown.
@@ -96,14 +101,6 @@ fn exactly<'a, const N: usize>(arguments: &[&'a str]) -> Result<[&'a str; N], Fa
     arguments.try_into().map_err(|_| Failure::Syntax)
 }
 
-fn none(arguments: &[&str]) -> Result<(), Failure> {
-    exactly::<0>(arguments).map(|_| ())
-}
-
-fn number<T: std::str::FromStr>(text: &str) -> Result<T, Failure> {
-    text.parse().map_err(|_| Failure::Syntax)
-}
-
 fn color(text: &str) -> Result<Color, Failure> {
     Color::parse(text).ok_or(Failure::Syntax)
 }
@@ -114,46 +111,28 @@ fn seconds(text: &str) -> Result<Duration, Failure> {
     Duration::try_from_secs_f64(seconds).ok().filter(|_| is_valid).ok_or(Failure::Syntax)
 }
 
-fn protocol_version(_: &mut Session<'_>, arguments: &[&str]) -> Answer {
-    none(arguments)?;
-    Ok("2".into())
-}
-
-fn name(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
-    none(arguments)?;
-    Ok(session.engine.identity().name.clone())
-}
-
-fn version(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
-    none(arguments)?;
-    Ok(session.engine.identity().version.clone())
-}
-
 fn known_command(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
     let [name] = exactly(arguments)?;
     Ok(find(name, session.game()).is_some().to_string())
 }
 
-fn list_commands(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
-    none(arguments)?;
+fn list_commands(session: &mut Session<'_>) -> Answer {
     Ok(known(session.game()).map(|(name, _)| name).collect::<Vec<_>>().join("\n"))
 }
 
-fn boardsize(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
+fn boardsize(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Failure> {
     let (width, height) = match *arguments {
         [side] => (side, side),
         [width, height] => (width, height),
         _ => return Err(Failure::Syntax),
     };
     let size = Size::new(number(width)?, number(height)?).ok_or(Failure::Size)?;
-    session.start(Record::new(Setup { size, ..without_stones(session) }), Failure::Size)?;
-    Ok(String::new())
+    session.start(Record::new(Setup { size, ..without_stones(session) }), |_| Failure::Size)
 }
 
-fn clear_board(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
-    none(arguments)?;
-    session.start(Record::new(without_stones(session)), Failure::Size)?;
-    Ok(String::new())
+fn clear_board(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Failure> {
+    let [] = exactly(arguments)?;
+    session.start(Record::new(without_stones(session)), |_| Failure::Size)
 }
 
 /// Returns the setup of the game without stones.
@@ -161,54 +140,53 @@ fn without_stones(session: &Session<'_>) -> Setup {
     Setup { stones: Vec::new(), to_move: None, ..session.record.setup.clone() }
 }
 
-fn clear_cache(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
-    none(arguments)?;
+fn clear_cache(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Failure> {
+    let [] = exactly(arguments)?;
     session.engine.clear_cache();
-    Ok(String::new())
+    Ok(())
 }
 
-fn komi(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
+fn komi(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Failure> {
     let [komi] = exactly(arguments)?;
     let komi = Some(number::<f32>(komi)?).filter(|komi| komi.is_finite()).ok_or(Failure::Syntax)?;
     change(session, |setup| setup.komi = komi, Failure::Komi)
 }
 
 /// Changes the setup of the game under way.
-fn change(session: &mut Session<'_>, change: impl FnOnce(&mut Setup), refused: Failure) -> Answer {
+fn change(session: &mut Session<'_>, change: impl FnOnce(&mut Setup), refused: Failure) -> Result<(), Failure> {
     let mut record = session.record.clone();
     change(&mut record.setup);
-    session.replace(record, refused)?;
-    Ok(String::new())
+    session.replace(record, refused)
 }
 
-fn get_rules(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
-    none(arguments)?;
+fn get_rules(session: &mut Session<'_>) -> Answer {
     let Rules::Go(rules) = session.record.setup.rules else { return Err(Failure::Rules) };
     serde_json::to_string(&rules).map_err(|_| Failure::Rules)
 }
 
-fn set_rules(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
+fn set_rules(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Failure> {
     let rules = GoRules::parse(&arguments.join(" ")).ok_or(Failure::Syntax)?;
     change(session, |setup| setup.rules = Rules::Go(rules), Failure::Rules)
 }
 
-fn play(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
+fn play(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Failure> {
     let [side, played] = exactly(arguments)?;
     let color = color(side)?;
     match session.game().parse_move(session.size(), played) {
         // HexGui reports a resignation of the opponent; nothing is played then.
-        Some(Move::Resign) if session.game() == BoardGame::Hex => {}
-        Some(Move::Resign) | None => return Err(Failure::Syntax),
-        Some(played) => session.play(color, played)?,
+        Some(Move::Resign) if session.game() == BoardGame::Hex => Ok(()),
+        Some(Move::Resign) | None => Err(Failure::Syntax),
+        Some(played) => session.play(color, played),
     }
-    Ok(String::new())
 }
 
 fn genmove(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
     let [side] = exactly(arguments)?;
     let color = color(side)?;
     let choice = session.choose(color)?;
-    session.play_choice(color, choice)?;
+    if choice != Move::Resign {
+        session.play(color, choice)?;
+    }
     Ok(session.game().move_name(session.size(), choice))
 }
 
@@ -221,48 +199,44 @@ fn reg_genmove(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
     Ok(session.game().move_name(session.size(), choice))
 }
 
-fn undo(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
-    none(arguments)?;
-    session.record.undo(session.engine).map_err(|error| Failure::of(error, Failure::Undo))?;
-    Ok(String::new())
+fn undo(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Failure> {
+    let [] = exactly(arguments)?;
+    session.record.undo(session.engine).map_err(|error| Failure::of(error, Failure::Undo))
 }
 
-fn time_settings(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
+fn time_settings(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Failure> {
     let [main, period, moves] = exactly(arguments)?;
     let control = TimeControl::from_time_settings(seconds(main)?, seconds(period)?, number(moves)?);
     session.set_time(control);
-    Ok(String::new())
+    Ok(())
 }
 
-fn kgs_time_settings(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
+fn kgs_time_settings(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Failure> {
     let control = match *arguments {
         ["none"] => TimeControl::Unlimited,
         ["absolute", main] => TimeControl::Absolute { main: seconds(main)? },
         ["canadian", main, period, moves] => {
-            TimeControl::Canadian { main: seconds(main)?, period: seconds(period)?, moves: at_least_one(moves)? }
+            let moves = number::<NonZeroU32>(moves)?.get();
+            TimeControl::Canadian { main: seconds(main)?, period: seconds(period)?, moves }
         }
         ["byoyomi", main, period, periods] => {
-            TimeControl::ByoYomi { main: seconds(main)?, period: seconds(period)?, periods: at_least_one(periods)? }
+            let periods = number::<NonZeroU32>(periods)?.get();
+            TimeControl::ByoYomi { main: seconds(main)?, period: seconds(period)?, periods }
         }
         _ => return Err(Failure::Syntax),
     };
     session.set_time(control);
-    Ok(String::new())
+    Ok(())
 }
 
-fn at_least_one(text: &str) -> Result<u32, Failure> {
-    number(text).and_then(|count| if count > 0 { Ok(count) } else { Err(Failure::Syntax) })
-}
-
-fn time_left(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
+fn time_left(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Failure> {
     let [side, left, count] = exactly(arguments)?;
     let color = color(side)?;
     session.clocks[color.index()].set_left(seconds(left)?, number(count)?);
-    Ok(String::new())
+    Ok(())
 }
 
-fn final_score(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
-    none(arguments)?;
+fn final_score(session: &mut Session<'_>) -> Answer {
     let result = session.engine.result().map_err(|error| Failure::of(error, Failure::Score))?;
     Ok(result.to_string())
 }
@@ -300,7 +274,7 @@ fn place_free_handicap(session: &mut Session<'_>, arguments: &[&str]) -> Answer 
     place_handicap(session, &cells)
 }
 
-fn set_free_handicap(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
+fn set_free_handicap(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Failure> {
     let (game, size) = (session.game(), session.size());
     let cells: Option<Vec<Cell>> = arguments.iter().map(|name| game.parse_cell(size, name)).collect();
     let cells = cells.filter(|cells| (2..size.len()).contains(&cells.len())).ok_or(Failure::VertexList)?;
@@ -308,8 +282,7 @@ fn set_free_handicap(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
     if cells.iter().enumerate().any(is_repeated) {
         return Err(Failure::VertexList);
     }
-    place_handicap(session, &cells)?;
-    Ok(String::new())
+    place_handicap(session, &cells).map(drop)
 }
 
 fn place_handicap(session: &mut Session<'_>, cells: &[Cell]) -> Answer {
@@ -323,7 +296,7 @@ fn place_handicap(session: &mut Session<'_>, cells: &[Cell]) -> Answer {
     Ok(vertices(session, cells))
 }
 
-fn loadsgf(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
+fn loadsgf(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Failure> {
     let (path, plies) = match *arguments {
         [path] => (path, usize::MAX),
         [path, number_of_move] => (path, number::<usize>(number_of_move)?.saturating_sub(1)),
@@ -342,18 +315,11 @@ fn loadsgf(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
     // A resignation changes no position.
     let end = record.plies.iter().position(|ply| ply.played == Move::Resign).unwrap_or(record.plies.len());
     record.plies.truncate(end);
-    session.load(record)?;
-    Ok(String::new())
-}
-
-fn showboard(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
-    none(arguments)?;
-    Ok(format!("\n{}", session.engine.render()))
+    session.start(record, |error| failure(format!("the moves or the board are impossible: {error}")))
 }
 
 /// Lists the menu entries for HexGui, as `type/label/command`.
-fn hexgui_analyze_commands(_: &mut Session<'_>, arguments: &[&str]) -> Answer {
-    none(arguments)?;
+fn hexgui_analyze_commands(_: &mut Session<'_>) -> Answer {
     Ok("string/Show Board/showboard\nstring/Final Score/final_score\nstring/Best Move/reg_genmove %m".into())
 }
 

@@ -79,9 +79,17 @@ impl Session<'_> {
             match commands::find(&command.name, self.game()) {
                 None => self.respond(id, Err(Failure::UnknownCommand))?,
                 Some(Action::Quit) => return self.respond(id, Ok(String::new())),
+                Some(Action::Ask(answer)) => {
+                    let answer = if arguments.is_empty() { answer(self) } else { Err(Failure::Syntax) };
+                    self.respond(id, answer)?;
+                }
                 Some(Action::Answer(answer)) => {
                     let answer = answer(self, &arguments);
                     self.respond(id, answer)?;
+                }
+                Some(Action::Change(change)) => {
+                    let changed = change(self, &arguments);
+                    self.respond(id, changed.map(|()| String::new()))?;
                 }
                 Some(Action::Stream(style, purpose)) => self.stream(id, &arguments, style, purpose)?,
             }
@@ -110,18 +118,11 @@ impl Session<'_> {
         self.output.flush()
     }
 
-    /// Replaces the game; `refused` is the failure for a refusal by the engine. Both players get the full time.
-    pub(super) fn start(&mut self, record: Record, refused: Failure) -> Result<(), Failure> {
-        self.replace(record, refused)?;
-        self.set_time(self.control);
-        Ok(())
-    }
-
-    /// Replaces the game by a game from a file; the failure has the engine's reason. Both players get the full time.
-    pub(super) fn load(&mut self, record: Record) -> Result<(), Failure> {
+    /// Replaces the game; `refused` returns the failure for a refusal by the engine. Both players get the full time.
+    pub(super) fn start(&mut self, record: Record, refused: impl FnOnce(&Error) -> Failure) -> Result<(), Failure> {
         let failure = |error: Error| {
-            let reason = format!("the moves or the board are impossible: {error}");
-            Failure::of(error, Failure::File { reason })
+            let refused = refused(&error);
+            Failure::of(error, refused)
         };
         self.record.replace(self.engine, record).map_err(failure)?;
         self.set_time(self.control);
@@ -154,16 +155,11 @@ impl Session<'_> {
     pub(super) fn choose(&mut self, color: Color) -> Result<Move, Failure> {
         let (started, time) = ((self.host.clock)(), self.budget(color));
         let visits = time.is_none().then_some(self.settings.visits);
-        let search = Search { color, visits, time, restrictions: &[] };
+        let search = Search { color, visits, restrictions: &[] };
         let (host, mut end_in_time) = (self.host, self.host.deadline(started, time));
         let analysis = self.engine.search(&search, &mut |_| if end_in_time() { Break(()) } else { Continue(()) })?;
         self.clocks[color.index()].spend((host.clock)().saturating_sub(started));
         Ok(analysis.choice)
-    }
-
-    /// Plays a chosen move, unless it is a resignation.
-    pub(super) fn play_choice(&mut self, color: Color, choice: Move) -> Result<(), Failure> {
-        if choice == Move::Resign { Ok(()) } else { self.play(color, choice) }
     }
 
     /// Searches and writes analysis lines. A failure before the first line is a failed response; a later failure
@@ -177,7 +173,7 @@ impl Session<'_> {
         let (started, color) = ((self.host.clock)(), options.color);
         let time = if purpose == Purpose::Play { self.budget(color) } else { None };
         let visits = (purpose == Purpose::Play && time.is_none()).then_some(self.settings.visits);
-        let search = Search { color, visits, time, restrictions: &options.restrictions };
+        let search = Search { color, visits, restrictions: &options.restrictions };
         let line = |analysis: &Analysis| info_line(analysis, style, &options, game, size);
         let mut lines = StreamedResponse { output: &mut *self.output, id, is_open: false, failure: None };
         let (host, input) = (self.host, &mut *self.input);
@@ -222,7 +218,7 @@ impl Session<'_> {
         if !self.engine.ponders() || passes >= PASSES_OF_END || self.input.waiting().is_some() {
             return;
         }
-        let search = Search { color: self.engine.to_move(), visits: None, time: None, restrictions: &[] };
+        let search = Search { color: self.engine.to_move(), visits: None, restrictions: &[] };
         let input = &mut *self.input;
         let mut progress = |_: &Analysis| if input.waiting().is_some() { Break(()) } else { Continue(()) };
         let _ = self.engine.search(&search, &mut progress);

@@ -5,8 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::{
-    Cell, Color, GoRules, HandicapBonus, Identity, Move, Ply, Record, Restriction, RestrictionKind, Rules, Setup, Size,
-    Stone,
+    Cell, Color, GoRules, Identity, Move, Ply, Record, Restriction, RestrictionKind, Rules, Setup, Size, Stone,
 };
 
 use super::query::{FieldMessage, MoveRestriction, Query};
@@ -27,7 +26,6 @@ pub(super) struct Job {
     pub(super) restrictions: Vec<Restriction>,
     pub(super) report_every: Option<Duration>,
     pub(super) has_policy: bool,
-    pub(super) has_ownership: bool,
     pub(super) has_variation_visits: bool,
     /// Length of the query line, which limits the memory of waiting queries.
     pub(super) bytes: usize,
@@ -74,7 +72,6 @@ impl Job {
             restrictions,
             report_every,
             has_policy: query.include_policy,
-            has_ownership: query.include_ownership,
             has_variation_visits: query.include_pv_visits,
             bytes,
         })
@@ -102,12 +99,9 @@ fn rules(query: &Query, identity: &Identity) -> Result<Rules, FieldMessage> {
     };
     let mut rules = rules.ok_or_else(|| FieldMessage::new("rules", "the rules are unknown"))?;
     if let Some(bonus) = &query.white_handicap_bonus {
-        rules.white_handicap_bonus = match bonus.as_str() {
-            "0" => HandicapBonus::Zero,
-            "N-1" => HandicapBonus::StonesLessOne,
-            "N" => HandicapBonus::Stones,
-            _ => return Err(FieldMessage::new("whiteHandicapBonus", "expected 0, N-1 or N")),
-        };
+        let bonus = serde_json::from_value(bonus.clone().into());
+        rules.white_handicap_bonus =
+            bonus.map_err(|_| FieldMessage::new("whiteHandicapBonus", "expected 0, N-1 or N"))?;
     }
     Ok(Rules::Go(rules))
 }
@@ -182,9 +176,9 @@ impl Board<'_> {
         ];
         let mut restrictions = Vec::new();
         for (field, kind, list) in lists {
-            for MoveRestriction { player, moves, until_depth } in list {
+            for MoveRestriction { player, moves, .. } in list {
                 let moves = moves.iter().map(|text| self.played(field, text)).collect::<Result<Vec<Move>, _>>()?;
-                restrictions.push(Restriction { color: color(field, player)?, kind, moves, until_depth: *until_depth });
+                restrictions.push(Restriction { color: color(field, player)?, kind, moves });
             }
         }
         Ok(restrictions)

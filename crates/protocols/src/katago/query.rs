@@ -5,10 +5,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// Accepted fields without an effect.
-const IGNORED: [&str; 5] = [
+const IGNORED: [&str; 6] = [
     "overrideSettings",
     "rootPolicyTemperature",
     "rootFpuReductionMax",
+    "includeOwnership",
     "includeMovesOwnership",
     "includeNoResultValue",
 ];
@@ -46,9 +47,6 @@ pub struct Query {
     /// Maximum number of simulations per position.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_visits: Option<u32>,
-    /// True to report the expected owners of all cells, if the engine predicts them.
-    #[serde(default)]
-    pub include_ownership: bool,
     /// True to report the network priors.
     #[serde(default)]
     pub include_policy: bool,
@@ -80,7 +78,7 @@ pub struct MoveRestriction {
     pub player: String,
     /// Moves in the notation of the game.
     pub moves: Vec<String>,
-    /// Number of plies within which the restriction applies.
+    /// Number of plies within which the restriction applies; ignored, since only the searched position is restricted.
     pub until_depth: u32,
 }
 
@@ -134,7 +132,6 @@ impl Query {
             board_y_size: require(object, "boardYSize")?,
             analyze_turns: take(object, "analyzeTurns")?,
             max_visits: take(object, "maxVisits")?,
-            include_ownership: take(object, "includeOwnership")?.unwrap_or_default(),
             include_policy: take(object, "includePolicy")?.unwrap_or_default(),
             include_pv_visits: take(object, "includePVVisits")?.unwrap_or_default(),
             avoid_moves: take(object, "avoidMoves")?.unwrap_or_default(),

@@ -29,9 +29,6 @@ pub struct Response {
     /// Priors of all cells, row-major from the top left, and of the pass; −1 for illegal moves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<Vec<f64>>,
-    /// Expected owners of all cells, row-major from the top left.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ownership: Option<Vec<f64>>,
 }
 
 /// A searched move.
@@ -51,13 +48,13 @@ pub struct MoveInfo {
     pub edge_weight: f64,
     /// Win rate, 0 to 1; a draw counts half.
     pub winrate: f64,
-    /// Expected lead in points; 0 without a prediction.
+    /// Always 0: no lead is predicted.
     pub score_mean: f64,
     /// Always 0: no deviation is predicted.
     pub score_stdev: f64,
-    /// Expected lead in points; 0 without a prediction.
+    /// Always 0: no lead is predicted.
     pub score_lead: f64,
-    /// Expected lead in points; 0 without a prediction.
+    /// Always 0: no lead is predicted.
     pub score_selfplay: f64,
     /// Value, −1 to 1.
     pub utility: f64,
@@ -93,9 +90,9 @@ pub struct RootInfo {
     pub winrate: f64,
     /// Win rate by the network alone.
     pub raw_winrate: f64,
-    /// Expected lead in points; 0 without a prediction.
+    /// Always 0: no lead is predicted.
     pub score_lead: f64,
-    /// Expected lead in points; 0 without a prediction.
+    /// Always 0: no lead is predicted.
     pub score_selfplay: f64,
     /// Always 0: no deviation is predicted.
     pub score_stdev: f64,
@@ -137,8 +134,6 @@ impl Response {
     pub(super) fn new(job: &Job, turn_number: usize, game: BoardGame, analysis: &Analysis, view: View) -> Self {
         let size = job.record.setup.size;
         let info = |(order, candidate)| move_info(job, game, order, candidate, view);
-        let ownership = analysis.ownership.as_ref().filter(|_| job.has_ownership);
-        let ownership = ownership.map(|owners| owners.iter().map(|&owner| view.signed(f64::from(owner))).collect());
         Self {
             id: job.id.clone(),
             turn_number,
@@ -147,32 +142,27 @@ impl Response {
             move_infos: Some(analysis.reported(0, usize::MAX).map(info).collect()),
             root_info: Some(root_info(analysis, view)),
             policy: job.has_policy.then(|| policy(analysis, size)),
-            ownership,
         }
     }
 }
 
 fn root_info(analysis: &Analysis, view: View) -> RootInfo {
-    let score = view.signed(f64::from(analysis.score_lead.unwrap_or(0.0)));
     RootInfo {
         current_player: analysis.to_move.letter().into(),
         visits: analysis.visits,
         weight: f64::from(analysis.visits),
         winrate: view.winrate(winrate(analysis.value)),
         raw_winrate: view.winrate(winrate(analysis.network_value)),
-        score_lead: score,
-        score_selfplay: score,
-        score_stdev: 0.0,
         utility: view.signed(f64::from(analysis.value)),
         this_hash: format!("{:016X}", analysis.hash),
         sym_hash: format!("{:016X}", analysis.symmetric_hash),
+        ..RootInfo::default()
     }
 }
 
 fn move_info(job: &Job, game: BoardGame, order: usize, candidate: &Candidate, view: View) -> MoveInfo {
     let size = job.record.setup.size;
     let Candidate { played, visits, value, prior, variation, .. } = candidate;
-    let score = view.signed(f64::from(candidate.score_lead.unwrap_or(0.0)));
     let lower_bound = candidate.winrate_lower_bound();
     let variation_visits = job.has_variation_visits.then(|| variation.iter().map(|ply| ply.visits).collect::<Vec<_>>());
     MoveInfo {
@@ -182,10 +172,6 @@ fn move_info(job: &Job, game: BoardGame, order: usize, candidate: &Candidate, vi
         weight: f64::from(*visits),
         edge_weight: f64::from(*visits),
         winrate: view.winrate(winrate(*value)),
-        score_mean: score,
-        score_stdev: 0.0,
-        score_lead: score,
-        score_selfplay: score,
         utility: view.signed(f64::from(*value)),
         lcb: view.winrate(lower_bound),
         utility_lcb: view.signed(2.0 * lower_bound - 1.0),
@@ -194,6 +180,7 @@ fn move_info(job: &Job, game: BoardGame, order: usize, candidate: &Candidate, vi
         pv: variation.iter().map(|ply| game.move_name(size, ply.played)).collect(),
         pv_visits: variation_visits.clone(),
         pv_edge_visits: variation_visits,
+        ..MoveInfo::default()
     }
 }
 

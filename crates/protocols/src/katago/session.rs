@@ -58,7 +58,6 @@ pub fn serve(
         input,
         output,
         identity,
-        predicts_ownership: engine.predicts_ownership(),
         settings,
         waiting: BTreeMap::new(),
         waiting_bytes: 0,
@@ -126,7 +125,7 @@ fn analyse(engine: &mut dyn Engine, session: &mut Session<'_>, host: &Host<'_>, 
     }
     (session.running, session.is_terminated) = (Some(task.clone()), false);
     let visits = Some(job.visits.unwrap_or(session.settings.visits));
-    let search = Search { color: engine.to_move(), visits, time: None, restrictions: &job.restrictions };
+    let search = Search { color: engine.to_move(), visits, restrictions: &job.restrictions };
     let mut report_at = job.report_every.map(|interval| (host.clock)().saturating_add(interval));
     let searched = engine.search(&search, &mut |analysis| {
         session.read_arrived();
@@ -154,8 +153,6 @@ struct Session<'a> {
     input: &'a mut dyn Input,
     output: &'a mut dyn Write,
     identity: Identity,
-    /// True if the engine predicts the owners of cells.
-    predicts_ownership: bool,
     settings: &'a Settings,
     /// Waiting positions: highest priority first, then in order of arrival.
     waiting: BTreeMap<(Reverse<i64>, u64), Task>,
@@ -188,29 +185,29 @@ impl Session<'_> {
     fn take_line(&mut self, line: Line) {
         match line {
             Line::Text(line) if line.trim().is_empty() => {}
-            Line::Text(line) => {
-                if let Err(error) = self.handle(&line) {
-                    self.report("error", error.id.as_deref(), &error.message);
-                }
-            }
+            Line::Text(line) => self.handle(&line),
             Line::TooLong => self.write(&json!({ "error": format!("a line has at most {LINE_BYTES_MAX} bytes") })),
             Line::End => self.is_input_over = true,
         }
     }
 
-    fn handle(&mut self, line: &str) -> Result<(), QueryError> {
-        let object: Map<String, Value> = serde_json::from_str(line)
-            .map_err(|error| FieldMessage::new("", format!("the line is not a JSON object: {error}")))?;
+    fn handle(&mut self, line: &str) {
+        let object: Map<String, Value> = match serde_json::from_str(line) {
+            Ok(object) => object,
+            Err(error) => {
+                let message = format!("the line is not a JSON object: {error}");
+                return self.report("error", None, &FieldMessage::new("", message));
+            }
+        };
         let id = object.get("id").and_then(Value::as_str).map(str::to_owned);
         let handled = if object.contains_key("action") { self.act(object) } else { self.enqueue(object, line.len()) };
-        handled.map_err(|message| QueryError { id, message })
+        if let Err(message) = handled {
+            self.report("error", id.as_deref(), &message);
+        }
     }
 
     fn enqueue(&mut self, object: Map<String, Value>, bytes: usize) -> Result<(), FieldMessage> {
-        let (query, mut warnings) = Query::from_object(object)?;
-        if query.include_ownership && !self.predicts_ownership {
-            warnings.push(FieldMessage::new("includeOwnership", "the field is ignored: ownership is not predicted"));
-        }
+        let (query, warnings) = Query::from_object(object)?;
         let job = Job::new(query, &self.identity, bytes)?;
         for warning in &warnings {
             self.report("warning", Some(&job.id), warning);
@@ -310,19 +307,5 @@ impl Session<'_> {
         if self.failure.is_none() {
             self.failure = write().err();
         }
-    }
-}
-
-/// An error in a query, with the query's id, if known.
-#[derive(Debug)]
-struct QueryError {
-    id: Option<String>,
-    message: FieldMessage,
-}
-
-/// Converts an error that occurs before the id is known.
-impl From<FieldMessage> for QueryError {
-    fn from(message: FieldMessage) -> Self {
-        Self { id: None, message }
     }
 }

@@ -57,7 +57,7 @@ fn with(fields: &Value) -> Value {
 fn each_turn_of_a_query_has_one_response() {
     let responses =
         messages(&[with(&json!({ "analyzeTurns": [0, 1, 2], "includePolicy": true, "includePVVisits": true,
-        "includeOwnership": true, "initialStones": [["W", "E1"]] }))]);
+        "initialStones": [["W", "E1"]] }))]);
     let responses: Vec<Response> = responses.into_iter().map(|value| serde_json::from_value(value).unwrap()).collect();
     let turns: Vec<(usize, bool)> =
         responses.iter().map(|response| (response.turn_number, response.is_during_search)).collect();
@@ -74,8 +74,6 @@ fn each_turn_of_a_query_has_one_response() {
     let policy = responses[2].policy.as_ref().unwrap();
     assert_eq!((policy.len(), policy[0], policy[1], policy[24], policy[25]), (26, -1.0, -1.0, -1.0, -1.0));
     assert!((policy.iter().filter(|prior| **prior > 0.0).sum::<f64>() - 1.0).abs() < 1e-6);
-    assert_eq!(responses[1].ownership, Some(vec![-0.5; 25]));
-    assert_eq!(responses[2].ownership, Some(vec![0.5; 25]));
 }
 
 #[test]
@@ -83,7 +81,7 @@ fn without_turns_the_last_position_is_analysed_and_without_options_nothing_is_ad
     let responses = messages(&[with(&json!({ "maxVisits": 9 }))]);
     assert_eq!(responses.len(), 1);
     assert_eq!((&responses[0]["turnNumber"], &responses[0]["rootInfo"]["visits"]), (&json!(2), &json!(9)));
-    for absent in ["policy", "ownership", "noResults"] {
+    for absent in ["policy", "noResults"] {
         assert!(responses[0].get(absent).is_none(), "{absent}");
     }
     for absent in ["pvVisits", "pvEdgeVisits"] {

@@ -151,7 +151,7 @@ fn random_tree(rng: &mut ChaCha8Rng) -> Tree {
 /// which parsing changes.
 fn walk(tree: &Tree, index: usize) -> String {
     let node = &tree.nodes()[index];
-    let children: Vec<String> = node.children().iter().map(|&child| walk(tree, child)).collect();
+    let children: Vec<String> = node.children.iter().map(|&child| walk(tree, child)).collect();
     format!("{:?}{children:?}", node.properties)
 }
 

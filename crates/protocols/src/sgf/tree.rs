@@ -55,22 +55,11 @@ impl Node {
         Self { properties, ..Self::default() }
     }
 
-    /// Returns the values of the first property with this name; empty if there is no such property.
-    #[must_use]
-    pub fn values(&self, name: &str) -> &[String] {
-        self.properties.iter().find(|property| property.name == name).map_or(&[], |property| &property.values)
-    }
-
     /// Returns the first value of the first property with this name.
     #[must_use]
     pub fn value(&self, name: &str) -> Option<&str> {
-        self.values(name).first().map(String::as_str)
-    }
-
-    /// Returns the indices of the children.
-    #[must_use]
-    pub fn children(&self) -> &[usize] {
-        &self.children
+        let property = self.properties.iter().find(|property| property.name == name)?;
+        property.values.first().map(String::as_str)
     }
 }
 
