@@ -3,15 +3,16 @@
 
 use std::time::Duration;
 
-/// Time between two adjustments of the budget: long enough to average over waits, which occur in bursts.
+/// Time between two adjustments of the budget, long enough to average over waits, which come in bursts.
 const WINDOW: Duration = Duration::from_secs(10);
-/// Target share of time that a thread waits for the replay server. With a target of zero, the learner would soon wait
-/// instead.
+/// Target for the fraction of time that a thread waits for the replay server. If the target were zero, the learner
+/// would soon wait instead.
 const WAIT_SHARE: f64 = 0.1;
-/// Maximum factor of one adjustment, up or down. The effect is visible only in the next window.
+/// Maximum factor by which one adjustment raises or lowers the budget, since its effect can be measured only in the
+/// next window.
 const FACTOR_MAX: f64 = 1.25;
-/// Minimum share of playing time for an adjustment. A lower share means that the thread waits for an unreachable
-/// server, not for a busy learner.
+/// Minimum fraction of time spent playing for an adjustment. A lower fraction means that the thread waits for an
+/// unreachable server, not for a busy learner.
 const PLAYED_SHARE_MIN: f64 = 0.02;
 
 /// The number of simulations per full search of one thread.
@@ -33,12 +34,12 @@ impl AdaptiveBudget {
         Self { least, most: most.max(least), simulations, played: Duration::ZERO, waited: Duration::ZERO }
     }
 
-    /// Adds to the playing time of the thread.
+    /// Adds time that the thread spent playing.
     pub(crate) fn played(&mut self, time: Duration) {
         self.played += time;
     }
 
-    /// Adds to the time that the thread waited for the replay server to accept inserts.
+    /// Adds time that the thread waited for the replay server to accept inserts.
     pub(crate) fn waited(&mut self, time: Duration) {
         self.waited += time;
     }

@@ -1,4 +1,4 @@
-//! The evaluators of self-play: an inference server, this machine, or a simulation.
+//! Chooses where self-play evaluates positions: on an inference server, on this machine, or in a simulation.
 
 mod remote;
 pub(crate) mod simulated;

@@ -15,8 +15,8 @@ use crate::stopwatch::Parts;
 /// The reasons for refused weights.
 static WEIGHTS_REFUSALS: Reasons = Reasons::new();
 
-/// Registers the counters of rare events and of self-play at zero. A counter that appears with the first event hides
-/// that event from every rate, and an actor without games would be invisible.
+/// Registers the counters of rare events and of self-play at zero. If a counter appeared only with the first event, no
+/// rate would include this event, and an actor without games would be invisible.
 pub(crate) fn begin() {
     advanced(&Round::default());
     counter!("zerofleet_actor_evaluator_failures_total").increment(0);
@@ -83,7 +83,8 @@ pub(crate) fn waited(part: &'static str, time: Duration) {
     gauge!("zerofleet_actor_wait_seconds_total", "part" => part).increment(time.as_secs_f64());
 }
 
-/// Adds the parts of one episodes call. `observing` is the part of the gathering time for observations.
+/// Adds the time that each part of an episodes call took. `observing` is the time within `gathering` that observations
+/// took.
 pub(crate) fn played(Parts { gathering, evaluating, answering }: Parts, observing: Duration) {
     spent("search", gathering + answering);
     spent("evaluate", evaluating);
@@ -93,7 +94,7 @@ pub(crate) fn played(Parts { gathering, evaluating, answering }: Parts, observin
     }
 }
 
-/// Adds the failures of a thread's environments between two counts.
+/// Adds the failures that a thread's environments had between the counts `before` and `now`.
 pub(crate) fn environments_failed(before: &Losses, now: &Losses) {
     let Losses { processes_died, processes_hung, environments_failed, episodes: _ } = now;
     for (cause, count) in [
@@ -141,7 +142,7 @@ pub(crate) fn weights_refused(version: u64, why: &str) {
     gauge!("zerofleet_actor_weights_refused", "why" => WEIGHTS_REFUSALS.label(why)).set(version as f64);
 }
 
-/// Copies the counters of an accelerator's engine.
+/// Sets the metrics of an accelerator's engine to these counters.
 pub(crate) fn engine(counts: &EngineCounts) {
     let &EngineCounts { batches, positions, padded_positions, out_of_memory, busy, in_flight, thread } = counts;
     counter!("zerofleet_actor_device_batches_total").absolute(batches);
@@ -157,7 +158,7 @@ pub(crate) fn unacknowledged(trajectories: usize) {
     gauge!("zerofleet_actor_unacknowledged").set(trajectories as f64);
 }
 
-/// Copies the counters of the replay writers.
+/// Sets the metrics of the replay writers to these counters.
 pub(crate) fn uploads(stats: &RouterStats) {
     unacknowledged(stats.unacknowledged);
     counter!("zerofleet_actor_inserted_total").absolute(stats.written.inserted + stats.written.duplicates);

@@ -1,4 +1,4 @@
-//! Self-play of one thread with either kind of network: search by the rules with an AlphaZero network, search in latent
+//! Plays the episodes of one thread with either kind of network: by the rules with an AlphaZero network, in latent
 //! states with a MuZero network. The manifest of the first weights decides the kind; [`Play::load`] switches if later
 //! weights have the other kind.
 
@@ -16,11 +16,11 @@ use crate::stopwatch::{Evaluated, Parts, Timed};
 pub(crate) struct Play<G: Game> {
     game: G,
     settings: Settings,
-    /// γ, the discount per step.
+    /// The discount γ for each step.
     discount: f32,
-    /// Seed of the next driver.
+    /// Seed for the next driver.
     seed: u64,
-    /// `None` before the first weights.
+    /// The driver of the episodes; `None` before the first weights.
     driver: Option<Driver<G>>,
     /// Finished episodes of an earlier driver.
     finished: Vec<FinishedEpisode>,
@@ -34,7 +34,7 @@ enum Driver<G: Game> {
     Latent { episodes: LatentEpisodes, model: Option<Timed<dyn LatentModel>> },
 }
 
-/// The result of one call of the episodes.
+/// Measurements and counters of one call of the episodes.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) result: Result<Round, Error>,
@@ -43,12 +43,12 @@ pub(crate) struct Call {
     pub(crate) shown: Option<Evaluated>,
 }
 
-/// The length of a call.
+/// How far a call advances the episodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pace {
     /// One round, with at most one batch of each kind.
     Advance,
-    /// Rounds until every search in progress is finished; no search starts.
+    /// As many rounds as it takes to finish every search in progress; no new search starts.
     Settle,
 }
 
@@ -238,7 +238,7 @@ fn timed<N: ?Sized>(
     Call { result, parts: network.end(), shown: network.shown() }
 }
 
-/// Returns the current time at the start or end of a batch, and reports the batch as progress of the thread.
+/// Returns the current time, at the start or end of a batch, and marks the thread as making progress.
 fn beat_at() -> Instant {
     service::beat();
     Instant::now()

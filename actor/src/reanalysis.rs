@@ -1,8 +1,8 @@
-//! Reanalysis: threads of an actor that search stored trajectories again with the latest weights.
+//! Reanalysis in an actor: separate threads search stored trajectories again with the latest weights.
 //!
 //! A [`Reanalyst`] searches on a separate thread, because the latent states of a learned model belong to one thread,
 //! and an unresponsive replay server must not delay self-play. `exchange` fetches trajectories and sends new searches;
-//! `share` limits the searches to a share of all simulations of the actor. No state survives a restart: the next actor
+//! `share` limits the searches to a fraction of the actor's simulations. No state survives a restart: the next actor
 //! that draws a trajectory with unsent results searches that trajectory again.
 
 mod exchange;
@@ -31,7 +31,7 @@ pub(crate) struct Reanalyst<G: Game> {
     game: G,
     searches: Reanalysis<G>,
     network: Option<Network>,
-    /// Source server and fetched revision of each trajectory in progress.
+    /// The server and the revision from which each trajectory in progress was fetched.
     under_way: HashMap<TrajectoryId, (Reviser, u64)>,
     desk: Desk,
     share: Arc<Share>,

@@ -1,5 +1,5 @@
-//! Routes trajectories to one of the replay servers. Each server written to since the start of the actor has a
-//! separate link, that is, a writer and an epoch, so that no server receives an id that another server may have
+//! Routes trajectories to one of the replay servers. Each server that the actor has written to since it started has a
+//! separate link, which is a writer with an epoch, so that no server receives an id that another server may have
 //! stored.
 //!
 //! New trajectories go to the current link. The current link depends on the ranking of servers for this actor by
@@ -33,11 +33,11 @@ pub(crate) struct ReplayRouter {
     route: Route,
     /// Links by server id.
     links: BTreeMap<Arc<str>, ReplayLink>,
-    /// True until there is more than one server.
+    /// True as long as there has been only one server.
     alone: bool,
-    /// Sum over closed links.
+    /// Counters summed over closed links.
     closed: WriterStats,
-    /// Number of trajectories with an id.
+    /// Number of trajectories that have been given an id.
     numbered: u64,
     /// Number of trajectories that have no server, because no server was known.
     without_server: u64,
@@ -50,13 +50,13 @@ struct ReplayLink {
     next: TrajectoryId,
 }
 
-/// Counts over all links.
+/// Counters over all links.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct RouterStats {
     /// Number of known servers.
     pub(crate) servers: usize,
     pub(crate) unacknowledged: usize,
-    /// Sum over all links.
+    /// Counters summed over all links.
     pub(crate) written: WriterStats,
     /// Number of changes to another server.
     pub(crate) failovers: u64,
@@ -131,8 +131,8 @@ impl ReplayRouter {
         }
     }
 
-    /// Returns the link with a new epoch if the epoch is taken. Without a new epoch, returns the link unchanged for a
-    /// later retry.
+    /// Returns the link with a new epoch if the epoch is taken. If no new epoch can be stored, returns the link
+    /// unchanged for a later attempt.
     async fn renewed(&self, link: ReplayLink) -> ReplayLink {
         let Some(highest) = link.writer.epoch_taken() else { return link };
         let Some(epoch) = self.next_epoch(&link.server, highest) else { return link };

@@ -1,4 +1,5 @@
-//! The spool: finished, unacknowledged trajectories, kept for the next start of the actor.
+//! Reads and writes the spool: the file of finished, unacknowledged trajectories that an actor keeps for its next
+//! start.
 //!
 //! The file starts with `zfspool1`. Each record has two copies of `length u32 | crc32c of the length u32`, then
 //! `length` bytes: `crc32c of the rest u32 | actor u64 | epoch u64 | sequence u64 | owner | columns`. The owner is a

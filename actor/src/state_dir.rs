@@ -1,4 +1,4 @@
-//! The state that an actor keeps across restarts, in a separate subdirectory of the run directory.
+//! Stores the state that an actor keeps across restarts, in a subdirectory of the run directory for each actor.
 
 use std::fs::{self, File};
 use std::hash::{BuildHasher as _, RandomState};

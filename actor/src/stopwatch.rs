@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use inference::{Attributes, Batch, Error, Evaluator, LatentModel, LatentPredictions, Predictions, Slot, Unroll};
 use service::trace::{self, TraceContext};
 
-/// The durations of the parts of one call. `gathering` includes observing, which the episodes measure separately.
+/// The durations of the parts of one call. `gathering` includes the time for observations, which the episodes also
+/// measure separately.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Parts {
     /// Time before batches: tree descents with rules and cache, moves, observations.
@@ -33,7 +34,7 @@ pub(crate) struct Evaluated {
     pub(crate) weights_version: u64,
 }
 
-/// A network wrapper that measures the time in the evaluator and the time before and after evaluations.
+/// A wrapper around a network that measures the time in, before and after evaluations.
 pub(crate) struct Timed<N: ?Sized> {
     inner: Box<N>,
     watch: Stopwatch,

@@ -1,7 +1,7 @@
-//! The traced games of one thread. Each game has a span, each search has a child span of the game, and a batch with
-//! search leaves has a child span of the search. Spans follow from the state of the episodes between two
-//! calls, so the span of a search starts at the end of the previous call. Self-play does not depend on spans. Without a
-//! collector there are no spans, and the state is not read.
+//! Traces some of the games that one thread plays. Each game has a span, each search has a child span of the game, and
+//! a batch with search leaves has a child span of the search. Spans are derived from the state of the episodes between
+//! two calls, so the span of a search starts at the end of the previous call. Self-play does not depend on spans.
+//! Without a collector there are no spans, and the state is not read.
 //!
 //! Spans are exported at the end of the game, since the kinds of searches are known only then.
 

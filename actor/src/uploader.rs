@@ -28,7 +28,7 @@ use crate::traces::Finished;
 #[cfg(test)]
 mod tests;
 
-/// Time between two exports of the writer counters as metrics, and between two choices of the server.
+/// Interval at which writer counters are exported as metrics, and at which the server is chosen again.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Uploads the trajectories of this process to the replay servers.
@@ -38,7 +38,7 @@ pub(crate) struct Uploader {
     /// Settings of all writers, except for the endpoint.
     writer: WriterSettings,
     drain_timeout: Duration,
-    /// Uploads the spool of earlier epochs, and returns the unacknowledged trajectories.
+    /// The task that uploads the spool of earlier epochs and returns the trajectories that are still unacknowledged.
     spooled: JoinHandle<Vec<PendingUpload>>,
 }
 
@@ -114,7 +114,7 @@ async fn receive(finished: &mut mpsc::Receiver<Finished>, deadline: Instant, epi
     }
 }
 
-/// Gives ids of a separate epoch to episodes that were sent to no server.
+/// Gives ids under a separate epoch to episodes that were never sent to a server.
 fn identify_all(
     episodes: &[FinishedEpisode],
     writer: &WriterSettings,

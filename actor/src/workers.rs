@@ -1,5 +1,5 @@
-//! The self-play threads. Only here do they communicate with tokio: weights arrive through a watch, finished episodes
-//! leave through a bounded channel, and a full channel blocks the thread.
+//! Runs the self-play threads. They communicate with tokio only in this file: weights arrive through a watch, finished
+//! episodes leave through a bounded channel, and a full channel blocks the thread.
 
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -50,7 +50,7 @@ pub(crate) struct Workers {
     pub(crate) threads: Threads,
 }
 
-/// Threads that stop when the drain fires, with the tasks of reanalysis.
+/// Threads that stop when the drain fires, and the tasks of reanalysis.
 pub(crate) struct Threads {
     threads: Vec<JoinHandle<anyhow::Result<()>>>,
     exchanges: Vec<Exchange>,
@@ -480,7 +480,7 @@ impl<G: Game> Worker<G> {
 /// Decides whether the weights may be too old to play with, because the learner has been unreachable for too long.
 #[derive(Debug, Clone)]
 pub(crate) struct Freshness {
-    /// Time from which newer weights may exist; `None` while the latest weights are present.
+    /// Time since which newer weights may exist; `None` while the latest weights are present.
     pub(crate) away: watch::Receiver<Option<tokio::time::Instant>>,
     /// Maximum time for which the learner may be unreachable; `None` for no limit.
     pub(crate) most: Option<Duration>,

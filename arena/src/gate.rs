@@ -1,6 +1,6 @@
-//! Decides which weights version the actors use, if the run has a gate: the latest version that passed.
+//! Decides which weights version the actors use, if the run has a gate: the latest version that has passed the gate.
 //!
-//! The verdict depends on the games in the ledger alone, so that a restart changes no verdict. Start with `Gate`.
+//! The verdict depends only on the games in the ledger, so that a restart changes no verdict. Start with `Gate`.
 
 use std::path::{Path, PathBuf};
 
@@ -60,7 +60,7 @@ impl Gate {
         Ok(accepted::write(&self.path, version)?)
     }
 
-    /// Forgets an accepted version that cannot be used: the next version passes.
+    /// Forgets an accepted version that cannot be used, so that the next version passes.
     pub(crate) fn forget(&mut self) {
         self.accepted = None;
     }

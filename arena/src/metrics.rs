@@ -1,4 +1,4 @@
-//! Export of the metrics of the arena; docs/metrics.md lists the names.
+//! Exports the metrics of the arena; docs/metrics.md lists the names.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ pub(crate) fn evaluator(name: &str, version: WeightsVersion) {
     }
 }
 
-/// Returns the label of the method that chooses actions: the network's highest prior, or a search.
+/// Returns the metric label for how actions are chosen: by the network's highest prior, or by a search.
 fn method(simulations: u32) -> &'static str {
     if simulations == 0 { "raw" } else { "search" }
 }

@@ -1,5 +1,5 @@
-//! Limits the measuring thread to a share of one core by pauses. During pauses it evaluates the raw policy of the
-//! latest weights, independently of the version under measurement.
+//! Limits the measuring thread to a fraction of one core by pausing. During pauses, evaluates the raw policy of the
+//! latest weights, whichever version is being measured.
 //!
 //! Without search, a position costs only one evaluation. Later weights therefore need not wait for the end of a
 //! measurement, and a short run ends with the accuracy of the last version. [`Environment`] provides weights, time and
@@ -24,7 +24,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum wait for weights before the next check.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// The interface of the measuring thread to the process; tests script it.
+/// The interface of the measuring thread to the process, which tests replace by a script.
 pub(crate) trait Environment {
     /// Returns the latest weights, if any have arrived.
     fn newest(&mut self) -> Option<Arc<Published>>;
@@ -42,7 +42,7 @@ pub(crate) trait Environment {
     fn wait_for_weights(&mut self, at_most: Duration) -> ControlFlow<()>;
 }
 
-/// The pauses of the measuring thread; only these sleep in the environment.
+/// Makes the measuring thread pause. No other code sleeps in the environment.
 pub(crate) struct Pacer<G, O> {
     pub(crate) environment: O,
     pacing: Pacing,
@@ -50,14 +50,14 @@ pub(crate) struct Pacer<G, O> {
     evaluated: Option<Evaluated>,
 }
 
-/// The last weights for which the raw policy was evaluated.
+/// The last weights whose raw policy was evaluated.
 struct Evaluated {
     version: WeightsVersion,
     at: Instant,
 }
 
 impl<G: Game, O: Environment> Pacer<G, O> {
-    /// Starts a period of work now, limited to the configured share of one core.
+    /// Starts a period of work now, limited to the configured fraction of one core.
     pub(crate) fn new(mut environment: O, setup: Arc<Setup<G>>) -> Self {
         let pacing = Pacing::new(setup.settings.arena.cpu_share, environment.now());
         Self { environment, pacing, setup, evaluated: None }
@@ -150,7 +150,7 @@ impl<G: Game, O: Environment> Pacer<G, O> {
     }
 }
 
-/// Keeps the average share of working time since creation at or below a bound.
+/// Keeps the fraction of time spent working, averaged since creation, at or below a bound.
 #[derive(Debug, Clone)]
 struct Pacing {
     share: f64,
@@ -163,7 +163,7 @@ struct Pacing {
 }
 
 impl Pacing {
-    /// Creates a limiter of working time to `share` of the total time, above 0 and at most 1.
+    /// Limits the working time to the fraction `share` of the total time, above 0 and at most 1.
     ///
     /// # Panics
     /// `share` is out of range; the configuration has checked it.
@@ -181,7 +181,8 @@ impl Pacing {
         self.owed
     }
 
-    /// Starts a period of work. The time slept is deducted from the required sleep; longer idle time is not credited.
+    /// Starts a period of work. The time slept is deducted from the required sleep; sleeping longer than required earns
+    /// no credit.
     fn resume(&mut self, now: Instant) {
         self.owed = self.owed.saturating_sub(now.saturating_duration_since(self.resumed));
         self.resumed = now;

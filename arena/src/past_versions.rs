@@ -1,5 +1,5 @@
-//! Stores earlier weights versions as opponents: some spread evenly over the run on a logarithmic scale, and the
-//! best-rated versions.
+//! Stores earlier weights versions as opponents: the best-rated versions, and others spread evenly over the run on a
+//! logarithmic scale.
 //!
 //! Stored versions survive a restart. A match reads the weights from disk. Start with [`PastVersions`].
 
@@ -52,7 +52,7 @@ impl PastVersions {
         self.store.read(version)
     }
 
-    /// Protects this version from removal, and no longer any other version.
+    /// Protects this version from removal, in place of the version protected before.
     pub(crate) fn protect(&mut self, version: WeightsVersion) {
         self.protected = Some(version);
     }

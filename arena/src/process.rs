@@ -1,4 +1,4 @@
-//! The arena as a process: connects the measuring thread to tokio through a watch of the latest weights.
+//! Runs the arena process, and connects the measuring thread to tokio through a watch of the latest weights.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -25,14 +25,14 @@ use crate::worker::Worker;
 /// Maximum size of weights, in bytes; larger weights are rejected before any allocation.
 const WEIGHTS_BYTES_MAX: u64 = 1 << 30;
 
-/// Number of accepted versions that are served, so that fetches of the second latest version can finish.
+/// Number of accepted versions to serve: the latest, and the one before it so that fetches in progress can finish.
 const VERSIONS_SERVED: usize = 2;
 
 /// Time without a move in a match or episode after which the measuring thread counts as stalled, in addition to the
 /// time limits of environments: all games of a match search together, on one core.
 const STALLED_AFTER: Duration = Duration::from_secs(1800);
 
-/// Maximum time for which fetches in progress may continue after the end of measurements.
+/// Maximum time for fetches in progress to finish after the measurements have ended.
 const SERVE_LAST: Duration = Duration::from_secs(2);
 
 /// Runs the arena until it is drained, or has measured the only version.
@@ -110,7 +110,7 @@ fn forgive_drained(outcome: anyhow::Result<()>) -> anyhow::Result<()> {
     outcome.or_else(|error| if error.chain().any(is_drained) { Ok(()) } else { Err(error) })
 }
 
-/// The server of accepted weights.
+/// The task that serves accepted weights.
 type Server = JoinHandle<anyhow::Result<()>>;
 
 /// Starts to serve accepted weights, if the arena decides on the weights of the actors.

@@ -11,8 +11,8 @@ pub(crate) struct Regression {
     pub(crate) difference: Rated,
 }
 
-/// Compares a version with the best rated other version: the highest lower bound of the interval counts, since few
-/// games prove little. Returns `None` unless the 95 % interval of the difference is below 0.
+/// Compares a version with the best of the other versions. The best version has the highest lower bound of the rating
+/// interval, since few games prove little. Returns `None` unless the 95 % interval of the difference is below 0.
 pub(crate) fn regression(ledger: &Ledger, ratings: &[Rated], version: Player) -> Option<Regression> {
     let is_other = |rated: &&Rated| matches!(rated.player, Player::Version(_)) && rated.player != version;
     let best = ratings.iter().filter(is_other).max_by(|a, b| a.low.total_cmp(&b.low))?.player;

@@ -65,12 +65,12 @@ impl ReturnLedger {
         Ok(replace(path, &text)?)
     }
 
-    /// Records the returns of a player.
+    /// Stores the returns of a player, in place of earlier returns.
     pub(crate) fn enter(&mut self, player: Player, returns: Returns) {
         self.returns.insert(player, returns);
     }
 
-    /// Returns the returns of a player, if it was measured.
+    /// Returns the measured returns of a player; `None` if the player was not measured.
     pub(crate) fn of(&self, player: Player) -> Option<Returns> {
         self.returns.get(&player).copied()
     }

@@ -1,4 +1,4 @@
-//! The constant parts of measurements: rules, settings, evaluators, solved positions. Start with [`Setup`].
+//! Holds what stays constant between measurements: rules, settings, evaluators, solved positions. Start with [`Setup`].
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
@@ -15,10 +15,11 @@ use weights::{Manifest, WeightsVersion};
 
 use crate::metrics;
 
-/// Maximum number of drawn positions, and the usual number: an oracle solves this many positions in seconds.
+/// Maximum number of positions to draw, which is also the usual number. An oracle solves this many positions in
+/// seconds.
 const DRAWN_MAX: usize = 300;
 
-/// The parts that the worker and the pacer share.
+/// Everything that the worker and the pacer share.
 pub(crate) struct Setup<G> {
     /// Rules of the game.
     pub(crate) game: G,
@@ -77,8 +78,8 @@ impl<G: Game> Setup<G> {
         Ok(self.backend.build_network(&manifest, bytes)?)
     }
 
-    /// Returns the player of a version. The choice depends only on the position; with 0 simulations, the player uses
-    /// the raw policy.
+    /// Returns a player with the weights of a version. Its choice depends only on the position; with 0 simulations, it
+    /// plays the raw policy.
     pub(crate) fn searcher<'a>(
         &self,
         version: WeightsVersion,

@@ -1,4 +1,4 @@
-//! The measuring thread: measures a weights version, plays the rated games and waits for the next version.
+//! Runs the measuring thread, which measures a weights version, plays the rated games and waits for the next version.
 //!
 //! It has no sockets and no runtime: [`Environment`] provides weights, time and the drain. Start with [`Worker::run`].
 
@@ -34,16 +34,17 @@ use crate::regression::{Regression, regression};
 use crate::return_ledger::ReturnLedger;
 use crate::setup::Setup;
 
-/// Number of measurement intervals after which a later version replaces a version with unplayed games.
+/// Number of measurement intervals after which a later version replaces the current version, even if rated games are
+/// left to play.
 const PATIENCE: u32 = 4;
 
 /// Number of openings after which the opening sequence of a version repeats, which bounds the random draws per match.
 const OPENINGS_MAX: u64 = 1 << 14;
 
-/// Number of the random stream for a version's openings; the streams of matches count up from zero.
+/// Number of the random stream from which a version's openings are drawn. The streams of matches count up from zero.
 const OPENINGS_STREAM: u64 = u64::MAX;
 
-/// Minimum information assigned to a game, because a rating may be wrong.
+/// Minimum information that a game is assumed to give, because a rating may be wrong.
 const INFORMATION_MIN: f64 = 0.01;
 
 /// Name of the file with all games, in the run directory.
@@ -310,9 +311,9 @@ impl<G: Game, O: Environment> Worker<G, O> {
         Ok(measured.map_or_else(|stop| self.settle(stop), ControlFlow::Continue))
     }
 
-    /// Evaluates a version without search: solved positions, and under a gate the start of the game, because few
-    /// games have solved positions. Only these short evaluations precede the first verdict: actors without weights
-    /// wait for it, and weights that fail here are never served.
+    /// Evaluates a version without search on solved positions and, under a gate, on the start of the game, because few
+    /// games have solved positions. The first verdict waits only for these short evaluations, since actors without
+    /// weights wait for the verdict. Weights that fail here are never served.
     fn evaluate(&mut self, current: &mut Current) -> Result<(), Stop> {
         let Self { setup, pacer, gate, .. } = self;
         let version = current.published.manifest.version;
@@ -405,8 +406,8 @@ impl<G: Game, O: Environment> Worker<G, O> {
         returns.is_some()
     }
 
-    /// Returns neighbouring fixed opponents that have not met, if the strength of the stronger is unknown: only the
-    /// prior would determine that rating.
+    /// Returns two neighbouring fixed opponents that have not met, if the strength of the stronger is unknown, because
+    /// its rating would otherwise follow from the prior alone.
     fn unanchored(&self) -> Option<(Player, Player)> {
         let fixed: Vec<Player> = self.fixed_opponents().collect();
         let is_known = |player: Player| scale::elo(&self.setup.game.spec().name, &player.to_string()).is_some();
@@ -556,9 +557,9 @@ impl<G: Game, O: Environment> Worker<G, O> {
         self.setup.network(&manifest, &bytes.into()).map(Some)
     }
 
-    /// Plays a match of the current version. Two versions search without randomness, so that a pair with a repeated
-    /// game is no evidence. All other opponents play at random, so that a repeated game is new evidence: without
-    /// repeated games, short games, which repeat most, would have too small a share.
+    /// Plays a match of the current version. Two versions search without randomness, so a pair with a repeated game
+    /// does not count. All other opponents play at random, so a repeated game does count: if it did not, short games,
+    /// which repeat most often, would be underrepresented.
     fn play_against(&mut self, current: &mut Current, opponent: Player) -> Result<Results, Stop> {
         let mut network = self.network_of_opponent(opponent).map_err(Stop::Opponent)?;
         let version = current.published.manifest.version;
@@ -641,8 +642,8 @@ impl Current {
     }
 }
 
-/// Returns the information about a player with this rating from this number of games: the inverse of a variance in
-/// natural units. The variance is the sum of game noise and the uncertainty of the opponent's rating.
+/// Returns how much information this number of games gives about a player with this rating, as an inverse variance in
+/// natural units. The variance adds the noise of the games and the uncertainty of the opponent's rating.
 fn information(games: f64, elo: f64, opponent: &Rated) -> f64 {
     let expected = expected_score(elo, opponent.elo);
     let deviation = (opponent.high - opponent.low) / (2.0 * NORMAL_95 * ELO_PER_UNIT);

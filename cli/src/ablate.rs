@@ -36,17 +36,17 @@ pub(crate) struct Args {
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// Directory of all runs; the study is in DIR/STUDY-NAME.
+    /// Directory that contains all runs; the study is in DIR/STUDY-NAME.
     #[arg(long, value_name = "DIR", default_value = "runs")]
     runs: PathBuf,
 
-    /// Results file (CSV) [default: from the study file, or rows.csv].
+    /// Results file (CSV) [default: as the study file states, or rows.csv].
     ///
     /// Without an entry in the study file, results go to rows.csv in the study directory.
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
 
-    /// Run only the pairs in these rows, inclusive: `3..5`, or `3`.
+    /// Run only the pairs in this inclusive range of rows: `3..5`, or `3`.
     #[arg(long, value_name = "N..M", value_parser = rows_between)]
     rows: Option<[usize; 2]>,
 
@@ -54,7 +54,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "K")]
     pieces: Option<usize>,
 
-    /// Start no further run after N minutes; runs in progress continue.
+    /// Start no new runs after this many minutes; runs in progress continue.
     #[arg(long, value_name = "N")]
     minutes: Option<f64>,
 

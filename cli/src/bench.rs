@@ -14,7 +14,7 @@ use fleet::child::lacks_libtorch;
 #[derive(Debug, Clone, clap::Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Args {
-    /// Name and options of a benchmark; see `--help`.
+    /// Name and options of a benchmark; `zerofleet bench --help` lists them.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
     arguments: Vec<OsString>,
 }

@@ -1,5 +1,5 @@
-//! Divides the CPU cores of a run without accelerators between learner and actors, by the costs measured in the first
-//! minutes.
+//! Divides the CPU cores between learner and actors in a run without accelerators, according to the costs measured in
+//! the first minutes.
 
 use fleet::placement::{Costs, learner_threads, threads_per_actor};
 use fleet::plan::Plan;
@@ -10,19 +10,19 @@ const MEASURED_SECONDS: f64 = 120.0;
 /// Minimum number of training steps before the cores are divided.
 const MEASURED_STEPS: f64 = 100.0;
 
-/// A pending division of the CPU cores between learner and actors.
+/// A division of the CPU cores between learner and actors that is still to be made.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct CoreDivision {
     cores: usize,
     actors: usize,
-    /// Learner threads during the measurement.
+    /// Number of learner threads while the costs are measured.
     learner_threads: usize,
     /// Samples per training step.
     batch_size: f64,
     /// Samples per stored position.
     samples_per_insert: f64,
-    /// Configured simulations of a full search (`selfplay.full_simulations`). Actors that would wait for the learner
-    /// search deeper.
+    /// Configured number of simulations in a full search (`selfplay.full_simulations`). Actors run more simulations
+    /// while they would otherwise wait for the learner.
     full_simulations: f64,
 }
 

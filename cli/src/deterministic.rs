@@ -66,8 +66,8 @@ struct State {
     /// Number of attempted training steps, including skipped steps; also the random stream of the next batch.
     draws: u64,
     episodes_per_version: u64,
-    /// CPU kernels (instruction sets) for evaluation and training. A run keeps both, since other instructions round
-    /// differently.
+    /// CPU kernel (instruction set) for evaluation. A run keeps the kernels of evaluation and training, since other
+    /// instructions round differently.
     evaluator: String,
     trainer: String,
 }
@@ -305,8 +305,8 @@ impl Run {
         })
     }
 
-    /// Plays with the current version, trains, and publishes the next version. Returns `None` if `stop` returns true
-    /// before; the latest checkpoint is then unchanged.
+    /// Plays with the current version, trains, and publishes the next version. Returns `None`, with the latest
+    /// checkpoint unchanged, if `stop` returns true first.
     ///
     /// # Errors
     /// The network cannot be evaluated, training fails other than by a non-finite step, or a directory cannot be
@@ -352,7 +352,7 @@ impl Run {
         }))
     }
 
-    /// Returns the number of training steps that are due by `samples_per_insert`; 0 until `min_items` items are
+    /// Returns the number of training steps that `samples_per_insert` still allows; 0 until `min_items` items are
     /// inserted.
     fn steps_due(&self, inserted_items: u64) -> u64 {
         let limiter = self.table.rate_limiter;
@@ -433,7 +433,7 @@ fn file<'a>(files: &'a [(String, Vec<u8>)], name: &str) -> anyhow::Result<&'a [u
     Ok(&found.with_context(missing)?.1)
 }
 
-/// Checks that a resumed run has the same value of `what` as at the start of the run.
+/// Checks that `what` has the same value in a resumed run as at the start of the run.
 fn same<T: PartialEq + std::fmt::Display>(what: &str, before: &T, now: &T) -> anyhow::Result<()> {
     ensure!(before == now, "the run was started with {what} {before}, but it is now {now}; results would differ");
     Ok(())

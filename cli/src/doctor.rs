@@ -1,4 +1,4 @@
-//! `zerofleet doctor`: checks this machine as the host of a run.
+//! `zerofleet doctor`: checks whether a run would work on this machine.
 //!
 //! `machine` reads facts about the system, and tests the devices with the program `learner`. `findings` rates the
 //! results: a fault would stop a run, a note would not. `page` formats the findings. The command starts no process of a
@@ -33,7 +33,7 @@ pub(crate) struct Args {
 
     /// Also check this listen address; may be repeated.
     ///
-    /// Useful for processes and containers with fixed ports. `zerofleet train` picks free ports.
+    /// This is useful for processes and containers with fixed ports; `zerofleet train` picks free ports.
     #[arg(long = "port", value_name = "ADDRESS:PORT")]
     ports: Vec<SocketAddr>,
 
@@ -41,7 +41,7 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
 
-    /// Check only the settings of a new run, not this machine.
+    /// Check only the settings for a new run, not this machine.
     ///
     /// Programs are not checked either. Exits with 2 if the run could never train.
     #[arg(long, conflicts_with_all = ["run", "ports", "json"])]

@@ -6,8 +6,9 @@ use protocols::{Color, GameResult, Victory};
 
 use crate::engine::board;
 
-/// Returns the result of a position by the rules; `None` before the end of the game. In Go, an unfinished position is
-/// scored as if the game ended there. Results of Go and Othello have a margin in points, other results only a winner.
+/// Returns the result that the rules give in a position; `None` before the end of the game. In Go, an unfinished
+/// position is scored as if the game ended there. Results of Go and Othello have a margin in points, other results only
+/// a winner.
 pub(crate) fn game_result(game: &AnyGame, position: &AnyPosition) -> Option<GameResult> {
     if let (AnyGame::Go(go), AnyPosition::Go(position)) = (game, position) {
         let area = go.area(position);

@@ -33,7 +33,7 @@ enum Request {
         /// Moves from the start of the game.
         #[arg(value_name = "MOVE")]
         moves: Vec<String>,
-        /// Number of simulations [default: by time, or the server's default].
+        /// Number of simulations [default: as time allows, or the server's default].
         ///
         /// With --milliseconds, the default is the number of simulations that fit into the search time.
         #[arg(long, value_name = "N")]

@@ -42,7 +42,7 @@ pub(crate) struct Args {
 enum Request {
     /// Lists the weights versions of a run, with ratings.
     ///
-    /// Shows version, training step, date, size, digest, rating, and the rules that keep each version: newest
+    /// Shows version, training step, date, size, digest, rating, and the rule by which each version is kept: newest
     /// (learner.versions_kept), spread over the run (arena.past_versions), best rated (arena.best_versions), accepted
     /// by the gate (arena.gate).
     Ls {

@@ -13,7 +13,7 @@ use service::ConfigError;
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Answer {
     need: Need,
-    /// Human-readable reason for the need, or for its absence.
+    /// Human-readable reason why the run needs libtorch, or why not.
     reason: String,
     /// True if the programs that evaluate positions, not only the learner, need libtorch.
     evaluating: bool,

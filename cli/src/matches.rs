@@ -46,8 +46,8 @@ use crate::trained::{self, Trained};
 const GAMES_MAX: usize = 16_384;
 /// Default of `--games` without `--sprt`: games per pairing.
 const GAMES_DEFAULT: usize = 200;
-/// Openings between two evaluations of a sequential test. The test waits for all games of a batch, since otherwise
-/// short games would bias the decision.
+/// Number of openings to play before a sequential test is evaluated again. The test waits until all of their games have
+/// ended, since otherwise short games would bias the decision.
 const BATCH_OPENINGS: usize = 16;
 /// Maximum simulations per move.
 const SIMULATIONS_MAX: u32 = 100_000;
@@ -89,13 +89,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 64)]
     simulations: u32,
 
-    /// Simulations per move of the other players [default: as --simulations].
+    /// Simulations per move for all players but the first [default: as --simulations].
     ///
     /// The first player keeps --simulations.
     #[arg(long, value_name = "N", conflicts_with = "equal_time")]
     opponent_simulations: Option<u32>,
 
-    /// Adapt other players' simulations to the first player's time per move.
+    /// Set the other players' simulations so that all use the first player's time per move.
     #[arg(long)]
     equal_time: bool,
 
@@ -105,11 +105,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ELO0,ELO1", allow_hyphen_values = true)]
     sprt: Option<Hypotheses>,
 
-    /// Type I error rate: probability of accepting ELO1 if ELO0 holds.
+    /// Type I error rate of the SPRT: the probability of accepting ELO1 if ELO0 holds.
     #[arg(long, value_name = "P", default_value_t = 0.05, requires = "sprt")]
     alpha: f64,
 
-    /// Type II error rate: probability of accepting ELO0 if ELO1 holds.
+    /// Type II error rate of the SPRT: the probability of accepting ELO0 if ELO1 holds.
     #[arg(long, value_name = "P", default_value_t = 0.05, requires = "sprt")]
     beta: f64,
 
@@ -166,7 +166,7 @@ struct Settings {
     sprt: Option<Sprt>,
 }
 
-/// The rule that sets the simulations of all players except the first.
+/// The rule that sets the number of simulations of all players except the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pace {
     /// Simulations as given on the command line.
@@ -480,7 +480,7 @@ fn adapt(game: &AnyGame, contenders: &mut [Contender], openings: &[Opening<AnyPo
     Ok(())
 }
 
-/// Returns the number of simulations that take about the time `target` by `time_of`; `simulations` is the first guess.
+/// Returns the number of simulations for which `time_of` is about `target`; `simulations` is the first guess.
 fn simulations_in(
     target: Duration,
     mut time_of: impl FnMut(u32) -> anyhow::Result<Duration>,

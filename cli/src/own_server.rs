@@ -2,7 +2,7 @@
 //!
 //! `zerofleet` does not link libtorch, and therefore starts on machines without libtorch. For a command on an
 //! accelerator, [`start`] runs the program `inference-server` from the same directory with the command's weights.
-//! Evaluation then works as with the inference server of a fleet ([`remote`]). The server stops with the command.
+//! Evaluation then works as with the inference server of a fleet ([`remote`]). The server stops when the command stops.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -62,10 +62,10 @@ pub(crate) fn start<G: Game>(served: Served<'_>, game: &G, threads: usize) -> an
 /// A running inference server. Dropping the value kills the process and removes the files.
 struct Server {
     child: Child,
-    /// Request port and admin port.
+    /// The ports for requests and for administration, in this order.
     ports: [ReservedPort; 2],
-    /// Temporary directory of the weights and the log, removed once the server is ready: a later signal would leave the
-    /// files.
+    /// Temporary directory for the weights and the log. It is removed as soon as the server is ready, because a signal
+    /// after that would leave the files behind.
     folder: Option<TempDir>,
 }
 

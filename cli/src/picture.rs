@@ -16,7 +16,8 @@ const LEFT_WIDTH: i32 = 640;
 const RIGHT_WIDTH: i32 = 560;
 /// Height in pixels of the accuracy, which is above the value error.
 const ACCURACY_HEIGHT: i32 = 400;
-/// Readings before and after each reading in the moving average of losses: losses of single batches are noisy.
+/// Number of neighbours on each side that the moving average of the losses includes, because single batches have noisy
+/// losses.
 const SMOOTHED_READINGS: usize = 4;
 /// Colours of the opponents.
 const OPPONENTS: [RGBColor; 4] = [GREY, COLOURS[3], COLOURS[4], COLOURS[5]];
@@ -191,7 +192,7 @@ fn points(readings: &[RunMetrics], value: impl Fn(&RunMetrics) -> Option<f64>) -
     readings.iter().filter_map(|r| Some(Point { x: r.elapsed_seconds / 60.0, y: value(r)? })).collect()
 }
 
-/// Removes repeated values, since readings repeat the last result of a rare measurement. Keeps the last point.
+/// Removes repeated values, since the metrics repeat the last result of a rare measurement. Keeps the last point.
 fn measured(points: Vec<Point>) -> Vec<Point> {
     let is_new = |i: usize| i == 0 || i + 1 == points.len() || points[i - 1].y != points[i].y;
     (0..points.len()).filter(|&i| is_new(i)).map(|i| points[i]).collect()

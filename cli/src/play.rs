@@ -83,13 +83,13 @@ pub(crate) fn ranked(analysis: &Analysis) -> Vec<usize> {
 /// Maximum length of an accepted line in bytes.
 const LINE_BYTES_MAX: usize = 1_000;
 
-/// Minimum simulations per leaf in flight. The search continues without the value of a leaf in flight, so that every
-/// leaf in flight costs accuracy.
+/// Minimum number of simulations per leaf in flight. The search continues without the values of leaves in flight, so
+/// every leaf in flight costs accuracy.
 const SIMULATIONS_PER_LEAF_IN_FLIGHT: usize = 32;
 /// Maximum batch size in leaves; larger batches gain little on a CPU.
 const LEAVES_PER_BATCH_MAX: usize = 8;
 
-/// Returns the leaves per batch and evaluator, for `threads` evaluators and a search with at most `simulations`
+/// Returns the number of leaves in a batch, if `threads` evaluators share a search of at most `simulations`
 /// simulations; `None` is unlimited.
 pub(crate) fn leaves_per_batch(simulations: Option<u32>, threads: usize) -> usize {
     let in_flight = simulations.map_or(usize::MAX, |simulations| simulations as usize / SIMULATIONS_PER_LEAF_IN_FLIGHT);
@@ -180,7 +180,7 @@ pub(crate) struct Settings {
     pub discount: f32,
     /// Side of the person at the start.
     pub person: Player,
-    /// Number of moves to list, by search policy.
+    /// Number of moves to list, those with the highest search policy.
     pub listed_moves: usize,
 }
 

@@ -30,7 +30,8 @@ struct Events {
 const SECTIONS_LEFT_OUT: [&str; 2] = ["security", "telemetry"];
 
 impl Record {
-    /// Opens the run's `metrics.jsonl` for appending; the first reading creates the event file.
+    /// Opens the run's `metrics.jsonl` for appending. The first call of [`append`](Self::append) creates the event
+    /// file.
     pub(crate) fn open(run: &RunDirectory, config: &RunFile) -> anyhow::Result<Self> {
         let path = run.metrics();
         let mut lines = AppendLog::open(&path).with_context(|| format!("open {}", path.display()))?;
@@ -44,7 +45,7 @@ impl Record {
         Ok(Self { lines, events: config.learner.event_files.then_some(events) })
     }
 
-    /// Appends one reading of the metrics.
+    /// Appends the metrics of the run as read at one time.
     pub(crate) fn append(&mut self, readings: &RunMetrics) -> anyhow::Result<()> {
         let mut line = serde_json::to_string(readings)?;
         line.push('\n');

@@ -61,7 +61,7 @@ struct RemoteEvaluator {
     attributes: Attributes,
     /// Shared by the evaluators of all threads.
     version: Arc<AtomicU64>,
-    /// The server process, if this process started it: it runs as long as an evaluator.
+    /// The server process, if this process started it. It runs until the last evaluator is dropped.
     _server: Option<Arc<dyn Send + Sync>>,
 }
 

@@ -100,7 +100,7 @@ enum Request {
         source: Source,
         #[command(flatten)]
         suspect: SuspectArgs,
-        /// Reason to record for the quarantine.
+        /// Reason for the quarantine, which the server records.
         #[arg(long, default_value = "requested by an operator")]
         reason: String,
     },
@@ -120,7 +120,7 @@ enum Request {
         /// Name of the table.
         #[arg(long, default_value = MAIN_TABLE)]
         table: String,
-        /// Settings to change, with keys as in `[[replay.tables]]`.
+        /// Settings to change. The keys are those of `[[replay.tables]]`.
         ///
         /// For example: `samples_per_insert=4 window_items_min=100000`.
         #[arg(value_name = "KEY=VALUE", value_parser = key_and_value)]
@@ -128,18 +128,19 @@ enum Request {
     },
 }
 
-/// Selection and order of the listed trajectories.
+/// Options that select and sort the listed trajectories.
 #[derive(Debug, Clone, clap::Args)]
 struct Listing {
     /// Name of the table.
     #[arg(long, default_value = MAIN_TABLE)]
     table: String,
-    /// Sort order [default: newest; export: id].
+    /// Sort order [default: newest; for export: id].
     ///
-    /// `id`: by id; `newest`: latest first; `surprising`: least expected outcomes first.
+    /// `id` sorts by id, `newest` by age with the latest first, and `surprising` puts the least expected outcomes
+    /// first.
     #[arg(long, value_enum)]
     order: Option<Order>,
-    /// Maximum number of trajectories; 0 for all [default: 20; export: 0].
+    /// Maximum number of trajectories; 0 for all [default: 20; for export: 0].
     #[arg(long)]
     limit: Option<u64>,
 }
@@ -186,8 +187,8 @@ impl Args {
     /// Runs the command and prints the result.
     ///
     /// # Errors
-    /// A server that does not respond or rejects the request, a run that does not exist or is in use, a damaged log,
-    /// or a file that cannot be written.
+    /// The server does not respond or rejects the request, the run does not exist or is in use, the log is damaged, or
+    /// a file cannot be written.
     pub(crate) fn run(self, out: &mut impl Write) -> anyhow::Result<()> {
         let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
         runtime.block_on(self.request.send(out))
@@ -241,8 +242,8 @@ impl Request {
     }
 }
 
-/// Connects to the server of `source`, sends the request, and drains the server if this process started the server. An
-/// error of the request takes precedence over an error of the server.
+/// Connects to the server of `source`, sends the request, and drains the server if this process started the server. If
+/// both the request and the server fail, returns the error of the request.
 async fn with_server(
     source: &Source,
     request: impl AsyncFnOnce(&Inspector) -> anyhow::Result<()>,

@@ -127,9 +127,9 @@ pub(crate) struct Summary {
     pub date: String,
     /// Command, program and machine of the last session.
     pub origin: Origin,
-    /// Use of each device over the run: mean rates and shares, and maximum memory.
+    /// Use of each device over the run: mean rates and utilisation, and maximum memory.
     pub devices: Vec<DeviceUse>,
-    /// Last reading of the metrics.
+    /// The metrics as last read.
     pub last: RunMetrics,
 }
 
@@ -217,7 +217,7 @@ impl Summary {
     }
 }
 
-/// Returns the time shares of the phases of actors and learner: `search 20 %, evaluate 75 %, wait 5 %`.
+/// Returns how actors and learner divide their time among phases: `search 20 %, evaluate 75 %, wait 5 %`.
 fn shares(r: &RunMetrics) -> Vec<(&'static str, String)> {
     let mut shares = Vec::new();
     for role in ["actor", "learner"] {

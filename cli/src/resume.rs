@@ -13,7 +13,7 @@ use crate::printed_command;
 /// Value of `--from` that restarts the training of a run from scratch.
 pub(crate) const FROM_NOTHING: u64 = 0;
 
-/// Remedy for a run without checkpoints that is not deterministic.
+/// Remedy to suggest for a run without checkpoints that is not deterministic.
 pub(crate) const TRAIN_FROM_NOTHING: &str = "restart training with --from 0 (keeps the trained weights)";
 
 /// Returns the progress of the checkpoint from which a run resumes; `None` for an untrained run.

@@ -13,7 +13,7 @@ use service::devices::CPU;
 
 /// Interval between lines without a terminal.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(15);
-/// Minimum share of targets beyond the support for a warning.
+/// Minimum fraction of targets beyond the support that causes a warning.
 const BEYOND_SHARE_MIN: f64 = 0.01;
 /// Assumed width in columns of a terminal that does not report the width.
 const COLUMNS_DEFAULT: usize = 80;
@@ -122,8 +122,8 @@ fn wrapped(line: &str, width: usize, indent: usize) -> String {
     text
 }
 
-/// Formats a name, and words from the column [`NAME_WIDTH`], as lines of at most `width` columns. Drops control
-/// characters, since messages from drivers, loaders or servers must not control the terminal.
+/// Formats a name, followed by words that start at column [`NAME_WIDTH`], as lines of at most `width` columns. Drops
+/// control characters, since messages from drivers, loaders or servers must not control the terminal.
 pub(crate) fn folded(name: &str, words: &str, width: usize) -> String {
     let words = words.split_whitespace().map(|word| word.chars().filter(|c| !c.is_control()).collect::<String>());
     let line = format!("{name:<NAME_WIDTH$}{}", words.collect::<Vec<_>>().join(" "));
@@ -200,7 +200,7 @@ fn lost(health: &Health) -> Option<String> {
         .then(|| format!("{} episodes, in {} environment failures", count(Some(lost)), count(Some(failures))))
 }
 
-/// Formats the warning that targets lie beyond the network's support, with a remedy; `None` below the minimum share.
+/// Formats the warning that targets lie beyond the network's support, with a remedy; `None` if the fraction is too low.
 pub(crate) fn beyond_support(health: &Health) -> Option<String> {
     let share = health.beyond_support_share.filter(|share| *share >= BEYOND_SHARE_MIN)?;
     let (support, largest) = (health.support?, health.target_magnitude_max?);

@@ -11,12 +11,12 @@ use run_metrics::RunMetrics;
 #[cfg(test)]
 mod tests;
 
-/// Time without progress that counts as a fault. This time exceeds any process restart, any device start-up, and the
-/// wait for the first version that a gate accepts.
+/// Time without progress after which a run counts as faulty. It is longer than any process restart, any device
+/// start-up, and the wait for the first version that a gate accepts.
 const STALLED_AFTER: Duration = Duration::from_secs(180);
-/// Maximum time between two readings. A longer gap does not count, because the supervisor itself was stopped.
+/// Maximum time between two reads of the metrics. A longer gap does not count, because the supervisor was stopped.
 const GAP_MAX: Duration = Duration::from_secs(20);
-/// Maximum duration of a training step, relative to the slowest earlier step.
+/// Maximum ratio of a training step's duration to that of the slowest earlier step.
 const SLOWER_MAX: u32 = 2;
 
 /// Watches the stages of learning. A slow stage is not a fault, and a stage blocked by a rate limiter is not a fault.
@@ -37,9 +37,9 @@ pub(crate) struct Watch {
 struct Stage {
     /// True after any progress in this session.
     has_moved: bool,
-    /// Time since the last progress in which the stage was [`State::Idle`].
+    /// Time that the stage has been [`State::Idle`] since it last made progress.
     idle: Duration,
-    /// Maximum idle time before progress resumed.
+    /// Longest idle time so far after which the stage made progress again.
     slowest: Duration,
 }
 

@@ -1,8 +1,9 @@
 //! `zerofleet top`: shows the state of a fleet in the terminal.
 //!
-//! The command only reads the admin ports of all processes. `sources` finds the processes, `roster` reads metrics and
-//! keeps the history, `snapshot` computes the state at one time for JSON, and `table` formats the state as a table.
-//! Text from processes is untrusted: `roster::sanitize` cleans it, and no text can crash this program.
+//! The command only sends read requests to the admin ports of all processes. `sources` finds the processes, `roster`
+//! reads metrics and keeps the history, `snapshot` computes the state at one time for JSON, and `table` formats the
+//! state as a table. Text from processes is untrusted: `roster::sanitize` cleans it, and no text can crash this
+//! program.
 
 mod cost;
 mod roster;

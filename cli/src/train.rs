@@ -58,8 +58,8 @@ pub(crate) struct Args {
 
     /// Continue the run from the checkpoint of this training step.
     ///
-    /// Later checkpoints are set aside. With 0, training restarts from scratch, and the weights trained so far are
-    /// kept.
+    /// Later checkpoints are moved aside, not deleted. With 0, training restarts from scratch, and the weights trained
+    /// so far are kept.
     #[arg(long, value_name = "STEP", requires = "run", conflicts_with = "deterministic")]
     from: Option<u64>,
 
@@ -67,14 +67,14 @@ pub(crate) struct Args {
     #[arg(long, hide = true)]
     needs_libtorch: bool,
 
-    /// Drain when standard input closes (the parent process has exited).
+    /// Drain the run when standard input closes, which shows that the parent process has exited.
     #[arg(long, hide = true)]
     exit_with_parent: bool,
 }
 
-/// Interval between checks of the processes and for Ctrl-C.
+/// Interval at which to check the processes and look for Ctrl-C.
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
-/// Interval between readings of the metrics.
+/// Interval at which the metrics are read.
 const READ_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval between writes of metrics and progress.
 const RECORD_INTERVAL: Duration = Duration::from_secs(5);
@@ -201,7 +201,7 @@ fn supervise(
 /// A running session.
 struct Session<'a> {
     run: &'a RunDirectory,
-    /// The start of the session; pending until actors have played positions.
+    /// The start of the session, which is undone if the session fails before actors have played positions.
     start: &'a mut SessionStart,
     /// Total moves of all actors in earlier sessions.
     moves_before: f64,

@@ -70,7 +70,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "DIR", default_value = "runs")]
     pub runs: PathBuf,
 
-    /// Device: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
+    /// Device to evaluate on: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
     ///
     /// `auto` is the faster of CPU and accelerator. For an accelerator, a program built without libtorch starts an
     /// inference server.
@@ -81,20 +81,21 @@ pub(crate) struct Options {
     #[arg(long, default_value = "auto")]
     pub precision: PrecisionPreference,
 
-    /// CPU evaluator: `auto`, `libtorch` or a kernel such as `avx512-bf16`.
+    /// CPU engine to evaluate with: `auto`, `libtorch`, or a kernel such as `avx512-bf16`.
     #[arg(long, default_value = "auto")]
     pub kernel: KernelPreference,
 
     /// Evaluate on this inference server (http or https endpoint).
     ///
-    /// The server evaluates with the weights that are latest when the command starts. The run only supplies game,
-    /// search settings and credentials.
+    /// The server uses its latest weights at the time the command starts. The run supplies only the game, the search
+    /// settings and the credentials.
     #[arg(long, value_name = "ENDPOINT", conflicts_with_all = ["device", "precision", "kernel"])]
     pub inference: Option<String>,
 
-    /// Another board of the run's game, such as go-13 [default: the run's].
+    /// Use another board of the game, such as go-13 [default: the run's board].
     ///
-    /// The weights must fit any board (`network.heads = "pooled"`). In a match without runs, this is the game.
+    /// The network must fit boards of any size (`network.heads = "pooled"`). In a match without runs, this option
+    /// selects the game.
     #[arg(long, value_name = "GAME")]
     pub game: Option<GameKind>,
 
@@ -112,7 +113,7 @@ impl Options {
         !cfg!(feature = "torch") && (self.device.is_accelerator() || self.kernel == KernelPreference::Libtorch)
     }
 
-    /// Returns the settings that override the run file for the command's own inference server.
+    /// Returns the settings that override the run file in the inference server that this command starts.
     fn of_server(&self, game: &GameKind) -> Vec<String> {
         let Self { device, precision, kernel, sets, .. } = self;
         let engine = [
@@ -175,7 +176,7 @@ pub(crate) struct LocalWeights {
 pub(crate) enum Networks {
     /// An AlphaZero network: one evaluator per evaluation thread; at least one.
     Evaluators(Vec<Box<dyn Evaluator>>),
-    /// A MuZero network. Latent states belong to one thread, so there is only one instance.
+    /// A MuZero network, with a single instance because latent states belong to one thread.
     Latent(Box<dyn LatentModel>),
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use fleet::exposition::Exposition;
 
-/// Labels of `zerofleet_learner_write_failed`, and the text shown for each.
+/// Labels of the metric `zerofleet_learner_write_failed`, and the text to show for each.
 const LEARNER_WRITES: [(&str, &str); 2] = [("checkpoint", "a checkpoint"), ("weights", "new weights")];
 
 /// The set of writes that currently fail.

@@ -1,4 +1,4 @@
-//! The choice of the evaluators of this process.
+//! Chooses the evaluators of this process.
 
 use std::time::Instant;
 
@@ -6,9 +6,10 @@ use evaluators::{BatchMax, Calibration, Chosen, Host, Invalid, Store, Threads};
 use run_file::inference::InferenceSection;
 use service::ConfigError;
 
-/// Maximum batches for comparing engines if no batch size is configured.
+/// Maximum batch sizes with which engines are compared if no batch size is configured.
 const MEASURED_BATCH_MAX: BatchMax = BatchMax { cpu: 1024, accelerator: 4096 };
-/// Number of threads with an accelerator: each has at most one batch in flight, and one more forms the next batch.
+/// Number of threads for an accelerator. Each thread has at most one batch in flight, and one more thread forms the
+/// next batch.
 const ACCELERATOR_THREADS: usize = inference::DEPTH_MAX + 1;
 
 /// Chooses the configured engine, or the fastest engine on the device.

@@ -1,4 +1,4 @@
-//! The evaluating threads and the queue in front of them; the only place where they interact with tokio.
+//! Runs the evaluating threads behind a queue. Threads and tokio interact only in this file.
 //!
 //! The holder of a [`Handle`] sends requests. Requests from all connections wait in one queue, and an idle thread
 //! takes requests that share a batch. A request holds the evaluating version, so later weights do not affect it.
@@ -31,20 +31,20 @@ pub(crate) mod tests;
 /// Interval between scans of the queue for requests without a receiver.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Time after which a thread with a batch counts as stalled: the first batch on an accelerator takes seconds.
+/// Time after which a thread with a batch counts as stalled. The first batch on an accelerator takes seconds.
 const STALLED_AFTER: Duration = Duration::from_secs(300);
 
-/// Number of versions beyond the latest that a request may wait for. More than one, since a server that loads a
-/// version while others are published skips the versions between.
+/// Number of versions after the latest for which a request may wait. One would not suffice, since versions that are
+/// published while the server loads another are skipped.
 const VERSIONS_AHEAD_MAX: u64 = 16;
 
 /// Positions to evaluate, with a deadline.
 #[derive(Debug, Clone)]
 pub struct EvalRequest {
-    /// Number of the client: every client gets the same share of every batch.
+    /// Number of the client. Every client gets an equal part of every batch.
     pub client: u64,
-    /// Required weights version; `None` is the latest. The request waits for one of the next few versions, at most
-    /// for the configured time.
+    /// Required weights version; `None` for the latest. A request for one of the next few versions waits until it
+    /// arrives, at most for the configured time.
     pub version: Option<u64>,
     /// Positions, at least one.
     pub batch: Arc<Batch>,
@@ -55,7 +55,7 @@ pub struct EvalRequest {
 /// The answer to a request.
 #[derive(Debug)]
 pub struct Answer {
-    /// Evaluating weights version.
+    /// Weights version that evaluated the positions.
     pub version: u64,
     /// Predictions, in batch order.
     pub predictions: Predictions,
@@ -74,9 +74,9 @@ pub struct Model {
     pub shape: ObservationShape,
     /// A, the number of actions.
     pub actions: usize,
-    /// Served weights versions, ascending.
+    /// Served weights versions, in ascending order.
     pub versions: Vec<u64>,
-    /// Latest of the versions.
+    /// The latest served version.
     pub newest: u64,
     /// Maximum number of positions in a batch.
     pub batch_max: usize,
@@ -96,7 +96,7 @@ pub struct Handle {
 struct Shared {
     versions: Arc<Versions>,
     state: Mutex<State>,
-    /// Notified when a request arrives or the engine drains.
+    /// A condition variable, notified when a request arrives or the engine drains.
     wake: Condvar,
     begun: Instant,
     timeout: Duration,
@@ -202,7 +202,8 @@ impl Handle {
         }
     }
 
-    /// Returns the version for a request of `positions` positions; waits if the version is among the next to come.
+    /// Returns the requested version; waits if it is one of the next versions. Meanwhile, the `positions` of the
+    /// request count as waiting.
     async fn version(
         &self,
         wanted: Option<u64>,
@@ -245,7 +246,7 @@ impl Handle {
         self.shared.state.lock().queue.set_batch_max(batch_max);
     }
 
-    /// Returns the version `number`, or the latest for `None`; `None` if it is not served now.
+    /// Returns the version `number`, or the latest version for `None`. Returns `None` if the version is not served now.
     pub(crate) fn resident(&self, number: Option<u64>) -> Option<Arc<Version>> {
         match number {
             Some(number) => self.shared.versions.get(number),
@@ -269,7 +270,8 @@ impl Handle {
     }
 }
 
-/// The positions of a request for a version that has not arrived: they count as waiting until this is dropped.
+/// The positions of a request for a version that has not arrived yet. They count as waiting until this value is
+/// dropped.
 struct Reservation<'a> {
     shared: &'a Shared,
     positions: usize,

@@ -70,15 +70,15 @@ impl Loader {
         Ok(())
     }
 
-    /// Returns the number of positions in the evaluator's largest batch.
+    /// Returns the number of positions in the largest batch to warm up.
     fn largest(&self, evaluator: &dyn Evaluator) -> usize {
         let attributes = evaluator.attributes();
         let most = if self.batch_max == 0 { attributes.preferred_batch } else { self.batch_max };
         most.clamp(1, attributes.max_batch)
     }
 
-    /// Evaluates one batch of each size: the first batch of a size selects kernels and grows buffers, which should
-    /// not delay a request. This also detects results that are not finite.
+    /// Evaluates one batch of each size, because the first batch of a size selects kernels and grows buffers, which
+    /// should not delay a request. This also detects results that are not finite.
     fn warm_up(&self, evaluator: &mut dyn Evaluator) -> Result<(), inference::Error> {
         let most = self.largest(evaluator);
         let legal: Vec<Action> =

@@ -36,7 +36,7 @@ pub(crate) fn waiting(positions: usize) {
     gauge!("nv_inference_pending_request_count").set(positions as f64);
 }
 
-/// Adds to the number of open streams.
+/// Adds `change` to the number of open streams.
 pub(crate) fn streams(change: f64) {
     gauge!("zerofleet_inference_streams").increment(change);
 }
@@ -54,7 +54,7 @@ pub(crate) fn evaluator(name: &str, version: u64) {
     }
 }
 
-/// Copies the engine counters of an accelerator.
+/// Sets the metrics of an accelerator's engine to these counters.
 pub(crate) fn engine(counts: &EngineCounts) {
     let &EngineCounts { batches, positions, padded_positions, out_of_memory, busy, in_flight, thread } = counts;
     counter!("zerofleet_inference_device_batches_total").absolute(batches);

@@ -1,5 +1,5 @@
-//! The Open Inference Protocol, for clients of other projects: converts requests, calls the engine and converts
-//! answers.
+//! Serves the Open Inference Protocol, for clients from other projects: converts requests, calls the engine and
+//! converts answers.
 //!
 //! The model is the game, and the model versions are the weights versions. Tensors are read (`request`) and written
 //! (`response`) by name; `tensors` lists them. The connection that reads a stream also drives it. No task is spawned,
@@ -28,8 +28,8 @@ use crate::rejection::Rejection;
 use request::InferInputs;
 use statistics::Statistics;
 
-/// Number of requests on one stream that are computed concurrently; further requests wait in the stream's window.
-/// This many single positions fill a batch.
+/// Maximum number of requests on one stream that are computed concurrently, enough to fill a batch with single
+/// positions. Further requests wait in the stream's window.
 const STREAM_IN_FLIGHT_MAX: usize = 64;
 
 /// Header with which a client requests a status instead of an error among the responses of a stream.
@@ -46,7 +46,7 @@ pub struct OpenInference {
     statistics: Arc<Statistics>,
 }
 
-/// The client of a request, with the request deadline.
+/// The client and the deadline of a request.
 #[derive(Debug, Clone, Copy)]
 struct Caller {
     client: u64,

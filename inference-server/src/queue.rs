@@ -1,4 +1,4 @@
-//! The queue in front of the evaluators: forms batches, and rejects requests that would be answered too late.
+//! Queues requests for the evaluators: forms batches, and rejects requests that would be answered too late.
 //!
 //! Time is an argument: a [`Duration`] since an instant that the owner chose. The queue itself does not wait, lock or
 //! evaluate; the owner calls [`Queue::push`] for each request and [`Queue::next`] when an evaluator is free. Start
@@ -16,8 +16,8 @@ use crate::rejection::Rejection;
 pub struct QueueSettings {
     /// Maximum number of positions in a batch. A larger request becomes a separate batch.
     pub batch_max: usize,
-    /// Time that a request may wait for more requests to share a batch while an evaluator is free; with zero it does
-    /// not wait.
+    /// Maximum time for which a request waits, while an evaluator is free, for other requests to share a batch; zero
+    /// for no wait.
     pub delay: Duration,
     /// Maximum number of waiting positions.
     pub waiting_max: usize,
@@ -39,29 +39,29 @@ impl QueueSettings {
     }
 }
 
-/// Divisor of the expected wait that gives the margin: a request is accepted if the deadline is later than the
-/// expected wait plus this fraction of it, since batches differ and answers take time to send.
+/// Divisor that gives the safety margin: a request is accepted if the deadline leaves time for the expected wait plus
+/// 1/`MARGIN` of that wait, since batches differ and answers take time to send.
 const MARGIN: u32 = 2;
 
 /// Positions of one client to evaluate together.
 #[derive(Debug)]
 pub struct Request<T> {
-    /// Number of the client: every client gets the same share of every batch.
+    /// Number of the client. Every client gets an equal part of every batch.
     pub client: u64,
-    /// Key of the evaluating weights, equal for all requests of a batch.
+    /// Key of the weights to evaluate with, equal for all requests of a batch.
     pub weights: u64,
     /// Number of positions.
     pub positions: usize,
     /// Deadline of the answer.
     pub deadline: Option<Duration>,
-    /// Data of the owner.
+    /// Data that the owner attaches to the request.
     pub payload: T,
 }
 
 /// The reason for dispatching a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// The batch was full: no further request fits.
+    /// The batch was full, so that no further request would have fitted.
     Full,
     /// The oldest request had waited for the maximum time.
     Delay,
@@ -86,7 +86,8 @@ pub enum Next<T> {
 /// A queue of requests from many clients, served by deficit round robin.
 ///
 /// In deficit round robin (Shreedhar and Varghese 1995), each client may add the same number of positions to a batch,
-/// in whole requests. A client with a next request larger than the share keeps the unused share for the next turn.
+/// in whole requests. If the client's next request has more positions than that, the client keeps the unused number for
+/// the next turn.
 #[derive(Debug)]
 pub struct Queue<T> {
     settings: QueueSettings,
@@ -94,7 +95,7 @@ pub struct Queue<T> {
     /// Clients with requests, in turn order.
     turns: VecDeque<u64>,
     waiting: usize,
-    /// Positions of requests for weights versions that have not arrived.
+    /// Number of positions in requests for weights versions that have not arrived.
     reserved: usize,
     in_flight: usize,
     pace: Pace,
@@ -115,7 +116,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// Weight of earlier batches when a batch is added; equivalent to an average over about thirty batches.
+    /// Factor by which earlier batches are weighted down with each new batch, which averages over about thirty batches.
     const KEPT: f64 = 0.97;
 
     fn add(&mut self, positions: usize, took: Duration) {
@@ -246,7 +247,8 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Removes the requests without a receiver: past the deadline, or `is_wanted` returns false.
+    /// Removes the requests that are past the deadline or for which `is_wanted` returns false, so that nothing waits
+    /// for the answer.
     pub fn remove(&mut self, now: Duration, mut is_wanted: impl FnMut(&T) -> bool) -> Vec<Request<T>> {
         let mut removed = Vec::new();
         for client in self.clients.values_mut() {

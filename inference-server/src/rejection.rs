@@ -1,4 +1,4 @@
-//! The reasons why a request gets no response, and the report of each reason.
+//! Lists the reasons why a request gets no result, and how each reason is reported.
 
 use std::time::Duration;
 
@@ -6,18 +6,18 @@ use proto::inference::RejectReason;
 use tonic::{Code, Status};
 use transport::retry_after;
 
-/// The reason why a request gets no response.
+/// The reason why a request gets no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
     /// No weights have arrived yet.
     #[error("the server has no weights yet")]
     NoModel,
-    /// The requested version is not resident.
+    /// The requested version is not loaded.
     #[error("weights version {version} is not loaded; loaded versions: {resident:?}")]
     UnknownVersion {
         /// Requested version.
         version: u64,
-        /// Resident versions.
+        /// The loaded versions.
         resident: Vec<u64>,
     },
     /// The positions do not fit the served game, or are too many.

@@ -22,14 +22,14 @@ use tonic::{Code, Status};
 use crate::engine::{Answer, EvalRequest, Handle};
 use crate::rejection::Rejection;
 
-/// Number of leaves per tree that are evaluated together: enough for a few searches to fill a batch, few enough to
-/// search almost like a search with one leaf at a time.
+/// Number of leaves per tree that are evaluated together: enough for a few searches to fill a batch, and few enough
+/// that a search is almost as good as with one leaf at a time.
 const LEAVES_PER_BATCH: usize = 8;
 /// Number of simulations if the client requests neither a number nor a time limit.
 const SIMULATIONS_DEFAULT: u32 = 400;
 /// Default interval between the reports of an analysis.
 pub(crate) const INTERVAL_DEFAULT: Duration = Duration::from_millis(250);
-/// Minimum and maximum wait of a search before it retries an evaluation rejected under load.
+/// Minimum and maximum time that a search waits before it repeats an evaluation that was rejected under load.
 const PAUSE: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(200)];
 
 /// The searches of a server.
@@ -177,7 +177,7 @@ struct Ends {
     place: OwnedSemaphorePermit,
 }
 
-/// Runs a search to one of the limits, and sends the reports.
+/// Runs a search until a limit is reached, and sends the reports.
 fn run<G: Game>(search: GameSearch<G>, reporter: &Reporter<G>, queue_client: QueueClient, ends: Ends) {
     let last = search_to_end(search, reporter, queue_client, &ends);
     // The slot is released first, since a client may start the next search as soon as it has the last report.
@@ -186,7 +186,7 @@ fn run<G: Game>(search: GameSearch<G>, reporter: &Reporter<G>, queue_client: Que
     let _ = ends.report_sender.blocking_send(last);
 }
 
-/// Searches to one of the limits, sends the reports before the last, and returns the last.
+/// Searches until a limit is reached, sends all reports but the last, and returns the last.
 fn search_to_end<G: Game>(
     mut search: GameSearch<G>,
     reporter: &Reporter<G>,
@@ -270,7 +270,7 @@ fn line<G: Game>(game: &G, position: &G::Position, actions: &[Action]) -> Vec<St
     names
 }
 
-/// The queue as the evaluator of one search, bound to one weights version.
+/// An evaluator for one search, which sends requests for one weights version to the queue.
 struct QueueClient {
     handle: Handle,
     runtime: Runtime,

@@ -1,4 +1,4 @@
-//! The process, and an instance of the server: starts the parts, serves, drains.
+//! Runs the process and instances of the server: starts all parts, serves and drains.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,9 +27,10 @@ use crate::queue::QueueSettings;
 use crate::versions::Versions;
 use crate::{backend, metrics};
 
-/// HTTP/2 window for a stream of evaluations, in bytes: a batch of large boards takes few round trips.
+/// HTTP/2 window for a stream of evaluations, in bytes, large enough to transfer a batch of large boards in a few round
+/// trips.
 const EVALUATIONS_WINDOW_BYTES: u32 = 512 << 10;
-/// Time limit for closing streams once the server drains; they only have to notice the drain.
+/// Time limit for closing streams once the server drains. Streams only have to notice the drain.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs the process body, for [`service::run`].

@@ -1,4 +1,4 @@
-//! The served weights versions: the latest few, each with an evaluator per thread.
+//! Keeps the served weights versions: the latest few, each with an evaluator per thread.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 use weights::Manifest;
 
-/// A served version. After removal from the served versions, it still works for current holders.
+/// A served version. Requests that already hold the version can still use it after it is no longer served.
 pub(crate) struct Version {
     pub(crate) manifest: Manifest,
     /// Human-readable name of the evaluator.

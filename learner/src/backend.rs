@@ -1,4 +1,4 @@
-//! The choice of the training backend on a device: libtorch, or the CPU kernels, which need no libtorch.
+//! Chooses the training backend for a device: libtorch, or the CPU kernels, which do not need libtorch.
 
 use anyhow::Context as _;
 use training::{Precision, TrainerSettings};
@@ -9,7 +9,7 @@ use crate::trainer::Trainer;
 #[cfg(feature = "torch")]
 use run_file::learner::libtorch::Cpu;
 
-/// Selected device and precision for training.
+/// The device and precision selected for training.
 #[derive(Debug)]
 pub(crate) struct Chosen {
     pub(crate) device: Device,

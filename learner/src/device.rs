@@ -1,4 +1,4 @@
-//! The choice of the training device: the configured device, or the faster of accelerator and CPU.
+//! Chooses the training device: the configured device, or the faster of accelerator and CPU.
 //!
 //! With `auto`, both devices run training steps with the run's network and batch size. The weights are temporary, so
 //! the comparison affects neither the weights nor the random numbers of the run. The result is stored in the run
@@ -118,7 +118,7 @@ impl Subject {
     }
 }
 
-/// Returns the precision of the CPU kernels with `auto`; `None` if libtorch trains on this CPU.
+/// Returns the precision that `auto` selects for the CPU kernels; `None` if libtorch trains on this CPU.
 fn precision_of_kernels(section: &LearnerSection) -> Option<Precision> {
     let cpu = Cpu::this();
     let precision = cpu.automatic_precision();

@@ -41,12 +41,12 @@ use self::numbering::Numbering;
 use crate::backend::Chosen;
 use crate::metrics;
 
-/// Maximum duration of a roll call. All members notice a lost member within milliseconds of each other, because its
-/// connections, and the connections between members, close.
+/// Maximum duration of a roll call. It can be short because all members notice a lost member within milliseconds of
+/// each other: the connections to the lost member, and the connections between the other members, close.
 const ROLL: Duration = Duration::from_secs(1);
 /// Interval between checks whether training should stop.
 const POLL: Duration = Duration::from_millis(50);
-/// Delay before trying again to store a version number.
+/// Delay before another attempt to store a version number.
 const NOTE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The training thread's handle to the group of learners.
@@ -61,7 +61,7 @@ pub(crate) struct Group {
     note_at: Option<Instant>,
 }
 
-/// A place in the current group: the roster, and the connections to the other members.
+/// This learner's membership of the current group: the roster, and the connections to the other members.
 struct Place {
     collective: Box<dyn Collective>,
     roster: Roster,
@@ -227,12 +227,13 @@ impl Group {
         Ok((group, driver.run(questions, receiver, drain)))
     }
 
-    /// Leaves the current group if there is one, and joins the next group with a state of `steps` training steps.
+    /// Leaves the current group, if any, and waits for a place in the next group. `steps` is the number of training
+    /// steps behind this learner's state; members with fewer steps later load the state of the member with the most.
     /// Returns the roster of the new group, or `None` once `stop` returns true.
     ///
     /// # Errors
-    /// Another learner rejected this learner because network or settings differ, or the configured library cannot be
-    /// used.
+    /// Another learner rejects this learner because the networks or settings differ, or the configured library cannot
+    /// be used.
     pub(crate) fn form(&mut self, steps: u64, stop: &dyn Fn() -> bool) -> anyhow::Result<Option<&Roster>> {
         loop {
             // When this learner leaves, the other members also form the next group.
@@ -269,7 +270,8 @@ impl Group {
         }
     }
 
-    /// Asks the driver for a place in a group and waits for it; `None` if `stop` returned true or the driver has ended.
+    /// Asks the driver for a place in a group and waits for the place; `None` if `stop` returned true or the driver has
+    /// stopped.
     fn seek(&self, candidate: Candidate, stop: &dyn Fn() -> bool) -> anyhow::Result<Option<Formed>> {
         let (formed, answer) = crossbeam_channel::bounded(1);
         if self.commands.blocking_send(Form { candidate, formed }).is_err() {

@@ -1,7 +1,7 @@
-//! The split of trajectories into a training set and a held-out validation set.
+//! Splits trajectories into a training set and a held-out validation set.
 //!
-//! Only a hash of the trajectory id decides. A trajectory with all positions and revisions is therefore in the same set
-//! in every batch, from every replay server, and after every restart.
+//! A hash of the id decides to which set a trajectory belongs. All its positions and revisions are therefore in the
+//! same set, in every batch, from every replay server, and after every restart.
 
 use crossbeam_channel::Sender;
 use experience::{Sample, TrajectoryId};
@@ -22,8 +22,8 @@ pub(crate) struct HeldOut {
 }
 
 impl HeldOut {
-    /// Returns the set with a share of all trajectories, from 0 to below 1. A set with a larger share contains every
-    /// set with a smaller share.
+    /// Returns a set that holds out the fraction `share` of all trajectories, from 0 to below 1. A set with a larger
+    /// fraction contains every set with a smaller fraction.
     pub(crate) fn share(share: f64) -> Self {
         // The cast saturates. Hashes are uniform from 0 to 2⁶⁴ − 1.
         Self { below: (share * 2.0_f64.powi(64)) as u64 }
@@ -44,7 +44,8 @@ impl HeldOut {
 /// full size.
 ///
 /// Replay servers count all sent samples, and sample both sets equally often. The ratio of samples to inserts is
-/// therefore the same in both sets: with a held-out share s, training gets the share 1 − s of samples and of inserts.
+/// therefore the same in both sets: if a fraction s is held out, training gets the fraction 1 − s of samples and of
+/// inserts.
 #[derive(Debug)]
 pub(crate) struct Split {
     held_out: HeldOut,

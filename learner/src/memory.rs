@@ -1,4 +1,4 @@
-//! Memory of training: computed before the first step, and compared with the machine's memory.
+//! Checks, before the first training step, that training fits into the machine's memory.
 
 use run_file::learner::LearnerSection;
 use training::Memory;

@@ -12,8 +12,8 @@ use crate::target_range::TargetRange;
 /// Bits of the largest absolute target so far. The bits of non-negative floats have the same order as the floats.
 static LARGEST_TARGET: AtomicU32 = AtomicU32::new(0);
 
-/// Registers counters of rare events with the value zero. A counter that first appears with its first event would hide
-/// this event from every rate.
+/// Registers the counters of rare events with the value zero. If a counter appeared only with the first event, no rate
+/// would include this event.
 pub(crate) fn begin() {
     counter!("zerofleet_learner_not_finite_total").increment(0);
     counter!("zerofleet_learner_skipped_steps_total").increment(0);
@@ -43,7 +43,7 @@ pub(crate) fn micro_batches(count: usize) {
     gauge!("zerofleet_learner_micro_batches").set(count as f64);
 }
 
-/// Sets the computed memory of training, by part.
+/// Sets the memory that training is computed to need, by part.
 pub(crate) fn memory(memory: &Memory) {
     for (part, bytes) in memory.parts() {
         gauge!("zerofleet_learner_memory_bytes", "part" => part).set(bytes as f64);
@@ -73,7 +73,7 @@ pub(crate) fn prepared(part: &'static str, time: Duration) {
     gauge!("zerofleet_learner_prepare_seconds_total", "part" => part).increment(time.as_secs_f64());
 }
 
-/// Adds the durations of all parts of a training step.
+/// Adds the time that each part of a training step took.
 pub(crate) fn trained(StepTimes { stage, forward, backward, optimiser }: StepTimes) {
     for (part, time) in [("stage", stage), ("forward", forward), ("backward", backward), ("optimiser", optimiser)] {
         gauge!("zerofleet_learner_train_seconds_total", "part" => part).increment(time.as_secs_f64());
@@ -121,7 +121,8 @@ pub(crate) fn unroll_steps(steps: usize) {
     gauge!("zerofleet_learner_unroll_steps").set(steps as f64);
 }
 
-/// Sets the gauges of training progress. A resumed learner starts with the final values of the previous process.
+/// Sets the gauges that show the training progress. A resumed learner starts with the final values of the previous
+/// process.
 pub(crate) fn stands_at(step: u64, positions: u64, learning_rate: f64) {
     gauge!("zerofleet_learner_steps_total").set(step as f64);
     gauge!("zerofleet_learner_positions_total").set(positions as f64);

@@ -1,6 +1,6 @@
-//! The batch pipeline between tokio and threads: samples arrive over streams, named threads prepare batches, and
-//! another thread trains. Reports of invalid trajectories are sent back to the replay servers. Every channel is
-//! bounded.
+//! Carries batches from the replay servers to training: samples arrive over streams in tokio tasks, named threads
+//! prepare batches, and another thread trains. Reports of invalid trajectories are sent back to the replay servers.
+//! Every channel is bounded.
 //!
 //! The preparing threads receive sampled batches in rotation, and the training thread takes the results in the same
 //! rotation, so the order of batches is kept. The random numbers for a batch depend only on the seed and the batch
@@ -46,7 +46,7 @@ const REPORTS_MAX: usize = 64;
 /// run.
 const SHARD_SEED: u64 = 0x756E_696F_6E00;
 
-/// Returns the sampling settings for batches of segments with `1 + unroll_steps` steps. `seed` is the learner's seed.
+/// Returns the settings for sampling segments of `1 + unroll_steps` steps. `seed` is the learner's seed.
 pub(crate) fn draws(settings: &Settings, seed: u64, game: String, unroll_steps: usize) -> ShardedSettings {
     let shard = SamplerSettings {
         game,
@@ -117,10 +117,10 @@ pub(crate) struct Drawn {
 
 /// The preparing threads and the channels that connect them.
 pub(crate) struct Preparers {
-    /// One sender per preparing thread; sampled batches go to the threads in rotation.
+    /// One sender per preparing thread; the threads receive sampled batches in rotation.
     pub(crate) drawn: Vec<mpsc::Sender<Drawn>>,
     pub(crate) batches: Batches,
-    /// Queue for reports, also from other threads.
+    /// Queue for reports, which other threads use too.
     pub(crate) reports: Reports,
     pub(crate) rejected: mpsc::Receiver<(Server, Rejected)>,
     pub(crate) threads: Vec<JoinHandle<()>>,
@@ -132,7 +132,7 @@ pub(crate) type Reports = mpsc::Sender<(Server, Rejected)>;
 /// Prepared batches in the order of sampling.
 #[derive(Debug)]
 pub(crate) struct Batches {
-    /// One receiver per preparing thread; `None` is received for a batch without a valid sample.
+    /// One receiver per preparing thread, which receives `None` for a batch without a valid sample.
     threads: Vec<Receiver<Option<Prepared>>>,
     /// Index of the thread with the next batch.
     next: usize,
@@ -212,7 +212,7 @@ pub(crate) fn prepare<G: Game>(
     Ok(Preparers { drawn, batches: Batches { threads: prepared, next: 0 }, reports, rejected, threads: handles })
 }
 
-/// Returns the random number stream for batch `number`.
+/// Returns the random number generator for batch `number`.
 fn stream(seed: u64, number: u64) -> ChaCha8Rng {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     rng.set_stream(number);

@@ -43,8 +43,8 @@ impl Item {
     }
 }
 
-/// Items in row order of a batch, with the distances between values and targets: from 0 to 2 in games scored by
-/// outcome, unbounded in games scored by rewards.
+/// The items of a batch in row order, and for each the distance between value and target: from 0 to 2 in games scored
+/// by outcome, unbounded in games scored by rewards.
 type Errors = (Vec<Item>, Vec<f32>);
 
 /// The sender of value errors, shared by training and preparing threads.

@@ -38,7 +38,7 @@ use crate::{device, group, memory, metrics, pipeline, seed};
 /// Subdirectory of the run directory for checkpoints. The learner also locks this directory.
 const CHECKPOINTS: &str = "checkpoints";
 
-/// Maximum time to complete weights requests in progress after training has stopped.
+/// Maximum time for weights requests in progress to complete after training has stopped.
 const SERVE_LAST: Duration = Duration::from_secs(2);
 
 /// Runs the learner until the process drains, then writes a final checkpoint.
@@ -186,7 +186,7 @@ fn validate(
     settings.games().zip(games).map(start).collect()
 }
 
-/// Returns the batch source for each board, in order of board index. Samples have segments of `1 + steps` steps.
+/// Returns the batch source for each board, sorted by board index. Samples have segments of `1 + steps` steps.
 /// `held_out` has one sender for validation samples per board, or is empty without validation.
 fn sources(settings: &Settings, held_out: Vec<Sender<Vec<Drawn>>>, seed: u64, steps: usize) -> Vec<Source> {
     let replay = iter::once(&settings.replay).chain(settings.boards.iter().map(|board| &board.replay));
@@ -206,7 +206,8 @@ fn sources(settings: &Settings, held_out: Vec<Sender<Vec<Drawn>>>, seed: u64, st
 }
 
 /// Serves a version to subscribers, sends the version number to the replay servers, and queues the version for
-/// validation. If serving fails, the number is not sent, because it would make trajectories count as stale.
+/// validation. If serving fails, the number is not sent: actors could not load the version, and replay servers would
+/// still count trajectories as stale by that number.
 fn publish(publisher: &Publisher, newest: &NewestWeights, validation: &[Versions], manifest: Manifest, bytes: Bytes) {
     let version = manifest.version;
     for validation in validation {
@@ -301,7 +302,7 @@ fn begin(
     Ok(Start { trainer, architecture, progress: Some(progress) })
 }
 
-/// Returns the files of a checkpoint, grown to a larger network. Every backend can read the files.
+/// Returns the files of a checkpoint after growing the network to a larger one. Every backend can read the files.
 fn grown(
     settings: &TrainerSettings,
     from: &Architecture,

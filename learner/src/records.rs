@@ -11,7 +11,8 @@ use training::{Layout, Losses, ModelLayers, checkpoint};
 
 use crate::validation::Measures;
 
-/// The event file of one thread. A failed write never stops training, and only the first failure of a series is logged.
+/// The event file of one thread. A failed write never stops training, and only the first of several consecutive
+/// failures is logged.
 #[derive(Debug)]
 pub(crate) struct Records {
     /// The event file; `None` if the run writes no event files.
@@ -34,12 +35,14 @@ pub(crate) struct AtPublication {
     pub(crate) sample_version_lag: f64,
     /// True if this publication has histograms.
     pub(crate) has_histograms: bool,
-    /// Gradient of a step since the previous publication, `[P]` in layout order; `None` without histograms.
+    /// Gradient of one training step since the previous publication, `[P]` in layout order, for the histograms; `None`
+    /// if this publication has no histograms.
     pub(crate) gradient: Option<Vec<f32>>,
 }
 
 impl Records {
-    /// Creates the records of publications, with the settings of a run that starts or continues after `training_step`.
+    /// Creates the event file for publications, starting with the settings of a run that starts or continues after
+    /// `training_step`.
     pub(crate) fn of_publications(settings: &Settings, training_step: u64) -> Self {
         let Settings { run, network, learner, .. } = settings;
         let name = run.directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
@@ -49,7 +52,7 @@ impl Records {
         Self { file, first: Some((name, sections)), has_failed: false }
     }
 
-    /// Creates the records of validation on a board. The directory is `validation/` for `run.game`, or for another
+    /// Creates the event file for validation on a board. The directory is `validation/` for `run.game`, or for another
     /// board a directory such as `validation-go-7/`.
     pub(crate) fn of_validation(settings: &Settings, board: &GameKind) -> Self {
         if *board == settings.game {
@@ -82,7 +85,7 @@ impl Records {
     }
 }
 
-/// Returns the scalar values of a publication.
+/// Returns a publication's scalars for the event file.
 pub(crate) fn scalars(at: &AtPublication) -> Summary {
     let &AtPublication { ref losses, learning_rate, positions, sample_version_lag, .. } = at;
     let mut summary = Summary::new()
@@ -130,7 +133,8 @@ fn of_tensors(mut summary: Summary, what: &str, layout: &Layout, numbers: &[f32]
     summary
 }
 
-/// Returns the validation measures of a version. Measures that are comparable with training have the same tags.
+/// Returns the validation measures of a version for the event file. Measures that are comparable with training have the
+/// same tags.
 pub(crate) fn validation(measures: &Measures) -> Summary {
     let mut summary = Summary::new()
         .scalar("loss/policy", measures.policy_loss)

@@ -7,7 +7,7 @@ use inference::categorical::inverse_transform;
 use training::{Examples, UnrolledBatch};
 use weights::Model;
 
-/// Statistics of the categorical targets in a batch.
+/// Counts the categorical targets in a batch, and how many of these lie beyond the support.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct TargetRange {
     /// Number of targets with a positive weight.
@@ -19,7 +19,8 @@ pub(crate) struct TargetRange {
 }
 
 impl TargetRange {
-    /// Returns the statistics of a batch for a network of `model`; `None` if the model has no categorical values.
+    /// Counts the targets of `examples` against the support of `model`; returns `None` if `model` has no categorical
+    /// heads.
     pub(crate) fn of(examples: &Examples, model: Model) -> Option<Self> {
         let Examples::Unrolled(batch) = examples else { return None };
         let end = inverse_transform(model.support()? as f64) as f32;

@@ -56,7 +56,7 @@ pub(crate) struct Training {
     elapsed_before: f64,
     started: Instant,
     version: WeightsVersion,
-    /// Training step of the latest publication and of the latest checkpoint. Neither is repeated for the same step.
+    /// Training steps of the latest publication and the latest checkpoint, to do neither twice for the same step.
     published_step: Option<u64>,
     checkpoint_step: Option<u64>,
     /// Number of consecutive batches with a non-finite loss or gradient.
@@ -113,7 +113,7 @@ const POLL: Duration = Duration::from_millis(50);
 const NOT_FINITE_MAX: u32 = 3;
 
 impl Training {
-    /// Creates the training of a run that continues from `start`. `priorities` receives value errors.
+    /// Creates the training state for a run that continues from `start`. `priorities` receives value errors.
     pub(crate) fn new(settings: Settings, start: Start, checkpoints: Checkpoints, priorities: Priorities) -> Self {
         let Start { trainer, architecture, progress } = start;
         let checkpoint_step = progress.as_ref().map(|progress| progress.training_step);
@@ -258,7 +258,8 @@ impl Training {
         metrics::held_up(publish, both.saturating_sub(publish));
     }
 
-    /// Returns true if the weights after `step` may be published. Without `publish_interval_steps`, all steps may.
+    /// Returns true if the weights after `step` may be published. Without `publish_interval_steps`, the weights after
+    /// any step may.
     fn is_boundary(&self, step: u64) -> bool {
         let interval = self.settings.learner.publish_interval_steps;
         interval == 0 || step.is_multiple_of(interval)
@@ -360,7 +361,8 @@ impl Training {
         }
     }
 
-    /// Reports an increased number of micro-batches, which follows from too little device memory for a batch.
+    /// Reports that the trainer has split batches into more micro-batches, because the device has too little memory for
+    /// a batch.
     fn report_micro_batches(&mut self) {
         let now = self.trainer.micro_batches();
         metrics::micro_batches(now);
@@ -467,8 +469,8 @@ impl Training {
         Ok(())
     }
 
-    /// Returns the data of this publication for the event files. If the next publication has histograms, the trainer
-    /// keeps the gradient of a step until then.
+    /// Returns the data that the event files record about this publication. If the next publication has histograms, the
+    /// trainer keeps the gradient of a step until then.
     fn record(&mut self) -> anyhow::Result<AtPublication> {
         let LearnerSection { event_files, histogram_publications: interval, .. } = self.settings.learner;
         let has_histograms = |publication: u64| event_files && interval > 0 && publication.is_multiple_of(interval);
@@ -558,7 +560,7 @@ impl Training {
         }
     }
 
-    /// Reports that the state could not be copied, for example for lack of device memory.
+    /// Reports that the state could not be copied, for example because device memory ran out.
     fn failed_to_begin(&self, kind: Kind, begun: anyhow::Result<()>) {
         if let Err(error) = begun {
             metrics::write_failed(kind.name(), true);

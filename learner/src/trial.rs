@@ -1,4 +1,4 @@
-//! The command `learner --devices`: tries a training step on every device.
+//! Implements `learner --devices`, which tries a training step on every device.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! The order of training steps over the boards of a run.
+//! Chooses the board for each training step.
 
 /// Smooth weighted round robin over boards: each board is selected in proportion to its weight, as evenly as possible.
 /// In every turn, each board gains its weight as credit. The board with the most credit is selected, and loses the sum

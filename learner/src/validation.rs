@@ -1,10 +1,11 @@
 //! The validation thread: evaluates each published version on positions of held-out trajectories.
 //!
-//! The thread evaluates the same weights as actors and arena, the published average with running statistics, without
-//! the training backend. [`crate::held_out`] selects the held-out trajectories. Held-out samples arrive together with
-//! training samples, and wait in a bounded [`buffer`]; [`measures`] compares predictions with targets. The training
-//! thread never waits for validation, and evaluation takes at most a share of [`TIME_SHARE_MAX`] of the time. Each
-//! board of a run has a validation thread; threads for additional boards export measures under the board name.
+//! The thread evaluates the same weights as actors and arena do: the published average of the weights, with running
+//! statistics. It does not use the training backend. [`crate::held_out`] selects the held-out trajectories. Held-out
+//! samples arrive together with training samples, and wait in a bounded [`buffer`]; [`measures`] compares predictions
+//! with targets. The training thread never waits for validation, and evaluation takes at most the fraction
+//! [`TIME_SHARE_MAX`] of the time. Each board of a run has a validation thread; threads for additional boards export
+//! measures under the board name.
 
 mod buffer;
 mod engine;
@@ -35,7 +36,7 @@ use crate::priorities::{Item, Priorities};
 use crate::records::{self, Records};
 use crate::{metrics, pipeline};
 
-/// Maximum share of time that one thread or accelerator spends on evaluation: after an evaluation of one second, the
+/// Maximum fraction of time that one thread or accelerator spends on evaluation: after an evaluation of one second, the
 /// next evaluation starts at least 19 seconds later.
 const TIME_SHARE_MAX: f64 = 0.05;
 
@@ -147,7 +148,7 @@ struct Validator<G> {
     records: Records,
     reports: Reports,
     priorities: Priorities,
-    /// Earliest time of the next evaluation.
+    /// Time before which no evaluation starts.
     next: Instant,
     /// True if the last evaluation failed; only the first failure of a series is logged.
     has_failed: bool,
@@ -220,12 +221,12 @@ impl<G: Game> Validator<G> {
     }
 }
 
-/// Returns the pause after an evaluation that took `took`, if `boards` boards are evaluated concurrently.
+/// Returns the time to pause after an evaluation of duration `took`, if `boards` boards are evaluated concurrently.
 fn pause(took: Duration, boards: usize) -> Duration {
     took.mul_f64(boards.max(1) as f64 / TIME_SHARE_MAX - 1.0)
 }
 
-/// Items with the distances between values and targets.
+/// Items, each with the distance between value and target.
 type ValueErrors = Vec<(Item, f32)>;
 
 /// Measures a network on all positions, and returns the value errors of new positions. Returns `None` if stopped early.

@@ -1,4 +1,4 @@
-//! The writing thread: encodes, hashes and writes weights and checkpoints while training continues.
+//! Encodes, hashes and writes weights and checkpoints in a separate thread, while training continues.
 //!
 //! The training thread submits copies of the state, with at most one job of each kind in progress, which bounds the
 //! memory. With P parameters and running statistics, a copy takes 4 P bytes for weights and, with AdamW, 16 P bytes for
@@ -65,7 +65,7 @@ pub(crate) enum Job {
 }
 
 impl Job {
-    /// Returns the kind and the training step of the job.
+    /// Returns the kind and the training step of the job, for messages.
     fn names(&self) -> (Kind, u64) {
         match self {
             Self::Weights { training_step, .. } => (Kind::Weights, *training_step),

@@ -28,8 +28,8 @@ const INFER_PARTS_MAX: usize = 256;
 /// Maximum number of parts in an [`UpdatePrioritiesRequest`]: the keys, and a few other fields.
 const UPDATE_PARTS_MAX: usize = PRIORITIES_MAX + 256;
 
-/// Encodes as any protobuf codec. Decodes an [`InsertRequest`] only with the length of the canonical encoding, and
-/// requests with lists only with few parts.
+/// Encodes as any protobuf codec does. Rejects an [`InsertRequest`] whose length is not that of the canonical encoding,
+/// and requests with lists of too many parts.
 #[derive(Debug)]
 pub(crate) struct CheckedCodec<T, U>(PhantomData<(T, U)>);
 
@@ -66,7 +66,7 @@ impl<T: Message + Send + 'static, U: Message + Default + Send + 'static> Codec f
 /// The decoder of [`CheckedCodec`].
 #[derive(Debug)]
 pub(crate) struct CheckedDecoder<U> {
-    /// The counted messages, and the maximum number of parts.
+    /// The nested messages to count, and the maximum number of parts; `None` to count nothing.
     counted: Option<(&'static Nested, usize)>,
     is_strict: bool,
     inner: ProstDecoder<U>,
@@ -101,7 +101,7 @@ fn check_canonical(bytes: usize, message: &impl Message) -> Result<(), Status> {
     Err(Status::invalid_argument(reason))
 }
 
-/// Message-valued fields of a message: many small messages take much memory.
+/// The fields of a message that hold other messages. They are counted because many small messages take much memory.
 #[derive(Debug)]
 struct Nested(&'static [(usize, &'static Self)]);
 

@@ -1,4 +1,4 @@
-//! The common part of the conversions between messages and domain types, which are next to the clients: in
+//! Common code for the conversions between messages and domain types. The conversions are next to the clients: in
 //! `replay/convert/`, `inference/convert/`, `weights/convert.rs` and `learners/convert.rs`.
 //!
 //! Conversions to the wire are `From` and cannot fail. Conversions from the wire are `TryFrom` and check everything
@@ -36,7 +36,7 @@ pub(crate) fn required<T>(field: &str, value: Option<T>) -> Result<T, Invalid> {
     value.ok_or_else(|| invalid(field, "is missing"))
 }
 
-/// Checks a length against a limit; `unit` is the noun in the error.
+/// Checks that a length does not exceed a limit; `unit` names the counted thing in the error.
 pub(crate) fn at_most(field: &str, length: usize, unit: &str, limit: usize) -> Result<(), Invalid> {
     if length <= limit { Ok(()) } else { Err(invalid(field, format!("has {length} {unit}, the limit is {limit}"))) }
 }
@@ -55,7 +55,7 @@ pub(crate) fn name(field: &str, value: String) -> Result<String, Invalid> {
     Ok(value)
 }
 
-/// Checks the name of a table; an empty name stands for the main table.
+/// Checks a table name; an empty name stands for the main table.
 pub(crate) fn table_name(field: &str, value: String) -> Result<String, Invalid> {
     if value.is_empty() { Ok(MAIN_TABLE.to_owned()) } else { name(field, value) }
 }
@@ -86,7 +86,7 @@ pub(crate) fn between(field: &str, value: u32, low: usize, high: usize) -> Resul
     }
 }
 
-/// Converts a count to the wire: the counts of a sender are below `u32::MAX`.
+/// Converts a count to the wire, where every count of a sender is below `u32::MAX`.
 pub(crate) fn wire_count(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
@@ -120,7 +120,7 @@ pub(crate) mod tests {
         M::decode(message.encode_to_vec().as_slice()).unwrap()
     }
 
-    /// A mutation of a valid message, and the text of the rejection.
+    /// A change that makes a valid message invalid, and the text of the resulting error.
     pub(crate) type Case<M> = (fn(&mut M), &'static str);
 
     /// Asserts that `message` is rejected with the text `expected` after `change`.

@@ -1,4 +1,4 @@
-//! Evaluations, moves and analyses by a server with the weights: `zerofleet.inference.v1`.
+//! Requests evaluations, moves and analyses from a server that holds the weights: `zerofleet.inference.v1`.
 //!
 //! A process that plays holds [`Evaluations`], one stream for all threads; a process that needs moves uses an
 //! [`AnalysisClient`]. The server reads streams through [`order`]; [`service()`] adds the service to a server.
@@ -28,10 +28,10 @@ pub mod v1 {
     tonic::include_proto!("zerofleet.inference.v1");
 }
 
-/// The client of a stream and the client's game.
+/// The first message of a stream: the client and the game that the client plays.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
-    /// Name of the client, for the server's log.
+    /// Client name, for the server's log.
     pub name: String,
     /// Name of the game, as in the spec.
     pub game: String,
@@ -41,7 +41,7 @@ pub struct Hello {
     pub actions: usize,
 }
 
-/// The message of a server that is ready for requests.
+/// The message that a server sends once it is ready for requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Welcome {
     /// The latest weights version.
@@ -57,9 +57,9 @@ pub struct Welcome {
 pub struct EvalRequest {
     /// Id of the request, unique in the stream while unanswered.
     pub id: u64,
-    /// The weights version to evaluate with; `None`: the latest.
+    /// The weights version to evaluate with; `None` for the latest.
     pub version: Option<u64>,
-    /// Time limit of the response.
+    /// Time limit for the response.
     pub timeout: Option<Duration>,
     /// The positions; each has at least one legal action.
     pub positions: PackedPositions,
@@ -67,7 +67,7 @@ pub struct EvalRequest {
     pub trace: Option<TraceContext>,
 }
 
-/// Positions as bytes, checked on arrival and unpacked only for evaluation.
+/// Positions in the encoding of the wire, which are checked on arrival and unpacked only for evaluation.
 #[derive(Debug, Clone)]
 pub struct PackedPositions {
     pub(crate) shape: ObservationShape,
@@ -76,7 +76,7 @@ pub struct PackedPositions {
     pub(crate) legal: Bytes,
 }
 
-/// The rejection of a request.
+/// The reason why a server rejected a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the inference server rejected the request: {message}")]
 pub struct Rejection {

@@ -1,7 +1,7 @@
 //! Discovery among learners that train one network together: `zerofleet.learners.v1`.
 //!
-//! A learner adds a [`LearnersService`] to the server, which passes every [`Question`] to the owner of the learner's
-//! membership. A [`Peer`] is a client for another learner.
+//! A learner adds a [`LearnersService`] to its gRPC server. The service passes every [`Question`] to the task that
+//! manages the learner's membership. A [`Peer`] is the client with which to ask another learner.
 
 mod convert;
 mod exchange;
@@ -26,7 +26,7 @@ pub mod v1 {
     tonic::include_proto!("zerofleet.learners.v1");
 }
 
-/// The activity of a learner.
+/// The phase of a learner in the formation of groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// The learner looks for a coordinator.
@@ -40,7 +40,7 @@ pub enum Phase {
     },
 }
 
-/// The state of a learner, as visible to other learners.
+/// The status of a learner, as other learners see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
     /// Current activity.
@@ -66,7 +66,7 @@ impl Look {
 /// Unique identity of a GPU.
 pub type Gpu = [u8; 16];
 
-/// The means by which the members of a group connect.
+/// The data with which the members of a group connect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Meeting {
     /// With Gloo, by addresses that the members exchange at the coordinator.

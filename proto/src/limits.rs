@@ -10,7 +10,7 @@ pub const TRAJECTORY_BYTES_MAX: usize = MESSAGE_BYTES_MAX - MESSAGE_REST_BYTES;
 
 const _: () = assert!(2 * POLICIES_BYTES_MAX <= MESSAGE_BYTES_MAX, "search policies leave half of a message");
 
-/// Overhead of a message on top of the payload, in bytes.
+/// Maximum size of a message beyond the payload, in bytes.
 pub const MESSAGE_REST_BYTES: usize = 4 << 10;
 
 /// Size at which a batch continues in another message, in bytes: the HTTP/2 window of a stream.
@@ -28,10 +28,10 @@ pub const STEPS_MAX: usize = 1 << 16;
 /// Limits for trajectories of any game.
 pub const ANY_TRAJECTORY: Limits = Limits { steps_max: STEPS_MAX, actions: ACTIONS_MAX };
 
-/// Largest A, the number of actions of a game: actions are u16 on the wire.
+/// Maximum number of actions A of a game: actions are u16 on the wire.
 pub const ACTIONS_MAX: usize = 1 << 16;
 
-/// Maximum number of samples in a batch: all are drawn together and buffered in memory.
+/// Maximum number of samples in a batch, which are all drawn together and buffered in memory.
 pub const SAMPLES_PER_BATCH_MAX: usize = 4096;
 
 /// Maximum number of steps after the first in a segment. The learner requests the K steps of MuZero's unroll, 5 to 10
@@ -40,7 +40,7 @@ pub const SAMPLES_PER_BATCH_MAX: usize = 4096;
 /// returns.
 pub const UNROLL_STEPS_MAX: usize = 1024;
 
-/// Maximum credit of a sampler, in batches: they are buffered in memory.
+/// Maximum number of batches that a sampler may request in advance. The batches are buffered in memory.
 pub const CREDIT_BATCHES_MAX: u32 = 64;
 
 /// Maximum number of priorities in one request: several of the largest batches.
@@ -51,7 +51,8 @@ const _: () = assert!(64 * PRIORITIES_MAX <= PRIORITIES_BYTES_MAX, "64 bytes hol
 /// Maximum number of table settings in one request: several times the number of existing settings.
 pub const TABLE_KEYS_MAX: usize = 64;
 
-/// Maximum number of actors that a server tracks and lists: ten times the largest fleet; the list fits a message.
+/// Maximum number of actors that a server tracks and lists: ten times the largest fleet, and few enough for the list to
+/// fit a message.
 pub const ACTORS_MAX: usize = 16_384;
 
 /// Maximum length of a name (game, subscriber), in bytes.
@@ -66,7 +67,8 @@ pub const DIMENSION_MAX: u32 = 1 << 20;
 /// Maximum number of positions in an evaluation request.
 const REQUEST_POSITIONS_MAX: usize = 4096;
 
-/// Maximum number of observation values in a request: values sent as bits take 32 times the memory after unpacking.
+/// Maximum number of observation values in a request. The limit is needed because values sent as bits take 32 times the
+/// memory after unpacking.
 const REQUEST_NUMBERS_MAX: usize = 16 << 20;
 
 /// Returns the maximum number of positions in a request, for observations of `shape` and games with `actions`

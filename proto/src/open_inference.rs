@@ -1,4 +1,4 @@
-//! Evaluations for clients of other projects: the Open Inference Protocol of KServe and Triton.
+//! Serves evaluations to clients from other projects, through the Open Inference Protocol of KServe and Triton.
 //!
 //! A server implements [`GrpcInferenceService`] and is added by [`service()`]; clients are `tritonclient` and other
 //! implementations of the protocol. There are no conversions here, since the tensors, and thus the meaning of a
@@ -26,8 +26,9 @@ pub fn service<S: GrpcInferenceService>(service: S) -> GrpcInferenceServiceServe
     GrpcInferenceServiceServer::new(service).max_decoding_message_size(MESSAGE_BYTES_MAX)
 }
 
-/// Returns the reflection service under the older name `grpc.reflection.v1alpha`, in addition to the service from
-/// [`health_and_reflection`](crate::health_and_reflection): Python clients support no other name.
+/// Returns a second reflection service, named `grpc.reflection.v1alpha` as in earlier versions of gRPC. Python clients
+/// support only this name, so a server adds this service next to the service from
+/// [`health_and_reflection`](crate::health_and_reflection).
 ///
 /// `services` are the full names of the other services.
 #[must_use]

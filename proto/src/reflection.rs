@@ -1,4 +1,4 @@
-//! The services that every server has in addition to the main services: health, and reflection over the .proto files.
+//! The services that every server adds to the main services: health checks, and reflection over the .proto files.
 
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_health::server::HealthReporter;
@@ -24,7 +24,7 @@ pub async fn health_and_reflection(
     (reporter, health, reflection)
 }
 
-/// Returns the builder of a reflection service that lists `services`, health, reflection and `more`.
+/// Returns a builder for a reflection service that lists `services`, health, reflection and `more`.
 pub(crate) fn described<'a>(services: &'a [&'a str], more: &'a [&'a str]) -> Builder<'a> {
     // Only the served services are listed; the descriptors contain more.
     let always = [tonic_health::pb::health_server::SERVICE_NAME, REFLECTION_NAME];

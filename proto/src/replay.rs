@@ -53,8 +53,8 @@ pub struct Origin {
     pub game: String,
 }
 
-/// Revision of insert streams in this crate: with heartbeats, goodbye, stale trajectories and the reason for waiting
-/// trajectories.
+/// Revision of the insert stream that this crate implements: with heartbeats, a goodbye, responses for stale
+/// trajectories, and reports of why trajectories wait.
 pub const INSERT_REVISION: u32 = 2;
 
 /// The outcome of an insert.
@@ -108,11 +108,11 @@ pub struct SampleQuery {
     pub unroll_steps: usize,
     /// The table to sample from.
     pub table: String,
-    /// Time without a batch until the stream closes, in whole milliseconds; `None`: no limit.
+    /// Time without a batch after which the server closes the stream, in whole milliseconds; `None` for no limit.
     pub timeout: Option<Duration>,
 }
 
-/// Samples drawn together, and the table statistics at that moment.
+/// Samples drawn together, and the table statistics at the time of the draw.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SampleBatch {
     /// The requested number of samples.
@@ -124,7 +124,7 @@ pub struct SampleBatch {
 /// Name of the default table.
 pub const MAIN_TABLE: &str = "main";
 
-/// The ids to list.
+/// A request to list trajectory ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListQuery {
     /// The table to list.

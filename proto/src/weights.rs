@@ -1,5 +1,5 @@
-//! Publication of weights: manifests are pushed, weights are fetched in chunks and verified by digest:
-//! `zerofleet.weights.v1`.
+//! Publishes weights over `zerofleet.weights.v1`: manifests are pushed, and weights are fetched in chunks and verified
+//! by digest.
 //!
 //! The learner adds a [`WeightsService`] to the server and publishes through the [`Publisher`]; each process that
 //! plays holds a [`Subscriber`].
@@ -21,7 +21,7 @@ pub mod v1 {
     tonic::include_proto!("zerofleet.weights.v1");
 }
 
-/// A complete version: the bytes match the manifest.
+/// A complete weights version, whose bytes match the manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Published {
     /// Metadata: version, size, digest and architecture.

@@ -1,10 +1,10 @@
-//! The archive: a copy of the log in an object store (S3-compatible, or a directory), updated at intervals. A server
-//! with an empty disk restores the log from the archive.
+//! Keeps an archive: a copy of the log in an object store (S3-compatible, or a directory), updated at intervals. A
+//! server with an empty disk restores the log from the archive.
 //!
-//! Segments are identified by name and size. Segments are append-only, so a complete copy of a closed segment is
-//! never replaced. The last segment is copied at the current size; reading the copy back truncates a torn record. The
-//! end of this copy may belong to a commit that fails afterwards and is overwritten by other bytes of the same size,
-//! so the next pass compares digests. Segments are copied oldest first, and a pass stops at the first failure, so the
+//! Segments are identified by name and size. Segments are append-only, so a complete copy of a closed segment is never
+//! replaced. The last segment is copied while it still grows; a restore drops an incomplete record at the end of the
+//! copy. If the commit that wrote the end of the copy fails afterwards, other bytes of the same size may replace it, so
+//! the next pass compares digests. Segments are copied oldest first, and a pass stops at the first failure, so the
 //! archive never has a gap. Segments that the log has dropped are removed from the archive.
 //!
 //! An archive has one owner: the object `owner` holds the id of the archived log. A server with another log id
@@ -39,7 +39,7 @@ mod interrupted;
 #[cfg(test)]
 mod tests;
 
-/// Time limit of the last pass: enough to upload a segment or two to a store on the internet.
+/// Time limit for the last pass, enough to upload a segment or two to a store on the internet.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(60);
 /// Marker file in the log's directory; exists while a restore from the archive is incomplete.
 const RESTORING: &str = "restoring";
@@ -65,7 +65,7 @@ pub enum ArchiveError {
     /// The store failed.
     #[error("cannot {action} {name} in the archive")]
     Store {
-        /// The operation that failed.
+        /// The operation that failed, as a verb.
         action: &'static str,
         /// The object of the operation.
         name: String,
@@ -76,7 +76,7 @@ pub enum ArchiveError {
     /// The disk failed.
     #[error("cannot {action} the replay log's file {name}")]
     Disk {
-        /// The operation that failed.
+        /// The operation that failed, as a verb.
         action: &'static str,
         /// The file of the operation.
         name: String,
@@ -99,7 +99,7 @@ pub enum ArchiveError {
          move the log directory away to restore from the archive"
     )]
     Foreign {
-        /// The evidence of another log.
+        /// The difference that shows another log.
         found: String,
     },
 }
@@ -109,13 +109,13 @@ pub enum ArchiveError {
 pub struct Archive<S = Objects, F = DiskFolder> {
     store: S,
     folder: F,
-    /// Id for a log without one.
+    /// Id to give to a log that has none.
     fresh_id: u64,
-    /// Bytes of each segment in the store.
+    /// Size of the copy of each segment in the store, in bytes.
     copied: BTreeMap<SegmentNumber, u64>,
     /// The last copied segment, and the digest of the copy.
     last: Option<(SegmentNumber, blake3::Hash)>,
-    /// True after reading the store. Before, nothing is written, since the store may belong to another log.
+    /// True once the store has been read. Until then nothing is written, since the store may belong to another log.
     is_known: bool,
     planted: Planted,
 }
@@ -123,9 +123,9 @@ pub struct Archive<S = Objects, F = DiskFolder> {
 /// The result of one pass.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pass {
-    /// Segments copied, for the first time or anew.
+    /// Number of segments copied, for the first time or again.
     pub copied: usize,
-    /// Segments dropped from the store.
+    /// Number of segments removed from the store.
     pub dropped: usize,
 }
 
@@ -317,8 +317,8 @@ impl<S: Store, F: Folder> Archive<S, F> {
         if local.contains_key(&newest) { self.compare_records(newest).await } else { Ok(()) }
     }
 
-    /// Checks that a segment and the copy hold the same records as far as both go. Otherwise a disk that was rolled
-    /// back, and has outgrown the copy since, would overwrite acknowledged records.
+    /// Checks that a segment and its copy hold the same records up to the length of the shorter. Without this check, a
+    /// disk that was rolled back, and has since written more than the copy holds, would overwrite acknowledged records.
     async fn compare_records(&self, number: SegmentNumber) -> Result<(), ArchiveError> {
         let Some(here) = self.segment(number).await? else { return Ok(()) };
         let there = self.copy_of(number).await?;
@@ -343,8 +343,9 @@ impl<S: Store, F: Folder> Archive<S, F> {
         self.is_known = true;
     }
 
-    /// Replaces the last segment by a longer copy: otherwise a disk that was rolled back would overwrite acknowledged
-    /// records. A torn tail that was truncated on disk is truncated again on reading the log.
+    /// Replaces the last segment by the copy if the copy is longer, since a disk that was rolled back would otherwise
+    /// overwrite acknowledged records. If the disk had truncated an incomplete record that the copy still holds,
+    /// reading the log truncates it again.
     async fn go_on_from_copy(&self, local: &BTreeMap<SegmentNumber, u64>) -> Result<(), ArchiveError> {
         let Some((number, here, there)) = self.longer_copy(local) else { return Ok(()) };
         let (name, copy) = (number.file_name(), self.copy_of(number).await?);
@@ -383,8 +384,8 @@ impl<S: Store, F: Folder> Archive<S, F> {
         Ok(id.unwrap_or_else(|| format!("{:016x}", self.fresh_id)))
     }
 
-    /// Makes the id durable before the store names it as the owner. An existing file may come from an attempt with a
-    /// failed sync; a power loss that removes the file would lock the log out.
+    /// Makes the id durable before the store names it as the owner. Writes the file again even if it exists, because an
+    /// earlier sync may have failed: if a power loss then removed the file, the log would be locked out of the archive.
     async fn keep_id(&self, id: &str) -> Result<(), ArchiveError> {
         self.folder.place(LOG_ID, id.as_bytes()).await.map_err(disk("write", LOG_ID))
     }
@@ -438,8 +439,8 @@ fn agree(number: SegmentNumber, here: &[u8], there: &[u8]) -> bool {
     here.prologue == there.prologue && !there.frames.iter().any(differs)
 }
 
-/// Returns true if a copy that agrees with a segment holds all records of the segment: a torn record in the copy may
-/// be longer than the records that were written in the same place since.
+/// Returns true if a copy that agrees with a segment holds all records of the segment. Comparing lengths does not
+/// suffice: an incomplete record in the copy may be longer than the records that have since been written in its place.
 fn holds(number: SegmentNumber, copy: &[u8], segment: &[u8]) -> bool {
     let offsets =
         |bytes| frame::scan(number, bytes).map_or(Vec::new(), |scan| scan.frames).into_iter().map(|(at, _)| at);
@@ -447,7 +448,7 @@ fn holds(number: SegmentNumber, copy: &[u8], segment: &[u8]) -> bool {
     offsets(segment).all(|offset| copied.contains(&offset))
 }
 
-/// Rejects a directory with an interrupted restore from an archive: it holds a part of a log.
+/// Rejects a directory in which a restore from an archive was interrupted, because it holds only a part of a log.
 ///
 /// # Errors
 /// The marker of the restore exists.

@@ -1,4 +1,4 @@
-//! Shares of the inserting clients: limits on what each may take from the server, however many streams it opens.
+//! Divides the server among the inserting clients, and limits what each client may use, however many streams it opens.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,24 +10,24 @@ use transport::security::SharedByKey;
 use crate::insert_stream::INSERT_CREDIT;
 use crate::table_service::IN_LOG_MAX;
 
-/// Unanswered trajectories of one client over all streams: three commits, which keep the log busy. Before the log,
-/// clients share the server in proportion to unanswered trajectories.
+/// Maximum number of unanswered trajectories of one client over all streams: three commits, which keep the log busy.
+/// Before the log, clients share the server in proportion to unanswered trajectories.
 pub(crate) const CLIENT_CREDIT: usize = IN_LOG_MAX + IN_LOG_MAX / 2;
 
-/// Messages of one client, over all streams, before the other clients have a turn.
+/// Number of messages that one client may send, over all streams, before the other clients have a turn.
 const MESSAGES_PER_TURN: usize = INSERT_CREDIT as usize / 2;
 
-/// Trajectory bytes that count as one more message, so that large trajectories make no long turn.
+/// Number of trajectory bytes that count as one more message, so that large trajectories do not lengthen a turn.
 const BYTES_PER_MESSAGE: usize = 4 << 10;
 
-/// Messages of one stream in a turn without credentials, where there are no clients to be fair to.
+/// Number of messages in a turn of a stream without credentials, for which no client is known.
 const ANONYMOUS_MESSAGES_PER_TURN: usize = 32;
 
 /// Clients with open streams: the holders of tokens or certificates.
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
     open: SharedByKey<Arc<str>, Client>,
-    /// Each client holds a reference too.
+    /// A reference that each client also holds, to count the clients.
     all: Arc<()>,
 }
 
@@ -36,15 +36,15 @@ pub(crate) struct Clients {
 struct Client {
     /// One credit per unanswered trajectory. `None` without a limit.
     credits: Option<Arc<Semaphore>>,
-    /// Held by the stream that has the client's turn. Streams wait for it in order.
+    /// The permit of the stream that has the client's turn. Streams wait for the permit in order.
     turn: Arc<Semaphore>,
-    /// Messages handled in this turn, over all streams.
+    /// Number of messages handled in this turn, over all streams.
     handled: AtomicUsize,
     messages_per_turn: usize,
     all: Arc<()>,
 }
 
-/// One stream's share of what the client may take.
+/// One stream's part in what the client may use.
 #[derive(Debug)]
 pub(crate) struct Share {
     client: Arc<Client>,
@@ -55,7 +55,7 @@ pub(crate) struct Share {
 }
 
 impl Clients {
-    /// Returns the share of a new stream of the client `name`; a stream without a name counts as a client alone.
+    /// Registers a new stream of the client `name`; a stream without a name counts as a separate client.
     pub(crate) fn share(&self, name: Option<&Arc<str>>) -> Share {
         let client = |credits, messages_per_turn, all| {
             let (turn, handled) = (Arc::new(Semaphore::new(1)), AtomicUsize::new(0));

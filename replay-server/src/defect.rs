@@ -1,5 +1,5 @@
-//! Defects that the simulator plants, one per run, to prove that it finds them. Without the feature `simulation` no
-//! defect can be planted, and every query is resolved at compile time.
+//! Defines the defects that the simulator plants, one per run, to prove that it finds them. Without the feature
+//! `simulation` no defect can be planted, and every query is resolved at compile time.
 
 /// Declares the defects, and the list of all.
 macro_rules! defects {
@@ -24,9 +24,9 @@ defects! {
     DirectoryNotSynced,
     /// After a damaged record, any bytes with a matching checksum count as a frame, even inside a payload.
     ResynchronisedInside,
-    /// `ready` carries no highest epoch, so that an actor that lost its home starts again at the first epoch.
+    /// `ready` states no highest epoch, so that an actor that has lost its directory starts again at the first epoch.
     EpochReused,
-    /// The ids seen are not restored.
+    /// The ids of inserted trajectories are not restored.
     DuplicatesNotChecked,
     /// The counts of the rate limiters are not restored.
     LimiterNotRestored,
@@ -56,13 +56,13 @@ defects! {
     GrowthNotCounted,
     /// An actor confuses readiness with storing: it never leaves a server with a full disk.
     NotStoredCountsAsProgress,
-    /// The ids seen have no bound.
+    /// The memory for the ids of inserted trajectories is not bounded.
     SeenUnbounded,
     /// A log without a readable head is opened like a new log.
     DamagedHeadIgnored,
     /// Priorities of unknown items are logged.
     UnknownPrioritiesLogged,
-    /// A start syncs the newest segment in place, and takes the bytes read from it for durable.
+    /// A start syncs the latest segment in place, and assumes that the bytes read from it are durable.
     PageCacheTrusted,
     /// A directory with an interrupted restore from the archive is accepted as a log.
     RestoreTakenAsComplete,

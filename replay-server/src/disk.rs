@@ -1,4 +1,4 @@
-//! Publishes the free space of the log's file system: a full disk blocks inserts.
+//! Publishes the free space on the log's file system, since a full disk blocks inserts.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use service::directory::{Room, room};
 
 use crate::metrics;
 
-/// Interval between two queries, in which a log at full speed writes some hundred megabytes.
+/// Interval between two queries. A log at full speed writes some hundred megabytes in this time.
 const INTERVAL: Duration = Duration::from_secs(5);
 
 /// Publishes the space at intervals. Logs once that a file system does not report the space.

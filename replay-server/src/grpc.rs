@@ -33,7 +33,7 @@ use crate::quota::Quota;
 use crate::table_service::{Command, Ended, Handle, Refusal};
 use crate::{metrics, storage};
 
-/// Maximum number of concurrent reanalysis calls: each holds a trajectory and the record.
+/// Maximum number of concurrent reanalysis calls, each of which holds a trajectory and a log record in memory.
 const REVISION_CALLS_MAX: usize = 128;
 
 /// Serves the tables of a [`Handle`] over gRPC.
@@ -276,7 +276,7 @@ impl From<Refusal> for Status {
     }
 }
 
-/// The table service stops once the server has drained.
+/// Converts the error to the status of a draining server, since the table service stops once the server has drained.
 impl From<Ended> for Status {
     fn from(Ended: Ended) -> Self {
         draining()

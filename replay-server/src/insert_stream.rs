@@ -1,8 +1,9 @@
 //! The server side of one insert stream as a pure state machine: it admits messages, counts trajectories in flight,
 //! renews the lease of the actor and replies to each trajectory.
 //!
-//! It depends on no sockets, tasks or clocks; every call that needs the time takes it. The driver is the handler in
-//! [`grpc`](crate::grpc), or a simulator. Start with [`InsertStream::new`], which documents the order of the calls.
+//! It depends on no sockets, tasks or clocks: calls that need the time take it as an argument. The driver is the
+//! handler in [`grpc`](crate::grpc), or a simulator. Start with [`InsertStream::new`], which documents the order of the
+//! calls.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -34,7 +35,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// maximum size of a trajectory.
 const IN_FLIGHT_BYTES_MAX: usize = 2 * MESSAGE_BYTES_MAX;
 
-/// The stream of one actor.
+/// The insert stream of one actor.
 #[derive(Debug)]
 pub struct InsertStream {
     order: InsertOrder,
@@ -48,7 +49,7 @@ pub struct InsertStream {
     heartbeat: Duration,
     /// The lease of the actor, once `hello` was received.
     lease: Option<Lease>,
-    /// Time of the client's last message, or of the last moment at which the server did not read.
+    /// Time of the client's last message, or the last time at which the server was not reading, if later.
     last_message: Instant,
     /// Time of the last check of the lease.
     looked: Instant,
@@ -63,7 +64,7 @@ pub struct InsertStream {
     traces: HashMap<u64, Span>,
 }
 
-/// The state of reading: on, or the reason why messages are no longer read.
+/// Whether messages are read, or the reason why they are no longer read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reading {
     On,
@@ -71,10 +72,10 @@ enum Reading {
     Draining,
 }
 
-/// The reaction required to a client message.
+/// What the driver must do after a client message.
 #[derive(Debug)]
 pub enum Received {
-    /// No reaction.
+    /// Nothing is to be done.
     Nothing,
     /// The stream is open: find the highest stored epoch of the actor and send [`InsertStream::ready`].
     Hello(Origin),
@@ -91,10 +92,10 @@ pub enum Received {
     Refused(v1::InsertResponse),
 }
 
-/// The reaction required after a lease check.
+/// What the driver must do after a lease check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Looked {
-    /// No reaction.
+    /// Nothing is to be done.
     Nothing,
     /// Find the reason why inserts wait and send [`InsertStream::waiting`].
     FindWait,

@@ -16,10 +16,10 @@ use proto::replay::{Actor, ActorState, Actors as ActorList};
 #[cfg(test)]
 mod tests;
 
-/// Heartbeats that may be missed in a row.
+/// Number of consecutive heartbeats that an actor may miss.
 pub const MISSED_MAX: u32 = 3;
 
-/// Time for which a lost actor stays listed: an operator may look for it, or it may reconnect.
+/// Time for which a lost actor stays listed, because an operator may look for the actor, or the actor may reconnect.
 pub const LOST_KEPT: Duration = Duration::from_secs(600);
 
 /// The leases of all actors.
@@ -41,7 +41,7 @@ struct Entry {
     since: Instant,
     renewed: Instant,
     is_lost: bool,
-    /// True after a stream that closed without a goodbye, until the next stream opens.
+    /// True after a stream has closed without a goodbye, until the next stream opens.
     broke: bool,
     weights_version: Option<u64>,
     trajectories: u64,
@@ -61,7 +61,7 @@ pub struct StreamId {
     stream: u64,
 }
 
-/// The state of an actor before the message that renewed the lease.
+/// The state of an actor before a message renewed the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Before {
     /// The lease had not expired.
@@ -149,8 +149,8 @@ impl Leases {
     }
 
     /// Returns the actors with a lease that expired since the last sweep, in the last known state, and removes actors
-    /// lost for longer than [`LOST_KEPT`]. A sweep more than a heartbeat after the previous one means that the server
-    /// itself was stalled: no actor counts as lost for that time.
+    /// lost for longer than [`LOST_KEPT`]. If more than a heartbeat has passed since the previous sweep, the server was
+    /// stalled, and no actor counts as lost because of this time.
     pub fn sweep(&mut self, now: Instant) -> Vec<Actor> {
         let swept = self.swept.replace(now);
         if swept.is_some_and(|swept| now.saturating_duration_since(swept) > self.heartbeat) {
@@ -286,7 +286,7 @@ impl Actors {
     }
 }
 
-/// A stream's share of the actor's lease. Dropping it records that the stream is closed.
+/// A stream's handle on the actor's lease. Dropping the handle records that the stream is closed.
 #[derive(Debug)]
 pub(crate) struct Lease {
     actors: Actors,

@@ -46,7 +46,7 @@ use transport::security::Security;
 /// Interval at which metrics are published and waiting samplers receive the reason for the wait.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Time limit for closing streams once the server drains; they only have to notice the drain.
+/// Time limit for closing streams once the server drains. Streams only have to notice the drain.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs the process body, for [`service::run`].
@@ -86,8 +86,7 @@ impl Running {
     }
 }
 
-/// Starts a server without authentication: for a server that only the caller uses, over loopback. It serves until
-/// `drain` fires.
+/// Starts a server without authentication, which only the caller uses over loopback. It serves until `drain` fires.
 ///
 /// The future is boxed, so that the server is compiled in this crate and not again in each crate that starts one.
 ///
@@ -101,7 +100,7 @@ pub fn start(settings: Settings, listener: TcpListener, drain: Drain) -> BoxFutu
 /// fires. `health` watches the threads.
 ///
 /// # Errors
-/// As [`start`].
+/// The same errors as [`start`].
 async fn start_with(
     settings: Settings,
     security: Security,

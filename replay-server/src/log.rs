@@ -1,9 +1,9 @@
 //! The log stores every acknowledged trajectory in append-only segment files.
 //!
 //! A segment is a sequence of [`frame`]s, which only the process can produce (clients cannot forge them). The first
-//! holds a [`Head`] with the state of earlier segments (ids seen, totals), so that old segments are dropped by
-//! unlinking. A commit is one write and one fsync for many records. The log depends neither on the table nor on the
-//! content of a trajectory. Start with [`Log::open`].
+//! frame holds a [`Head`] with the state of earlier segments (ids of inserted trajectories, totals), so that old
+//! segments can be dropped by deleting the files. A commit is one write and one fsync for many records. The log depends
+//! neither on the table nor on the content of a trajectory. Start with [`Log::open`].
 
 pub mod committer;
 mod cut_off;
@@ -36,7 +36,7 @@ pub use record::{EncodedTrajectory, Record, UnixMillis};
 pub use recovery::{OpenError, Recovered, Repair};
 pub use volume::{Disk, Volume, VolumeFile};
 
-/// Buffer capacity kept between commits, in bytes; the excess is freed after a rare large commit.
+/// Buffer capacity that is kept between commits, in bytes. After a rare larger commit, the excess is freed.
 const BUFFER_BYTES_KEPT: usize = 4 << 20;
 
 /// Settings of the log.
@@ -46,11 +46,11 @@ pub struct LogSettings {
     pub game: String,
     /// Size at which a segment is closed, in bytes.
     pub segment_bytes: u64,
-    /// Number of threads that read the log at a start.
+    /// Number of threads that read the log when the server starts.
     pub threads: NonZeroUsize,
     /// Seed of the salts for new segments; only real entropy keeps clients from forging records.
     pub salt_seed: [u8; 32],
-    /// Bounds on the ids seen.
+    /// Memory bounds for the ids of inserted trajectories.
     pub seen: SeenLimits,
     /// Reaction to a log without a readable head.
     pub damaged_head: DamagedHead,
@@ -122,7 +122,7 @@ impl Entry {
 pub struct Log<V: Volume> {
     volume: V,
     settings: LogSettings,
-    /// Content for the head of the next segment.
+    /// The state to write as the head of the next segment.
     state: Head,
     /// Totals of the durable records.
     synced: Counters,
@@ -132,7 +132,7 @@ pub struct Log<V: Volume> {
     salts: ChaCha8Rng,
     /// True if the open file has unsynced writes.
     is_dirty: bool,
-    /// Length to which the open file must be truncated before it grows again: the remains of a failed commit may be
+    /// Length to which the open file must be truncated before it grows again, because a failed commit may have left
     /// complete records.
     cut_due: Option<u64>,
     /// True after a failed sync of written records; the segment is then rewritten before the next segment starts.
@@ -140,7 +140,7 @@ pub struct Log<V: Volume> {
     buffer: Vec<u8>,
 }
 
-/// The segment under append.
+/// The segment that is open for appending.
 #[derive(Debug)]
 struct OpenSegment<F> {
     file: F,
@@ -250,7 +250,7 @@ impl<V: Volume> Log<V> {
         synced
     }
 
-    /// Returns true if there are written records without a sync.
+    /// Returns true if some written records have not been synced.
     pub fn is_dirty(&self) -> bool {
         self.is_dirty
     }
@@ -301,7 +301,8 @@ impl<V: Volume> Log<V> {
         self.segments.len()
     }
 
-    /// Returns the segment of the next entry, or an earlier segment: a full segment is closed before the next entry.
+    /// Returns a lower bound for the segment of the next entry: the current segment, which is closed before the next
+    /// entry if it is full.
     pub fn segment(&self) -> SegmentNumber {
         let last = self.segments.back().map_or(SegmentNumber(0), |(number, _)| *number);
         if self.open.is_some() { last } else { SegmentNumber(last.0.saturating_add(1)) }
@@ -369,7 +370,8 @@ impl<V: Volume> Log<V> {
         }
     }
 
-    /// Makes the last segment durable in a new file after a failed sync: a start trusts every older segment.
+    /// Makes the last segment durable in a new file after a failed sync. This is needed because recovery trusts every
+    /// segment but the last.
     fn write_anew(&mut self) -> io::Result<()> {
         if let (true, Some(&(number, size))) = (self.is_unsynced, self.segments.back()) {
             let name = number.file_name();

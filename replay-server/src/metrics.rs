@@ -1,4 +1,4 @@
-//! Names, descriptions and recording of all metrics of the process.
+//! Describes and records all metrics of the process.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub(crate) const NOT_STORED: &str = "not_stored";
 /// The trajectory would exceed the memory limit.
 pub(crate) const OVER_MEMORY: &str = "over_memory";
 
-/// Defects of rejected trajectories.
+/// The reasons why trajectories were rejected.
 static DEFECTS: Reasons = Reasons::new();
 
 /// Gauges, including monotonic totals of seconds: counters hold integers only.
@@ -151,7 +151,7 @@ pub(crate) fn publish_table(name: &str, table: &Table, counts: RateLimiterCounts
     counter!("zerofleet_replay_tables_samples_total", &labels).absolute(counts.sampled);
 }
 
-/// Publishes the blocked time of each side of a table, by reason.
+/// Publishes how long inserts and samples of a table were blocked, by reason.
 pub(crate) fn publish_waits(table: &str, waits: impl Iterator<Item = (&'static str, &'static str, Duration)>) {
     for (side, reason, total) in waits {
         let labels = [("table", table.to_owned()), ("side", side.to_owned()), ("reason", reason.to_owned())];

@@ -1,4 +1,4 @@
-//! A limit on the trajectories that each actor may insert per second.
+//! Limits how many trajectories each actor may insert per second.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Number of tracked actors at which the actors within quota are removed.
+/// Number of tracked actors at which the actors within the quota are forgotten.
 const ACTORS_TRACKED_MAX: usize = 4096;
 
-/// Burst that an idle actor may send at once: the quota of one second.
+/// Number of trajectories that an idle actor may send at once, given as the time in which the quota allows as many.
 const BURST: Duration = Duration::from_secs(1);
 
 /// Limits the trajectories that each actor may insert per second, over all streams of the actor.

@@ -4,22 +4,22 @@ use experience::{StepKind, Trajectory};
 
 /// Maximum number of measured games, latest first.
 const GAMES_MAX: usize = 3_000;
-/// Number of samples from which no older game is measured. Bounds memory and time, to about a tenth of a second,
-/// however long games are.
+/// Number of samples after which no older game is measured. This bounds memory, and limits the time to about a tenth of
+/// a second, however long games are.
 const SAMPLES_MAX: usize = 1 << 20;
 /// Number of commonest positions that `top_1000_share` counts.
 const COMMONEST: usize = 1_000;
 /// Plies per band; the last band has all later plies.
 const BAND_PLIES: usize = 8;
-/// Parts of the samples: bands of plies for games with a searched first step, and all other games.
+/// Groups of samples: the bands of plies in games with a searched first step, and all other games.
 const PARTS: [&str; 5] = ["empty/0-7", "empty/8-15", "empty/16-23", "empty/24-", "other"];
 
 /// The repetition of positions among samples (full steps).
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Repetition {
-    /// Share of distinct positions among the samples of each part, and `overall`; NaN for a part without samples.
+    /// Fraction of distinct positions in each group, and in all samples as `overall`; NaN for a group without samples.
     pub(crate) distinct_shares: Vec<(&'static str, f64)>,
-    /// Share of samples at the 1,000 commonest positions.
+    /// Fraction of samples at the 1,000 commonest positions.
     pub(crate) top_1000_share: f64,
 }
 

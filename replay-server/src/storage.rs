@@ -1,5 +1,4 @@
-//! The conversion between log and tables: encodes trajectories as records, and rebuilds the tables from the log at a
-//! restart.
+//! Converts between log and tables: encodes trajectories as records, and rebuilds the tables from the log at a restart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -46,7 +45,7 @@ pub(crate) fn decode(id: TrajectoryId, content: &[u8], settings: &Settings) -> R
     Ok(trajectory)
 }
 
-/// The inputs of a restore from the machine and the moment.
+/// The inputs of a restore that depend on the machine and the time.
 #[derive(Debug, Clone, Copy)]
 pub struct Startup {
     /// Time of the restore, by which trajectories expire.
@@ -147,8 +146,8 @@ pub fn restore<V: Volume>(
     Ok((log, Restored { tables, tables_gone, seen, segments, log_bytes, planted }, repairs))
 }
 
-/// Returns a table without retention or capacity limits: the limits in force at the end of the log are unknown while
-/// it is read. The log holds about as many trajectories as the tables.
+/// Returns settings without retention or capacity limits, because the limits in force at the end of the log are unknown
+/// while the log is read. Memory suffices, since the log holds about as many trajectories as the tables.
 fn unbounded(settings: &NamedTable) -> TableState {
     let mut table = TableState::new(settings.clone());
     table.hold_to(without_bounds(settings.clone()));
@@ -207,8 +206,8 @@ fn is_lost(record: &OperatorRecord, planted: Planted) -> bool {
     }
 }
 
-/// Makes the quarantined actors of the table exactly the actors in the head: dropped segments may have held the
-/// records.
+/// Makes the quarantined actors of the table equal to the actors in the head, because dropped segments may have held
+/// some of the records.
 fn quarantine_exactly(table: &mut TableState, quarantined_actors: &BTreeSet<u64>) {
     let now: BTreeSet<u64> = table.table().quarantined_actors().collect();
     for &actor in quarantined_actors.difference(&now) {

@@ -44,7 +44,8 @@ pub const COMMANDS_MAX: usize = 1024;
 /// Maximum number of entries in flight to the disk; two commits' worth keeps the log busy while it syncs.
 pub const IN_LOG_MAX: usize = 512;
 
-/// Capacity of the channel to the log: all entries in flight, and some counters and drops, which may be sent again.
+/// Capacity of the channel to the log: room for all entries in flight, and for some counters and segment removals,
+/// which may be sent again.
 pub const LOG_COMMANDS_MAX: usize = IN_LOG_MAX + 64;
 
 /// Interval between measurements of repetition, which take milliseconds, at most about a tenth of a second.
@@ -55,7 +56,7 @@ const REPETITION_INTERVAL: Duration = Duration::from_secs(15);
 pub struct TableService {
     /// Tables, the main table first.
     tables: Vec<TableState>,
-    /// Ids of all trajectories ever inserted: an insert counts once.
+    /// Ids of all trajectories ever inserted, so that each insert counts once.
     seen: SeenIds,
     rng: ChaCha8Rng,
     revisions: Revisions,
@@ -66,7 +67,7 @@ pub struct TableService {
     in_log: HashMap<TrajectoryId, InLog>,
     /// Total items of the trajectories in `in_log`.
     in_log_items: u64,
-    /// Entries sent to the log without a result so far, including operator records.
+    /// Number of entries sent to the log that have no result yet, including operator records.
     in_log_entries: usize,
     log_progress: LogProgress,
     in_flight: InFlight,
@@ -132,8 +133,8 @@ impl TableService {
         service
     }
 
-    /// Runs until drained: no insert is queued or in flight to the disk. Also stops after a panic of the log thread,
-    /// since nothing can be stored any more. Calls `on_command` after every command.
+    /// Runs until the drain is complete: no insert is queued or in flight to the disk. Also stops after a panic of the
+    /// log thread, since nothing can be stored any more. Calls `on_command` after every command.
     pub fn run(mut self, mut commands: mpsc::Receiver<Command>, on_command: impl Fn()) {
         self.publish();
         while let Some(command) = commands.blocking_recv() {

@@ -1,4 +1,4 @@
-//! The two threads of a server: table service and log.
+//! Starts and joins the two threads of a server: table service and log.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::mpsc::sync_channel;

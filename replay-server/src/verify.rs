@@ -27,7 +27,7 @@ pub struct Verified {
     pub damage: Vec<Repair>,
 }
 
-/// Reads every record of the run's log like a start, without changing any file.
+/// Reads every record of the run's log as a start would, without changing any file.
 ///
 /// # Errors
 /// [`OpenError`]: an unreadable file, another format or another game.

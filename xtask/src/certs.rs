@@ -19,11 +19,11 @@ use ring::digest;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use tempfile::NamedTempFile;
 
-/// User id of processes in images; the host needs no user with this id.
+/// User id under which processes in images run. The host needs no user with this id.
 pub const USER: u32 = 10001;
 /// Directory of the secrets that compose mounts.
 pub const FOLDER: &str = "deploy/secrets";
-/// Certificates are valid from this long ago, for machines with a slow clock.
+/// Time by which the start of a certificate's validity lies in the past, for machines whose clock is slow.
 const BACKDATED: Duration = Duration::from_secs(24 * 60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// Validity of the authority: longer than any run.
@@ -42,7 +42,8 @@ struct Role {
     serves: bool,
     /// Scopes of the token; see docs/security.md.
     scopes: &'static str,
-    /// The ` actors=` of the token, which binds inserts to actor ids. Empty: any actor, if the scopes allow inserts.
+    /// The part ` actors=…` of the token line, which restricts inserts to these actor ids. If empty, any actor may
+    /// insert, provided that the scopes allow inserts.
     actors: String,
 }
 
@@ -87,7 +88,7 @@ pub struct Options {
     /// The actors have the ids (`actor.id`) 0, 1 and so on. No actor can insert under the id of another actor.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(..CLAIMED_FIRST))]
     pub actors: u64,
-    /// Permit actors to revise stored trajectories (`reanalysis.share`).
+    /// Permit actors to replace searches of stored trajectories (`reanalysis.share`).
     #[arg(long)]
     pub reanalysis: bool,
     /// Replace existing certificates and tokens, but keep the CA.

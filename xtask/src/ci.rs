@@ -9,7 +9,7 @@ use crate::simulate::SimulateOptions;
 use crate::suite::{Summary, TestOptions};
 use crate::{deny, kubernetes, layers, libtorch, stress, suite, tidy, workspace};
 
-/// A step that has finished: name, duration and outcome.
+/// The name, duration and outcome of a finished step.
 type Step = (&'static str, Duration, Result<()>);
 
 /// Runs every step, even after a failure, so that all failures are reported.

@@ -14,7 +14,7 @@ use crate::{python, workspace};
 
 const REQUIREMENTS: &str = include_str!("deny/requirements.txt");
 
-/// Manifests of the lock files: the workspace, and the separate workspace of the fuzz targets.
+/// Manifests with a lock file to check: the workspace, and the separate workspace of the fuzz targets.
 const MANIFESTS: [&str; 2] = ["Cargo.toml", "fuzz/Cargo.toml"];
 
 /// Checks bans, licences and sources in every lock file, and advisories if their database is reachable. Returns the

@@ -3,9 +3,9 @@
 //!
 //! `--pack` builds every program on this machine and packs the programs with xtask into an archive; `run.sh` in the
 //! archive runs the steps on the other machine. `--run` does the same on this machine, also without a GPU: steps that
-//! need a GPU are skipped with a reason. Every step runs programs under a time limit and adds rows: a value with a bar
-//! and a kind. A missed correctness bar fails, a missed speed bar warns. docs/device-check.md describes the steps.
-//! Start with [`run`].
+//! need a GPU are skipped with a reason. Every step runs programs under a time limit and adds rows. A row has a value,
+//! a bar that the value must meet, and a kind. A missed bar for correctness is a failure, a missed bar for speed a
+//! warning. docs/device-check.md describes the steps. Start with [`run`].
 
 mod checks;
 mod load;
@@ -43,10 +43,10 @@ pub struct Options {
     /// Archive file to write: `.tar.gz`, `.tar.xz` or `.tar.zst`.
     #[arg(long, value_name = "FILE", default_value = "target/device-check.tar.gz", conflicts_with = "run")]
     pub output: PathBuf,
-    /// Output directory for `check.json` and `steps.log`.
+    /// Write `check.json` and `steps.log` to this directory.
     #[arg(long, value_name = "DIR", default_value = "out")]
     pub out: PathBuf,
-    /// Directory of the unpacked archive [default: build the programs].
+    /// Run the programs from this unpacked archive [default: build the programs].
     #[arg(long, value_name = "DIR")]
     pub folder: Option<PathBuf>,
     /// Device to check; `auto` selects the first GPU that nvidia-smi lists.
@@ -55,7 +55,7 @@ pub struct Options {
     /// libtorch directory [default: Python's torch, else `.libtorch/lib`].
     #[arg(long, value_name = "DIR")]
     pub libtorch: Option<PathBuf>,
-    /// Total time limit [default: 480, or the limits of the named steps].
+    /// Total time limit in seconds [default: 480, or the sum of the named steps' limits].
     #[arg(long, value_name = "SECONDS")]
     pub budget_seconds: Option<u64>,
 }

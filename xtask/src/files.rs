@@ -1,4 +1,4 @@
-//! Functions of [`std::fs`] with the path in the error.
+//! Wraps functions of [`std::fs`] so that errors name the path.
 
 use std::fs;
 use std::io;
@@ -56,13 +56,13 @@ pub(crate) fn below(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Copies contents and permissions of a file to a new place; follows symbolic links.
+/// Copies a file with its permissions to another path; follows symbolic links.
 pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
     create_folder(to.parent().unwrap_or(to))?;
     named(fs::copy(from, to).map(drop), &format!("copy {} to", from.display()), to)
 }
 
-/// Moves a file to a new place in the same file system; replaces an existing file.
+/// Moves a file to another path in the same file system; replaces an existing file.
 pub(crate) fn rename(from: &Path, to: &Path) -> Result<()> {
     create_folder(to.parent().unwrap_or(to))?;
     named(fs::rename(from, to), &format!("move {} to", from.display()), to)

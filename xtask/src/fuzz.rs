@@ -23,7 +23,7 @@ const MEMORY_MIB_MAX: u64 = 2048;
 const ALLOCATION_MIB_MAX: u64 = 600;
 /// Time limit for one input, in seconds; a longer run counts as a hang.
 const INPUT_SECONDS_MAX: u64 = 20;
-/// Log lines printed for a finding.
+/// Number of log lines to print for a finding.
 const TAIL_LINES: usize = 40;
 
 /// Options for running fuzz targets.
@@ -108,12 +108,12 @@ fn corpus(root: &Path, target: &str) -> PathBuf {
     root.join("fuzz/corpus").join(target)
 }
 
-/// Returns the directory of the inputs that runs found in addition.
+/// Returns the directory for inputs that runs find in addition to the corpus.
 fn found(folder: &Path, target: &str) -> PathBuf {
     folder.join("found").join(target)
 }
 
-/// Formats the result of a target: executed inputs, sizes of both corpora, and the last lines of the log if an input
+/// Formats the result of a target: executed inputs, the sizes of both corpora, and the last log lines if an input
 /// failed the check, hung or took too much memory.
 fn row(root: &Path, folder: &Path, Ended { name, took, output, is_success }: &Ended) -> String {
     let executions = executions(output);

@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use crate::workspace;
 
-/// The first branch of the driver with CUDA 13, for which libtorch is compiled.
+/// The first driver branch that supports CUDA 13, for which libtorch is compiled.
 pub(crate) const DRIVER_MIN: f64 = 580.0;
 
-/// A GPU with the driver for it.
+/// A GPU and the driver version.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Gpu {
     pub(crate) index: u32,
@@ -18,7 +18,7 @@ pub(crate) struct Gpu {
     pub(crate) driver: String,
     /// Version of the instruction set; `None` if the driver is too old to report it.
     pub(crate) compute_capability: Option<f64>,
-    /// `None` if CPU and GPU share memory.
+    /// Size of the GPU's memory in MiB; `None` if CPU and GPU share memory.
     pub(crate) memory_mebibytes: Option<f64>,
 }
 

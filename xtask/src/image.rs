@@ -37,7 +37,7 @@ pub struct Options {
     /// Tag of the images.
     #[arg(long, default_value = "dev")]
     pub tag: String,
-    /// Use debug builds instead of release builds.
+    /// Pack debug builds instead of release builds.
     #[arg(long)]
     pub debug: bool,
     /// Pack the binaries in this directory instead of building binaries.
@@ -203,7 +203,7 @@ impl<'a> Builder<'a> {
         Ok(Self { work, stages: Stages::read(root)?, options, torch: workspace::libtorch(root) })
     }
 
-    /// Returns the image with the tag.
+    /// Returns the name of an image with the tag.
     fn image(&self, name: &str) -> String {
         format!("zerofleet/{name}:{}", self.options.tag)
     }
@@ -213,12 +213,12 @@ impl<'a> Builder<'a> {
         self.work.path().join(name)
     }
 
-    /// Returns the place of a file with this absolute path in an image.
+    /// Returns the path, below the directory of an image, of a file with this absolute path in the image.
     fn place(&self, name: &str, path: &Path) -> PathBuf {
         self.context(name).join("root").join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// Copies a file of this machine to the same place in an image.
+    /// Copies a file from this machine to the same path in an image.
     fn add(&self, name: &str, path: &Path) -> Result<()> {
         files::copy(path, &self.place(name, path))
     }
@@ -263,8 +263,8 @@ impl<'a> Builder<'a> {
         self.build(name, &self.stages.layer(name, &below, &content)?)
     }
 
-    /// Copies the licences of a wheel. Installations older than this rule have no licences for the CPU half, and a
-    /// libtorch installed by the user has none at all.
+    /// Copies the licences of a wheel. Older installations have no licences for the CPU half, and a libtorch that the
+    /// user installed has none at all.
     fn licences(&self, name: &str, package: &str) -> Result<()> {
         let folder = self.torch.join(libtorch::LICENSES);
         let licences = files::list(&folder.join(package)).unwrap_or_default();

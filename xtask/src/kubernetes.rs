@@ -27,7 +27,7 @@ mod tests;
 /// schemas.
 const VERSIONS: &str = "1.29,1.37";
 
-/// Packages to install: `kubernetes-validate` with dependencies, each in a tested version.
+/// Requirements file for `kubernetes-validate` and its dependencies, each in a tested version.
 const REQUIREMENTS: &str = include_str!("kubernetes/requirements.txt");
 
 /// Script that reads rendered files, validates each document against the schemas, and writes all documents as JSON.
@@ -75,7 +75,7 @@ pub fn run(root: &Path) -> Result<()> {
 /// Output of the validation script.
 #[derive(Debug, serde::Deserialize)]
 struct Checked {
-    /// Documents of each rendered file, in file order.
+    /// Documents of each rendered file, in the order of the files.
     documents: Vec<Vec<Value>>,
     /// Schema violations.
     wrong: Vec<String>,

@@ -12,12 +12,12 @@ use cargo_metadata::{DependencyKind, Package};
 use crate::tidy::rust::{self, File};
 use crate::{tidy, workspace};
 
-/// Restricted arrows, which allow less than a whole crate: the directory of a crate, a used crate, and the only names
-/// that it may use from that crate. Tests may use more names, because they play games.
+/// Dependencies that allow only part of a crate: the directory of the dependent crate, the crate that it uses, and the
+/// only names that it may use from there. Tests may use more names, because they play games.
 const VOCABULARIES: [(&str, &str, &[&str]); 1] = [("crates/search/src/", "game", &["Action", "mix"])];
 
-/// The only programs that other packages may depend on, each with these packages: they run a server in their own
-/// process. Packages below `tests/` may depend on any program.
+/// The only programs that other packages may depend on, each with these packages, which run the program's server in
+/// their own process. Packages below `tests/` may depend on any program.
 const EMBEDDED_PROGRAMS: [(&str, &[&str]); 2] =
     [("replay-server", &["cli", "bench"]), ("inference-server", &["bench"])];
 
@@ -25,7 +25,7 @@ const EMBEDDED_PROGRAMS: [(&str, &[&str]); 2] =
 #[derive(Debug, Default)]
 pub struct Table {
     layers: BTreeMap<String, Layer>,
-    /// Third-party crates that only some crates of the workspace may name.
+    /// Third-party crates that only some crates of the workspace may use, with these crates.
     walls: BTreeMap<String, Vec<String>>,
 }
 

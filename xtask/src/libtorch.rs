@@ -32,7 +32,7 @@ pub const VERSION: &str = "2.11.0";
 /// Directory of the licence files below the directory of libtorch, with one subdirectory per package.
 pub const LICENSES: &str = "licenses";
 
-/// Thoroughness of the check of an existing installation.
+/// How thoroughly an existing installation is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Check {
     /// Checks sizes and dates, and the bytes of a file with a changed date.
@@ -41,7 +41,7 @@ pub enum Check {
     Bytes,
 }
 
-/// Halves of libtorch to install. A half that is not chosen is left unchanged.
+/// The halves of libtorch to install. A half that is not chosen is left unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
     /// Only the CPU half is needed.
@@ -277,7 +277,7 @@ impl Install {
         Ok(())
     }
 
-    /// Moves the unpacked files of a wheel from `part` into the installation, and adds them to the stamp. An
+    /// Moves the unpacked files of a wheel from `part` into the installation, and adds the files to the stamp. An
     /// installation of another version is removed first.
     fn adopt(&self, part: &Path) -> Result<()> {
         let mut stamp = match Stamp::read(&self.folder, self.platform) {
@@ -314,7 +314,7 @@ impl Install {
         Ok(())
     }
 
-    /// Prints the sizes, and checks that there is room.
+    /// Prints the sizes of the download, and checks that the disk has room.
     fn announce(&self, wanted: &Wanted) -> Result<()> {
         let room = rustix::fs::statvfs(&self.tools)
             .with_context(|| format!("read the free space of {}", self.tools.display()))?;
@@ -341,7 +341,7 @@ struct Sizes {
     download_mb: u64,
     /// Upper bound on the installed size.
     installed_mb: u64,
-    /// Room needed during the download.
+    /// Disk space needed during the download.
     peak_mb: u64,
 }
 

@@ -26,9 +26,9 @@ enum Chore {
     ///
     /// Fetches the CPU libraries, and the CUDA libraries if nvidia-smi lists a supported GPU.
     Libtorch {
-        /// Fetch the CUDA libraries even without a GPU.
+        /// Also fetch the CUDA libraries, even if nvidia-smi lists no GPU.
         ///
-        /// Fails if the GPU or driver is too old.
+        /// Fails if this machine has a GPU, but the GPU or the driver is too old.
         #[arg(long)]
         cuda: bool,
         /// Fetch only the CPU libraries, and keep installed CUDA libraries.

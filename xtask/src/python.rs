@@ -53,8 +53,8 @@ impl Python {
         self.pip("download", line, folder, |command| command.env("TMPDIR", folder).args(options).arg(folder))
     }
 
-    /// Runs a task of pip with the packages of a requirements file, which is written into `folder`: pip reads hashes
-    /// from no other place.
+    /// Runs a task of pip with the packages of a requirements file. The file is written into `folder`, since pip reads
+    /// hashes only from a file.
     fn pip(
         &self,
         task: &str,

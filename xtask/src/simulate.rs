@@ -7,7 +7,8 @@ use anyhow::{Context as _, Result};
 
 use crate::workspace;
 
-/// Hexadecimal digits of the commit hash in a first seed: 48 bits, so that no run reaches the largest seed.
+/// Number of hexadecimal digits of the commit hash that form a first seed: 48 bits, so that no run reaches the largest
+/// seed.
 const SEED_DIGITS: usize = 12;
 
 /// Value of `--first` for a seed from the commit hash, so that each commit has different seeds.
@@ -31,8 +32,8 @@ pub struct SimulateOptions {
 }
 
 impl SimulateOptions {
-    /// Returns the two runs in CI, ninety seconds in total, with each seed twice. One run has the same seeds at every
-    /// commit, for comparison between commits; the other has new seeds at each commit.
+    /// Returns the two runs in CI, which take ninety seconds in total and run each seed twice. One run has the same
+    /// seeds at every commit, for comparison between commits; the other has new seeds at each commit.
     #[must_use]
     pub fn in_ci() -> [Self; 2] {
         ["0", COMMIT].map(|first| Self { seeds: u64::MAX, first: first.to_owned(), minutes: Some(0.75), twice: true })
@@ -41,7 +42,7 @@ impl SimulateOptions {
     /// Returns the arguments of the simulator at this revision.
     ///
     /// # Errors
-    /// The first seed is none, or depends on the commit, and the revision is unknown.
+    /// The first seed is not a number, or depends on the commit although the revision is unknown.
     pub(crate) fn arguments(&self, revision: Option<&str>) -> Result<Vec<String>> {
         let Self { seeds, first, minutes, twice } = self;
         let first: u64 = match first.as_str() {

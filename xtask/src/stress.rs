@@ -23,13 +23,13 @@ const NOT_SANITISED: [&str; 7] = [
     "training_reduces_the_losses",
 ];
 
-/// Options of a chaos test: duration, seed and limits.
+/// Options for a chaos test: duration, seed and limits.
 #[derive(Debug, Clone, PartialEq, clap::Args)]
 pub struct ChaosOptions {
     /// Duration of fault injection in minutes.
     #[arg(long, default_value_t = 20)]
     pub minutes: u64,
-    /// Seed for the choice and timing of faults, which is printed.
+    /// Seed for the choice and timing of faults; the test prints it.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Maximum time from the repair of a fault to recovery, in seconds.
@@ -42,9 +42,9 @@ pub struct ChaosOptions {
     /// Examples are `disk` and `killed`; docs/recovery.md lists the names.
     #[arg(long, value_name = "NAME", default_value = "")]
     pub faults: String,
-    /// Markdown file for the table of recovery times, which is also printed.
+    /// Write the table of recovery times to this Markdown file.
     ///
-    /// The recorded histories are written to the same directory.
+    /// The table is printed in any case. The recorded histories are written next to the file, as `.jsonl`.
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
 }
@@ -64,7 +64,7 @@ pub fn chaos(root: &Path, options: &ChaosOptions) -> Result<()> {
     system_test(root, "chaos::", &variables, ("ZEROFLEET_CHAOS_REPORT", report.as_deref()))
 }
 
-/// Options of a soak test: duration and output directory.
+/// Options for a soak test: duration and output directory.
 #[derive(Debug, Clone, PartialEq, clap::Args)]
 pub struct SoakOptions {
     /// Duration of the load in hours.
@@ -72,9 +72,9 @@ pub struct SoakOptions {
     /// Growth is checked only in runs of at least 20 minutes.
     #[arg(long, default_value_t = 2.0)]
     pub hours: f64,
-    /// Output directory for samples (`soak.csv`) and trends (`soak.md`).
+    /// Write samples (`soak.csv`) and trends (`soak.md`) to this directory.
     ///
-    /// The table of trends is also printed.
+    /// The trends are printed in any case.
     #[arg(long, value_name = "DIR")]
     pub report: Option<PathBuf>,
 }
@@ -89,7 +89,8 @@ pub fn soak(root: &Path, options: &SoakOptions) -> Result<()> {
     system_test(root, "soak::", &[("ZEROFLEET_SOAK_SECONDS", seconds)], report)
 }
 
-/// Runs the system tests of a module with these environment variables; `report` names the place of the results.
+/// Runs the system tests of a module with these environment variables; `report` is the variable and the path for the
+/// results.
 fn system_test(root: &Path, module: &str, variables: &[(&str, String)], report: (&str, Option<&Path>)) -> Result<()> {
     // Builds the whole workspace, as for the other tests, and together with a test; otherwise dependencies are built
     // once more.

@@ -16,13 +16,13 @@ use cargo_metadata::Message;
 use crate::simulate::{self, SimulateOptions};
 use crate::{libtorch, train, workspace};
 
-/// Last words in the names of jobs that take minutes. They start first, so that a short job finishes last.
+/// The last words in the names of jobs that take minutes. These jobs start first, so that a short job finishes last.
 const LONGEST: &str = "compose environments first_step learner learning_catch network_torch xtask";
 
 /// The feature with which CI builds, checks and tests the learner: the backend on libtorch.
 pub(crate) const LEARNER_TORCH: &str = "learner/torch";
 
-/// Targets that all tests need. Examples are compiled by no test; clippy checks them.
+/// Targets to build for all tests. No test compiles examples, which clippy checks.
 pub const ALL_TARGETS: [&str; 3] = ["--lib", "--bins", "--tests"];
 
 /// The package with examples in the documentation. Doc tests of any other package would compile it once more for
@@ -62,7 +62,7 @@ pub struct TestOptions {
 }
 
 impl TestOptions {
-    /// Returns the arguments of a test binary.
+    /// Returns the arguments to pass to a test binary.
     fn arguments(&self) -> impl Iterator<Item = &str> {
         self.filter.as_deref().into_iter().chain(self.ignored.then_some("--ignored"))
     }

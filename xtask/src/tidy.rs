@@ -35,7 +35,7 @@ const INLINE_TEST_LINES_MAX: usize = 150;
 /// Line that opens an inline module of tests, which stops at the next line that starts with `}`.
 const INLINE_TESTS: &str = "mod tests {";
 
-/// Longer files that nevertheless have one subject, each below a comment with the reason.
+/// Files that exceed the limit and nevertheless have one subject, each below a comment with the reason.
 const LONG_FILES: &[&str] = &[];
 
 /// Names that do not describe the content.
@@ -58,7 +58,7 @@ pub fn run(root: &Path) -> Result<()> {
     workspace::report(&violations(root)?, "violations of the style rules")
 }
 
-/// Returns the violations of the rules, one sentence each, starting with the place.
+/// Returns the violations of the rules, one sentence each, starting with file and line.
 ///
 /// # Errors
 /// The tree cannot be read.
@@ -105,7 +105,7 @@ pub(crate) fn sources(root: &Path) -> Result<Vec<Source>> {
     };
     let mut found = Vec::new();
     for entry in WalkDir::new(root).into_iter().filter_entry(is_part) {
-        let entry = entry.context("list the tree")?;
+        let entry = entry.context("list the files of the repository")?;
         if entry.file_type().is_file() {
             let bytes = fs::read(entry.path()).with_context(|| format!("read {}", entry.path().display()))?;
             let path = entry.path().strip_prefix(root).unwrap_or(entry.path()).display().to_string();
@@ -122,7 +122,7 @@ pub(crate) fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// Returns the places, as `path:line`, of lines for which `is_wrong` returns true.
+/// Returns the locations, as `path:line`, of all lines for which `is_wrong` returns true.
 fn lines_where(source: &Source, is_wrong: impl Fn(&str) -> bool) -> impl Iterator<Item = String> {
     let lines = source.text.lines().enumerate().filter(move |(_, line)| is_wrong(line));
     lines.map(|(index, _)| format!("{}:{}", source.path, index + 1))

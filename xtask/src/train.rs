@@ -23,7 +23,7 @@ const INFERENCE_SERVER: &str = "inference-server";
 /// Packages of the programs that evaluate positions; with the feature `torch` they use libtorch.
 pub(crate) const EVALUATING: [&str; 3] = ["actor", "arena", "inference-server"];
 
-/// Output of `zerofleet train --needs-libtorch`.
+/// The answer that `zerofleet train --needs-libtorch` prints.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Answer {
@@ -33,7 +33,7 @@ struct Answer {
     evaluating: bool,
 }
 
-/// Reason to build the learner of a run with libtorch.
+/// How much the learner of a run needs libtorch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Need {
@@ -124,8 +124,8 @@ fn programs(options: &[OsString]) -> Vec<Program> {
     PROGRAMS.into_iter().filter(|(package, _)| is_remote || *package != INFERENCE_SERVER).collect()
 }
 
-/// Returns a line that announces a first build with the names of the programs. It gives no duration: machines with the
-/// same number of cores differ by more than a factor of two.
+/// Returns a line that announces a first build with the names of the programs. The line states no duration, because
+/// machines with the same number of cores differ by more than a factor of two.
 fn announcement(programs: &[Program]) -> String {
     let names: Vec<&str> = programs.iter().map(|(_, binary)| *binary).collect();
     format!(

@@ -1,4 +1,4 @@
-//! The root of the repository, and calls of cargo in it.
+//! Finds the root of the repository, and runs cargo there.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

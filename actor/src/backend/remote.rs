@@ -17,11 +17,11 @@ use weights::{Manifest, Model};
 
 use crate::metrics::{self, AnsweredBy};
 
-/// Time limit for a response or a rejection, including the time for an unknown weights version to reach the server.
+/// Time limit for a response or a rejection, including the time that a weights version needs to reach the server.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum time without a message from the server, after which the server counts as unreachable.
 const SILENCE_MAX: Duration = Duration::from_secs(4);
-/// Pause before the next request to a server after a rejection; meanwhile this machine evaluates.
+/// Pause after a rejection before the next request to a server. Meanwhile, this machine evaluates.
 const REFUSED_PAUSE: Duration = Duration::from_millis(500);
 /// Pause after a timeout, because a broken connection closes only after several seconds.
 const SILENCE_PAUSE: Duration = Duration::from_secs(2);
@@ -167,7 +167,7 @@ impl Evaluator for RemoteEvaluator {
     }
 }
 
-/// The reason for a missing result.
+/// The reason why a batch has no result.
 enum Unanswered {
     /// The server will not respond for the next `pause`.
     For { pause: Duration, reason: String },

@@ -1,5 +1,5 @@
-//! An evaluator that takes a fixed time and has no network. Fleet benchmarks use this evaluator so that neither CPU
-//! cores nor an accelerator limit the throughput. Training on such games learns noise.
+//! Implements an evaluator that takes a fixed time and has no network. Fleet benchmarks use this evaluator so that
+//! neither CPU cores nor an accelerator limit the throughput. Training on such games learns noise.
 
 use std::time::{Duration, Instant};
 
@@ -41,7 +41,7 @@ impl Backend for Simulated {
     }
 }
 
-/// Returns the predictions of [`Hashing`], `delay` after the request.
+/// An evaluator that returns the predictions of [`Hashing`], `delay` after the request.
 struct Delayed {
     answers: Hashing,
     delay: Duration,

@@ -34,7 +34,7 @@ pub(crate) struct Stored {
     pub(crate) revisable: Revisable,
 }
 
-/// A trajectory with new searches, and the revision that they were computed from.
+/// A trajectory with new searches, and the revision of the searches to replace.
 pub(crate) struct Searched {
     pub(crate) reviser: Reviser,
     pub(crate) revisable: Revisable,
@@ -42,7 +42,7 @@ pub(crate) struct Searched {
     pub(crate) positions: usize,
 }
 
-/// The channels of the searching thread.
+/// The channels that connect the searching thread to the exchange tasks.
 pub(crate) struct Desk {
     pub(crate) stored: mpsc::Receiver<Stored>,
     pub(crate) searched: mpsc::Sender<Searched>,

@@ -4,7 +4,7 @@ use std::time::Duration;
 use run_file::actor::Settings;
 use tokio::sync::Notify;
 
-/// Number of searches per slot that reanalysis catches up on after a time without trajectories to search.
+/// Maximum number of searches per slot by which reanalysis catches up after a time without trajectories to search.
 const CREDIT_SEARCHES: u64 = 2;
 
 /// Time after which a waiting thread checks again, even without a notification.
@@ -12,14 +12,15 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Divides the simulations of an actor between self-play and reanalysis.
 ///
-/// Reanalysis runs only while it has fewer simulations than the configured share: reanalysis keeps pace with self-play,
-/// and stops when self-play waits for weights or for the replay server. Reanalysis therefore never delays self-play by
-/// more than the share, and the number of revisions in the log is proportional to the number of inserts.
+/// Reanalysis runs only while it has used less than the configured fraction of simulations, so it keeps pace with
+/// self-play, and stops when self-play waits for weights or for the replay server. Reanalysis therefore never slows
+/// self-play by more than this fraction, and the number of revisions in the log is proportional to the number of
+/// inserts.
 #[derive(Debug)]
 pub(crate) struct Share {
     /// Simulations of reanalysis per simulation of self-play.
     ratio: f64,
-    /// Maximum number of simulations that reanalysis catches up on.
+    /// Maximum number of simulations by which reanalysis catches up.
     credit_max: f64,
     selfplay: AtomicU64,
     reanalysis: AtomicU64,
@@ -34,8 +35,8 @@ impl Share {
         Self::new(settings.reanalysis.share, CREDIT_SEARCHES * slots * u64::from(searches.full_simulations))
     }
 
-    /// Creates a division with `share` of the simulations, below 1, for reanalysis. Reanalysis catches up on at most
-    /// `credit_max` simulations after a time without trajectories to search.
+    /// Creates a division that gives reanalysis the fraction `share` of the simulations, below 1. Reanalysis catches up
+    /// on at most `credit_max` simulations after a time without trajectories to search.
     pub(crate) fn new(share: f64, credit_max: u64) -> Self {
         Self {
             ratio: share / (1.0 - share),
@@ -57,7 +58,7 @@ impl Share {
         self.reanalysis.fetch_add(simulations as u64, Ordering::Relaxed);
     }
 
-    /// Returns true if reanalysis has done fewer simulations than the configured share.
+    /// Returns true if reanalysis has used less than the configured fraction of simulations.
     pub(crate) fn is_due(&self) -> bool {
         (self.reanalysis.load(Ordering::Relaxed) as f64) < self.allowed()
     }
@@ -70,7 +71,7 @@ impl Share {
         }
     }
 
-    /// Drops due simulations beyond `credit_max`.
+    /// Cancels simulations that reanalysis is behind by, beyond `credit_max`.
     pub(crate) fn forgive(&self) {
         let least = (self.allowed() - self.credit_max).max(0.0) as u64;
         self.reanalysis.fetch_max(least, Ordering::Relaxed);
@@ -81,8 +82,9 @@ impl Share {
     }
 }
 
-/// Returns the numbers of threads for self-play and for reanalysis with `share` of the simulations. Both numbers are
-/// rounded up, and at least one. The sum may exceed `threads` by one; [`Share`] limits the work of reanalysis.
+/// Returns the numbers of threads for self-play and for reanalysis, which gets the fraction `share` of the simulations.
+/// Both numbers are rounded up, and at least one. The sum may exceed `threads` by one; [`Share`] limits the work of
+/// reanalysis.
 pub(crate) fn threads(threads: usize, share: f64) -> (usize, usize) {
     if share <= 0.0 {
         return (threads, 0);

@@ -10,7 +10,7 @@ use super::rows::{Row, complete};
 use super::study::Study;
 use crate::screen::MISSING;
 
-/// Shares whose differences are reported in percentage points: the name in the report and the column of each share.
+/// Percentages to compare in percentage points: for each, the name in the report and the column of the results file.
 const SHARES: [(&str, &str); 5] = [
     ("optimal raw", "accuracy/raw/optimal/overall"),
     ("with search", "accuracy/search/optimal/overall"),
@@ -18,10 +18,11 @@ const SHARES: [(&str, &str); 5] = [
     ("with search", "accuracy/search/preserving/overall"),
     ("distinct", "distinct/overall"),
 ];
-/// Rates whose differences are reported in percent if no other run shares the machine: the name and column of each.
+/// Rates to compare in percent, if no other run shares the machine: for each, the name in the report and the column of
+/// the results file.
 const RATES: [(&str, &str); 2] = [("steps/s", "steps"), ("positions/s", "positions")];
 
-/// Formats the shares and counts of a run as one line.
+/// Formats the percentages and counts of a run as one line.
 pub(super) fn sentence(row: &Row) -> String {
     let shares =
         SHARES.iter().filter_map(|(name, column)| Some(format!("{name} {:.1} %", 100.0 * row.number(column)?)));
@@ -29,7 +30,7 @@ pub(super) fn sentence(row: &Row) -> String {
     shares.chain(counts).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the difference of a share between two runs, in percentage points; `None` if a run lacks the share.
+/// Returns the difference between two runs in a percentage, in percentage points; `None` if a run lacks the value.
 fn points([first, second]: [&Row; 2], column: &str) -> Option<f64> {
     Some(100.0 * (first.number(column)? - second.number(column)?))
 }
@@ -40,7 +41,7 @@ fn ratio([first, second]: [&Row; 2], column: &str) -> Option<f64> {
     Some((rate(first)? / rate(second)?).ln()).filter(|ratio| ratio.is_finite())
 }
 
-/// Effects that are estimated in one regression.
+/// The effects that one regression estimates.
 struct Group<'a> {
     names: Vec<&'a str>,
     /// The runs of each pair, with a number per effect: 1 if the switch is on only in the first run, -1 if it is on

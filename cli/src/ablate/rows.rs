@@ -18,7 +18,7 @@ pub(super) const COLUMNS_BEFORE: [&str; 4] = ["study", "design", "row", "side"];
 pub(super) const COLUMNS_AFTER: [&str; 9] =
     ["seed", "machine", "cores", "commit", "date", "minutes", "positions", "steps", "games"];
 
-/// The fields of a run, by column name.
+/// The fields of one run: a map from column name to text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Row(pub BTreeMap<String, String>);
 
@@ -33,7 +33,7 @@ impl Row {
         self.get(column).parse().ok()
     }
 
-    /// Returns the fields that must be equal in both runs of a pair: row, seed, machine and commit.
+    /// Returns the fields in which both runs of a pair must agree: row, seed, machine and commit.
     fn circumstances(&self) -> [&str; 4] {
         ["row", "seed", "machine", "commit"].map(|column| self.get(column))
     }

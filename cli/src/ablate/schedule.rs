@@ -14,7 +14,7 @@ pub(super) trait Laboratory {
     /// Returns the runner of the runs.
     fn runner(&mut self) -> &mut dyn Runner;
 
-    /// Returns the processor model and the commit of this program, as in the rows.
+    /// Returns this machine's processor model and this program's commit, in the form of the results file.
     fn here(&self) -> [String; 2];
 
     /// Removes the files of a run from an earlier attempt.
@@ -100,13 +100,13 @@ impl<'a, L: Laboratory> Schedule<'a, L> {
         self.running.is_empty() && self.waiting.is_empty() && self.pairs.is_empty()
     }
 
-    /// Prevents further runs from starting; running runs continue.
+    /// Prevents further runs from starting. Runs in progress continue.
     pub(super) fn start_no_more(&mut self) {
         self.pairs.clear();
         self.waiting.clear();
     }
 
-    /// Requests that all running runs drain. The next session repeats these runs from the start.
+    /// Asks all runs in progress to drain. The next session repeats these runs from the start.
     pub(super) fn drain(&mut self) {
         self.start_no_more();
         self.is_draining = true;

@@ -17,7 +17,7 @@ struct Script {
     /// Numbers of the runs that crash at the second poll.
     crashing: BTreeSet<usize>,
     stopped: BTreeSet<usize>,
-    /// Starts and measurements in order of time.
+    /// Starts and measurements, sorted by time.
     log: Vec<String>,
 }
 

@@ -23,7 +23,7 @@ use service::{descriptors, machine};
 /// Number of ports that a run needs in addition to the ports of actors and replay servers: three admin ports (learner,
 /// arena, inference server) and two gRPC ports (learner, inference server).
 const OTHER_PORTS: usize = 5;
-/// The facts about the machine from which all findings follow. A value that the system does not report is `None`.
+/// Everything that the findings depend on. A value that the system does not report is `None`.
 #[derive(Debug)]
 pub(super) struct Facts {
     pub(super) system: String,
@@ -57,7 +57,7 @@ pub(super) struct Run {
     pub(super) config: RunFile,
     pub(super) inference: Inference,
     pub(super) actors: usize,
-    /// Error that names the process that is already training the run; `None` if the run is not in use.
+    /// Error that names the process already training the run; `None` if the run is not in use.
     pub(super) in_use: Option<String>,
 }
 
@@ -86,8 +86,8 @@ pub(super) struct Ports {
     pub(super) named: BTreeMap<SocketAddr, Result<(), String>>,
 }
 
-/// The disk of the run directory. Without a plan, the directory of all runs is used instead. If the directory does not
-/// exist yet, the nearest existing parent is used.
+/// The disk that holds the run directory or, without a plan, the directory of all runs. If the directory does not exist
+/// yet, this is the disk of the nearest existing parent.
 #[derive(Debug)]
 pub(super) struct Disk {
     pub(super) folder: PathBuf,

@@ -75,7 +75,7 @@ struct PositionAnalysis {
 }
 
 impl Batch<'_> {
-    /// Analyses the games in order of file name and logs a line for each. The batch continues after a file that cannot
+    /// Analyses the games, sorted by file name, and logs a line for each. The batch continues after a file that cannot
     /// be analysed: an error is printed, and the exit code is a failure.
     ///
     /// # Errors

@@ -15,7 +15,8 @@ use super::connection::converse;
 use super::network_engine::{NetworkEngine, Settings};
 use crate::trained::{self, Trained};
 
-/// Time per move in addition to the search: the current slice of the search, the response and delays of the other side.
+/// Time per move to reserve beyond the search: for the current batch of the search, the response, and delays on the
+/// other side.
 const LAG: Duration = Duration::from_millis(100);
 /// Default number of simulations per move or position.
 const SIMULATIONS: u32 = 800;
@@ -61,15 +62,15 @@ impl EngineArgs {
     }
 }
 
-/// Search limits per move, for moves without a time limit in the protocol.
+/// Search limits for moves on which the protocol sets no time limit.
 #[derive(Debug, Clone, clap::Args)]
 #[group(skip)]
 struct MoveArgs {
-    /// Simulations per move without a time limit from the opponent.
+    /// Number of simulations per move, if the protocol sets no time limit.
     #[arg(long, value_name = "N", default_value_t = SIMULATIONS, value_parser = clap::value_parser!(u32).range(1..))]
     simulations: u32,
 
-    /// Seconds per move, in place of a number of simulations.
+    /// Search for this many seconds per move, in place of a number of simulations.
     #[arg(long, value_name = "S", conflicts_with = "simulations", value_parser = seconds)]
     seconds: Option<Duration>,
 }
@@ -199,7 +200,7 @@ impl Side {
 }
 
 impl AnalysisArgs {
-    /// Responds to queries until the end of the input, or analyses SGF files. Ctrl-C stops either.
+    /// Responds to queries until the end of the input, or analyses SGF files. Ctrl-C stops both.
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
         let (mut engine, runtime, drain) = self.engine.start(false)?;
         if let Some((sgf, output)) = self.sgf.as_ref().zip(self.output.as_ref()) {

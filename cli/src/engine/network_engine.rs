@@ -1,4 +1,4 @@
-//! An engine for all protocols that plays with the weights of a run: [`NetworkEngine`].
+//! Defines [`NetworkEngine`], which plays over every protocol with the weights of a run.
 
 use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
@@ -159,8 +159,8 @@ impl NetworkEngine {
         if go.outcome(&prepared).is_some() { Err(over()) } else { Ok(Some(AnyPosition::Go(prepared.into()))) }
     }
 
-    /// Returns the legal actions that the restrictions allow; `None` if no restriction applies to `color`. Restrictions
-    /// apply to the searched position only, regardless of the stated depth.
+    /// Returns the legal actions that the restrictions allow; `None` if no restriction applies to `color`. Whatever
+    /// depth a restriction states, it applies only to the searched position.
     fn allowed(
         &self,
         position: &AnyPosition,

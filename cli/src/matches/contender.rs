@@ -14,12 +14,12 @@ use weights::WeightsVersion;
 use crate::{eval, trained};
 
 /// A player on the command line: `RUN`, `RUN@VERSION`, `random`, `playouts-N` or `alphabeta-D`. The suffix
-/// `:SIMULATIONS` sets the simulations per move of a run. An engine is written like a run.
+/// `:SIMULATIONS` sets the simulations per move of a run. An engine is given by its name, in place of `RUN`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
     /// Text on the command line, which names the player in reports.
     pub(super) name: String,
-    /// Player that the text describes.
+    /// The player that the text selects.
     pub(super) player: EntryPlayer,
 }
 
@@ -135,7 +135,8 @@ impl Contender {
         Self { name: name.to_owned(), player, clock: Clock::default() }
     }
 
-    /// Returns the player as a participant whose moves are timed. Players without a network draw from `rng`.
+    /// Returns the player as a participant, and times each move. Players without a network use `rng` for random
+    /// choices.
     pub(super) fn participant(&mut self, rng: ChaCha8Rng) -> Timed<'_> {
         let Self { player, clock, .. } = self;
         let side = match player {

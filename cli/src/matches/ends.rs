@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 use strength::matches::{GameEnd, Played};
 
-/// Maximum number of forfeits and maximum number of void openings per pairing in the text report.
+/// Maximum number of forfeits, and of void openings, that the text report lists for each pairing.
 const LISTED_MAX: usize = 5;
 
 /// The resignations, forfeits and void openings of a pairing, which the rules did not decide.

@@ -77,12 +77,12 @@ pub(super) struct PairingReport {
     pub(super) b: usize,
     /// Number of counted games, without repeated games.
     pub(super) games: u64,
-    /// Number of games that do not count. The two games of an opening do not count if either repeats all moves in
-    /// an earlier game.
+    /// Number of games that do not count because they repeat an earlier game. If one of an opening's two games repeats
+    /// every move of an earlier game, neither counts.
     pub(super) repeated_games: usize,
     /// Points of player `a` in the counted games: 1 for a win, 0.5 for a draw.
     pub(super) points: f64,
-    /// Number of openings by the half points of player `a` in both games (0 to 4).
+    /// Number of openings for each total of half points (0 to 4) that player `a` scored in both games.
     pub(super) pairs: Tally,
     /// Elo of player `a` relative to player `b`, with an interval, from this pairing alone.
     #[serde(flatten)]
@@ -218,7 +218,7 @@ impl Report {
         write_repeated(self.pairings.iter().map(|pairing| pairing.repeated_games).sum(), output)
     }
 
-    /// Returns the indices of all players in order of descending rating.
+    /// Returns the indices of all players, sorted by descending rating.
     pub(super) fn by_rating(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.players.len()).collect();
         order.sort_by(|&a, &b| self.players[b].rating.elo.total_cmp(&self.players[a].rating.elo));

@@ -23,7 +23,7 @@ use super::{finish, report_verified};
 pub(super) struct Args {
     #[command(flatten)]
     run: Option<RunArgs>,
-    /// Run file of a replay server, for an archive without a run directory.
+    /// Run file with the replay server's settings, if there is no run directory.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// URL of the archive [default: `replay.archive` of the run].

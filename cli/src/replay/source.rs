@@ -31,10 +31,10 @@ pub(super) struct RunArgs {
     /// Directory of all runs.
     #[arg(long, value_name = "DIR", default_value = "runs")]
     runs: PathBuf,
-    /// Number of the run's replay server, from 1.
+    /// Replay server of the run to use, counted from 1.
     #[arg(long, value_name = "NUMBER", default_value = "1")]
     replay_server: NonZeroUsize,
-    /// Additional board of the run, such as go-7 [default: the first board].
+    /// Use the replay server of an additional board, such as go-7 [default: the first board].
     #[arg(long, value_name = "GAME")]
     board: Option<String>,
 }
@@ -79,8 +79,8 @@ impl RunArgs {
 pub(super) type OwnServer = (Running, Drain);
 
 impl Source {
-    /// Connects to the selected server, or to the server of a run in training. For a run that is not in training,
-    /// starts a server on the log.
+    /// Connects to the selected server, or to the replay server of a run that is training. For any other run, starts a
+    /// server on the log.
     ///
     /// # Errors
     /// The endpoint is invalid, the run does not exist, or another process uses the log.

@@ -16,7 +16,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 const AT_ONCE_MAX: usize = 32;
 /// Time after which a lost process that is no longer listed disappears from the table.
 const LOST_SHOWN: Duration = Duration::from_secs(600);
-/// Maximum number of lost processes in the table that are no longer listed; the most recent losses are kept.
+/// Maximum number of lost processes shown after they are no longer listed; the most recent losses are kept.
 const LOST_MAX: usize = 64;
 /// Maximum length of process names and versions in characters; longer texts are truncated.
 const NAME_LENGTH_MAX: usize = 40;

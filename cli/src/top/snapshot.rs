@@ -12,7 +12,7 @@ use run_metrics::{Processes, RunMetrics, metric};
 use super::cost::{Cost, Price, Running, cost};
 use super::roster::{Process, Roster, State, sanitize};
 
-/// Minimum share of time spent waiting (0 to 1) at which the wait of a rate limiter is shown.
+/// Fraction of time spent waiting (0 to 1) from which the table shows the wait for a rate limiter.
 const WAITS_SHARE_MIN: f64 = 0.005;
 /// Maximum length of metric labels in characters; longer labels are truncated.
 const LABEL_LENGTH_MAX: usize = 40;
@@ -50,19 +50,19 @@ pub(super) struct Row {
     pub(super) age_seconds: Option<f64>,
     pub(super) version: Option<String>,
     pub(super) weights_version: Option<f64>,
-    /// Number of weights versions by which the process lags the learner; `None` for the learner or without weights.
+    /// Number of weights versions that the process is behind the learner; `None` for the learner or without weights.
     pub(super) lag_versions: Option<f64>,
     /// Work per second: moves of an actor, training steps, inserts, evaluated positions or rated games.
     pub(super) work_per_second: Option<f64>,
 }
 
-/// The share of time for which a rate limiter blocks inserts or samples.
+/// How much of the time a rate limiter blocks inserts or samples.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct LimiterWait {
     /// The blocked side of the rate limiter: `inserts` or `samples`.
     pub(super) side: String,
     pub(super) reason: String,
-    /// Share of time spent waiting, as a mean over the replay servers.
+    /// Fraction of time spent waiting, averaged over the replay servers.
     pub(super) share: f64,
 }
 

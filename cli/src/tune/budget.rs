@@ -62,7 +62,7 @@ impl Budget {
         }
     }
 
-    /// Returns the budget that the run had used at this reading of the metrics, in minutes or positions.
+    /// Returns the budget that the run had used when these metrics were read, in minutes or positions.
     pub(crate) fn used(self, reading: &RunMetrics) -> f64 {
         match self {
             Self::Minutes(_) => reading.elapsed_seconds / 60.0,

@@ -1,5 +1,5 @@
-//! Asynchronous successive halving, ASHA (Li et al. 2020, "A System for Massively Parallel Hyperparameter Tuning"),
-//! in the stopping variant. A trial that reaches a rung continues only if the objective is among the best 1/η of the
+//! Asynchronous successive halving, ASHA (Li et al. 2020, "A System for Massively Parallel Hyperparameter Tuning"), in
+//! the stopping variant. A trial that reaches a rung continues only if its objective is among the best 1/η of all
 //! objectives measured at this rung so far. No trial waits for another trial.
 
 /// The rungs of a study: the fractions of the full budget at which trials are compared and stopped.
@@ -19,8 +19,8 @@ impl Halving {
     }
 
     /// Returns true if a trial with this score (higher is better) continues. `others` are the scores of earlier trials
-    /// at the same rung. The best ⌊n / η⌋ of n trials continue, but at least one. A score equal to an earlier trial's
-    /// ranks below it.
+    /// at the same rung. The best ⌊n / η⌋ of n trials continue, but at least one. Among equal scores, the earlier trial
+    /// ranks higher.
     pub(super) fn goes_on(&self, score: f64, others: &[f64]) -> bool {
         let ahead = others.iter().filter(|&&other| other >= score).count();
         let places = ((others.len() + 1) as f64 / self.reduction_factor).floor().max(1.0);

@@ -116,7 +116,7 @@ impl History {
         Ok(trial)
     }
 
-    /// Returns all trials in order of trial number.
+    /// Returns all trials, sorted by trial number.
     pub(super) fn trials(&self) -> &[Trial] {
         &self.trials
     }

@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use service::ConfigError;
 
-/// Maximum number of readings in the mean of an objective. A run records a reading every five seconds.
+/// Maximum number of values that an objective averages. A run records its metrics every five seconds.
 const READINGS_MAX: usize = 10_000;
 
-/// A metric, whether to maximise or minimise it, and the number of readings to average.
+/// A metric, whether to maximise or minimise the metric, and how many of its values to average.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Objective {
     /// Name of the metric, as in event files, such as `elo/current`, `accuracy/search/optimal/overall` or
     /// `return/mean`.
     pub metric: String,
     pub direction: Direction,
-    /// Number of readings in the mean, counted from the latest.
+    /// Number of values to average: the latest recorded values of the metric.
     pub readings: usize,
 }
 
@@ -98,8 +98,8 @@ fn metrics() -> Vec<String> {
     measured.scalars().into_iter().map(|(name, _)| name).chain(measures_of_positions()).collect()
 }
 
-/// Returns the metric names of shares of distinct positions and of measures on solved positions, which only some runs
-/// record.
+/// Returns the metric names that only some runs record: fractions of distinct positions, and measures on solved
+/// positions.
 pub(crate) fn measures_of_positions() -> impl Iterator<Item = String> {
     let distinct = DISTINCT.iter().map(|part| format!("distinct/{part}"));
     let bands = |search| {

@@ -4,7 +4,7 @@
 use rand::{Rng, RngExt};
 use rand_distr::StandardNormal;
 
-/// Number of observations above which the minimum width of kernels no longer decreases.
+/// Number of observations from which on the minimum width of kernels stays constant.
 const OBSERVATIONS_MAX: usize = 100;
 /// Maximum number of draws from a normal distribution for one value in [0, 1]. For any kernel, a draw is in this range
 /// with a probability of at least 1/3, so that all draws miss with a probability below 1e-11.

@@ -16,7 +16,7 @@ use super::study::Study;
 const SIZE: [i32; 2] = [1000, 440];
 /// Width and height of each diagram in `settings.svg` in pixels.
 const PANEL: [i32; 2] = [560, 340];
-/// Maximum number of settings in `settings.svg`; further settings, in order of name, are left out.
+/// Maximum number of settings in `settings.svg`; after sorting by name, further settings are left out.
 const PANELS_MAX: usize = 24;
 /// Number of diagrams side by side in `settings.svg`.
 const COLUMNS: usize = 2;
@@ -101,7 +101,7 @@ fn settings(study: &Study, outcomes: &[Outcome<'_>]) -> Figure {
     Figure::in_rows(title, charts.collect(), COLUMNS)
 }
 
-/// Returns the axis of coordinates of a range.
+/// Returns an axis for the coordinates of a range, labelled with values.
 fn coordinates(range: &Range) -> Axis {
     let [low, high] = COORDINATES;
     if let Range::Choices(choices) = range {

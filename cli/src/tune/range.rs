@@ -28,7 +28,7 @@ pub(super) struct Setting {
 
 #[cfg(test)]
 impl Setting {
-    /// Returns the setting for a key, with a range written as in a study file.
+    /// Returns the setting for a key, with a range in the form of a study file.
     pub(super) fn written(key: &str, values: &serde_json::Value) -> Self {
         Self { key: key.to_owned(), range: Range::new(key, values).unwrap() }
     }
@@ -225,7 +225,7 @@ fn check_order(field: &str, min: f64, max: f64, scale: Scale) -> Result<(), Conf
 }
 
 impl Scale {
-    /// Returns the number at a share (0 to 1) of the distance from `min` to `max` on this scale.
+    /// Interpolates between `min` and `max` on this scale; `share` is the fraction of the way from `min`, from 0 to 1.
     fn between(self, min: f64, max: f64, share: f64) -> f64 {
         match self {
             // Returns the bounds exactly, without rounding errors.
@@ -236,8 +236,8 @@ impl Scale {
         }
     }
 
-    /// Returns the share (0 to 1) of the distance from `min` to `max` at which `value` lies on this scale: the inverse
-    /// of [`between`](Self::between).
+    /// Returns the fraction of the way from `min` to `max`, from 0 to 1, at which `value` lies on this scale: the
+    /// inverse of [`between`](Self::between).
     fn share(self, min: f64, max: f64, value: f64) -> f64 {
         let share = match self {
             Self::Linear => (value - min) / (max - min),
@@ -247,7 +247,8 @@ impl Scale {
     }
 }
 
-/// Divides the interval from 0 to 1 into `cells` equal parts, and returns the index of the part with the coordinate.
+/// Divides the interval from 0 to 1 into `cells` equal parts, and returns the index of the part that contains the
+/// coordinate.
 fn cell(coordinate: f64, cells: i64) -> i64 {
     ((coordinate * cells as f64) as i64).clamp(0, cells - 1)
 }

@@ -17,8 +17,8 @@ use crate::screen::number;
 /// Number of significant digits to which objectives are rounded.
 const OBJECTIVE_DIGITS: usize = 9;
 
-/// Runs the numbered trials of a study. The run directory of a trial outlives this program, so that the trial can
-/// resume.
+/// Runs the numbered trials of a study. The run directory of a trial remains when this program exits, so that the trial
+/// can resume.
 pub(crate) trait Runner {
     /// Starts or resumes the run of a trial.
     ///
@@ -33,7 +33,7 @@ pub(crate) trait Runner {
     /// The measurements cannot be read, so that the study stops.
     fn poll(&mut self, trial: usize) -> anyhow::Result<Report>;
 
-    /// Requests that the run of a started trial drains; has no effect once the run has stopped.
+    /// Asks the run of a started trial to drain; has no effect once the run has stopped.
     fn stop(&mut self, trial: usize);
 }
 
@@ -45,10 +45,10 @@ pub(crate) struct Report {
     pub end: Option<Result<(), String>>,
 }
 
-/// One reading of the metrics of a trial's run.
+/// The metrics of a trial's run, as recorded at one time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Measurement {
-    /// Budget used until the reading, in minutes or positions.
+    /// Budget used up to this reading, in minutes or positions.
     pub budget: f64,
     /// Value of the objective's metric; `None` if the metric is not measured yet.
     pub metric: Option<f64>,
@@ -145,7 +145,7 @@ impl<'a, R: Runner> Scheduler<'a, R> {
         self.history.trials().len() >= self.study.trials && self.unfinished().next().is_none()
     }
 
-    /// Requests that all running trials drain, so that the trials can resume later.
+    /// Asks all running trials to drain, so that they can resume later.
     pub(super) fn drain(&mut self) {
         self.is_draining = true;
         for (&trial, running) in &mut self.running {

@@ -107,17 +107,17 @@ pub(super) struct Study {
     pub parallel: usize,
     pub seed: u64,
     pub sampler: Sampler,
-    /// Number of results until which the sampler draws at random.
+    /// Number of results that the sampler needs before it stops drawing at random.
     pub startup_trials: usize,
     /// Number of failed trials after which a study without results stops.
     pub failures_max: usize,
     pub objective: Objective,
     pub budget: Budget,
     pub halving: Halving,
-    /// Tuned settings in order of key.
+    /// Tuned settings, sorted by key.
     pub settings: Vec<Setting>,
     pub base: Base,
-    /// The part of the study file that must not change before a study resumes.
+    /// The part of the study file that must be unchanged when a study resumes.
     pub definition: Value,
 }
 
@@ -245,7 +245,8 @@ fn field(key: &str) -> String {
     format!("settings.{key}")
 }
 
-/// Collects the keys of a definition with values as text. The base configuration, a TOML text, has an entry per line.
+/// Collects the keys of a definition, with values as text. The base configuration, which is TOML, gets an entry for
+/// each line.
 fn flatten(value: &Value, path: &str, fields: &mut BTreeMap<String, String>) {
     let below = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
     match value {

@@ -1,7 +1,7 @@
 //! Runs each trial as a process `zerofleet train`, with a run directory below the study directory.
 //!
-//! The name of the run is the trial number, by which the run also resumes. If this program exits, the process drains
-//! the fleet and exits too.
+//! The run is named after the trial number, and resumes under this name. If this program exits, the process drains the
+//! fleet and exits too.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -23,7 +23,8 @@ use super::objective::Objective;
 use super::range::Values;
 use super::scheduler::{Measurement, Report, Runner};
 
-/// Time limit for a run of an earlier session to stop. The run drains within ten seconds and then draws a picture.
+/// Maximum time to wait for a run of an earlier session to stop. The run drains within ten seconds and then draws a
+/// picture.
 const EARLIER_RUN_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time limit for draining a run, after which the process is killed.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
@@ -99,8 +100,8 @@ impl TrialRuns {
         fs::remove_dir_all(run.path()).with_context(|| format!("remove {}", run.path().display()))
     }
 
-    /// Returns the CPUs for a place among the parallel runs: an equal share, or a single CPU if there are fewer CPUs
-    /// than places.
+    /// Returns the CPUs for the parallel run with index `place`: an equal part of all CPUs, or a single CPU if there
+    /// are fewer CPUs than runs.
     fn share(&self, place: usize) -> Vec<Cpu> {
         let (count, parallel) = (self.cpus.len(), self.settings.parallel);
         if count < parallel {
@@ -243,8 +244,8 @@ impl MetricsReader {
         Self { path, read: 0 }
     }
 
-    /// Returns the readings since the last call; none if the file does not exist yet. A later call returns a line that
-    /// is still incomplete.
+    /// Returns the metrics recorded since the last call; none if the file does not exist yet. A later call returns a
+    /// line that is still incomplete.
     fn read(&mut self) -> anyhow::Result<Vec<RunMetrics>> {
         let named = || format!("read {}", self.path.display());
         let Some(mut file) = service::directory::if_exists(File::open(&self.path)).with_context(named)? else {

@@ -7,8 +7,8 @@
 //! [`RunDirectory`] is the directory of a run and [`Progress`](run_directory::Progress) holds the elapsed time; a
 //! refused [`SessionStart`] leaves both unchanged. [`Wiring`](wiring::Wiring) holds the endpoints that connect the
 //! processes. A [`PlannedBoard`] has separate replay servers and actors. [`Exposition`](exposition::Exposition) parses
-//! the metrics of an admin port. Commands, benchmarks and system tests share this crate; `run-metrics` computes sums and
-//! rates, and screen, summary and picture are in `cli`.
+//! the metrics of an admin port. Commands, benchmarks and system tests share this crate; `run-metrics` computes sums
+//! and rates, and screen, summary and picture are in `cli`.
 
 mod algorithm;
 mod boards;

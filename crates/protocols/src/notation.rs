@@ -34,7 +34,7 @@ pub enum BoardGame {
 }
 
 impl BoardGame {
-    /// All games, in order of the SGF number.
+    /// All games, sorted by SGF number.
     pub const ALL: [Self; 4] = [Self::Go, Self::Othello, Self::Gomoku, Self::Hex];
 
     /// Returns the SGF number of the game, the value of the property `GM`.

@@ -7,9 +7,9 @@ use crate::settings::invalid;
 ///
 /// Until the table holds `min_items` items, every insert passes and every sample waits. After that, the cursor
 /// `inserted · samples_per_insert − sampled` stays within `error_items` of `min_items · samples_per_insert`. Above the
-/// band, inserts wait for the learner; below the band, samples wait for the actors. Checking is separate from counting,
-/// so that the caller can include items not yet written to disk. When inserting several items together, the caller may
-/// check only the first item; the other items may then exceed the band.
+/// band, inserts wait for the learner; below the band, samples wait for the actors. Checks do not change the counters,
+/// so that the caller can include items not yet written to disk in a check. When inserting several items together, the
+/// caller may check only the first item; the other items may then exceed the band.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RateLimiter {
     settings: RateLimiterSettings,
@@ -96,8 +96,8 @@ impl RateLimiterSettings {
         Ok(self)
     }
 
-    /// Returns the maximum number of items for one call of [`RateLimiter::can_sample`] without a deadlock. With more
-    /// items, the draw could wait for an insert that waits for the draw.
+    /// Returns the maximum number of items that one call of [`RateLimiter::can_sample`] may request without a deadlock.
+    /// With more items, the draw could wait for an insert that waits for the draw.
     #[must_use]
     pub fn batch_items_max(self) -> u64 {
         // The conversion saturates; valid settings make the result at least one.

@@ -3,14 +3,14 @@ use std::ops::RangeInclusive;
 
 use experience::TrajectoryId;
 
-/// The interval of all sequence numbers: marks a retired epoch, with all ids counting as inserted.
+/// The interval of all sequence numbers, which marks an epoch as retired: every id of the epoch counts as inserted.
 const WHOLE: (u64, u64) = (0, u64::MAX);
 
 /// Maximum number of epochs stored for each actor, to bound the cost of an insert. Each actor start is a new epoch.
 const EPOCHS_MAX: usize = 1024;
 
-/// The divisor for forgetting actors: 1/16 of all actors are forgotten at once, so that the cost of sorting the actors
-/// is amortised over many new actors.
+/// The divisor for forgetting actors: 1/16 of all actors are forgotten at once, so that the actors need to be sorted
+/// only once for many new actors.
 const FORGOTTEN_PART: usize = 16;
 
 /// Memory bounds of [`SeenIds`].
@@ -25,7 +25,7 @@ pub struct SeenLimits {
 }
 
 impl SeenLimits {
-    /// Limits without any bound.
+    /// Limits that never apply.
     pub const UNBOUNDED: Self = Self { actors_max: usize::MAX, intervals: usize::MAX, actor_intervals_min: usize::MAX };
 }
 
@@ -41,9 +41,9 @@ impl Default for SeenLimits {
 ///
 /// Actors number trajectories consecutively, so the sequence numbers of one epoch merge into a single interval. Memory
 /// therefore grows with the number of gaps, not with the number of trajectories. [`SeenLimits`] bounds the memory for
-/// any client behaviour: if an actor exceeds the share of intervals for one actor, the lowest gaps are closed and the
+/// any client behaviour: if an actor has more intervals than one actor may have, the lowest gaps are closed and the
 /// lowest epochs retired. Ids in closed gaps and retired epochs count as inserted. An actor that follows the protocol
-/// has few gaps, and loses an id in a retired epoch only after as many restarts as the share has intervals.
+/// has few gaps, and loses an id in a retired epoch only after as many restarts as one actor may have intervals.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SeenIds {
     limits: SeenLimits,
@@ -75,8 +75,8 @@ impl SeenIds {
 
     /// Adds `id`. Returns false if `id` was already inserted or counts as inserted.
     ///
-    /// If the actor then exceeds the share of intervals, the lowest gap in the epoch with the most intervals is closed.
-    /// If there is no gap, the lowest epoch of the actor is retired.
+    /// If the actor then has more intervals than one actor may have, the lowest gap in the epoch with the most
+    /// intervals is closed. If there is no gap, the lowest epoch of the actor is retired.
     pub fn insert(&mut self, id: TrajectoryId) -> bool {
         if self.contains(id) {
             return false;
@@ -94,7 +94,7 @@ impl SeenIds {
     }
 
     /// Applies the bounds after a new actor: forgets other actors if there are too many, and reduces the intervals of
-    /// all actors if the share for one actor has fallen.
+    /// all actors if the maximum for one actor has fallen.
     fn welcome(&mut self, actor: u64, share: usize) {
         if self.actors.len() > self.limits.actors_max {
             self.forget(self.actors.len().div_ceil(FORGOTTEN_PART), Some(actor));

@@ -20,14 +20,15 @@ pub struct TableSettings {
     /// True to merge items with equal positions: n such items have the total weight `log2 n + 1`. Requires
     /// [`Selector::Uniform`].
     pub merge_positions: bool,
-    /// The share s of the item weight in proportion to the surprise of the search, from 0 to 1 (KataGo, Wu 2020). The
+    /// The fraction s of the item weight that depends on the surprise of the search, from 0 to 1 (KataGo, Wu 2020). The
     /// weight is `(1 - s) + s · surprise / mean`, at most 8, with the mean surprise of the trajectory. The total weight
     /// of a trajectory does not change. Requires [`Selector::Uniform`].
     pub surprise_share: f64,
 }
 
 impl TableSettings {
-    /// Returns settings for uniform and unlimited draws from a window, without bounds other than the capacity.
+    /// Returns settings that draw uniformly and without limit from `window`, and that bound the table only by its
+    /// capacity.
     #[cfg(test)]
     pub(crate) fn uniform(window: Window) -> Self {
         let (selector, retention) = (Selector::Uniform, Retention::default());
@@ -63,7 +64,7 @@ impl TableSettings {
     }
 }
 
-/// Returns the error for a parameter out of range, with the key in the settings of a table.
+/// Returns the error for the parameter `key` of a table, which is out of range.
 pub(crate) fn invalid(key: &str, reason: impl Into<String>) -> Invalid {
     Invalid { field: key.to_owned(), reason: reason.into() }
 }
@@ -119,7 +120,7 @@ pub struct Window {
     pub items_min: u64,
     /// The growth exponent α, in `(0, 1]`; 1 gives linear growth.
     pub exponent: f64,
-    /// The growth β of the window for each new item at `c` items, in `(0, 1]`.
+    /// The slope β: by how many items the window grows for each new item when the table holds `c` items, in `(0, 1]`.
     pub slope: f64,
     /// Capacity of the table in items, at least `items_min`. Beyond the capacity the oldest trajectories are removed.
     pub capacity_items: u64,

@@ -23,7 +23,8 @@ pub use memory::Expected;
 use positions::PositionCounts;
 pub use priorities::{InvalidPriority, ItemKey, PriorityUpdate};
 
-/// Permanent entry number by trajectory id. The map is never iterated, so the unseeded hashes cannot affect any order.
+/// A map from the trajectory id to the permanent number of the entry. The map is never iterated, so the unseeded hashes
+/// cannot affect any order.
 type Index = HashMap<TrajectoryId, u64, BuildHasherDefault<DefaultHasher>>;
 
 /// A replay table: holds trajectories, oldest first, and samples items from the window.
@@ -34,8 +35,8 @@ type Index = HashMap<TrajectoryId, u64, BuildHasherDefault<DefaultHasher>>;
 ///
 /// Uniform and unlimited draws need no other state. Only drawable items have numbers, and a draw is a random number and
 /// a binary search. Quarantines are rare, so each quarantine renumbers all items. All other settings need a tree with a
-/// place for each item, drawable or not, and draw in O(log items). The cost of draws in a large table is memory
-/// latency. Draws therefore do not read the content of trajectories, and lookups run in groups.
+/// place for each item, drawable or not, and draw in O(log items). In a large table, draws spend most of the time
+/// waiting for memory. Draws therefore do not read the content of trajectories, and lookups run in groups.
 ///
 /// The caller must insert each trajectory only once; [`SeenIds`](crate::SeenIds) can detect duplicates. If several
 /// tables share a trajectory, each table counts the bytes.
@@ -55,7 +56,7 @@ pub struct Table {
     held_items: u64,
     /// The item weights; `None` if draws are uniform and not counted.
     tree: Option<Tree>,
-    /// The index of trajectories by id, built for selectors with priorities and by the first [`Table::lookup`] or
+    /// The index from ids to trajectories, built for selectors with priorities and by the first [`Table::lookup`] or
     /// [`Table::revise`]. Without an index, each access by id would search all trajectories.
     index: Option<Index>,
     /// The number of items at each position; `None` unless equal positions are merged.
@@ -299,7 +300,7 @@ impl Table {
             || (front.drawable == 0 && front.is_exhausted(self.weigh()))
     }
 
-    /// Updates all other state after the removal of an entry from the front.
+    /// Updates all other state after `entry` has been removed from the front.
     fn forget(&mut self, entry: &Entry) -> Removed {
         let id = entry.trajectory.id();
         self.entries_removed += 1;

@@ -42,7 +42,7 @@ impl Leaf {
     }
 }
 
-/// The aggregate over several places.
+/// The item count and the weight sum, minimum and maximum over several places.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Summary {
     /// The number of places that are not vacant.
@@ -127,7 +127,7 @@ impl Tree {
         self.leaves.capacity() * size_of::<Leaf>() + self.nodes.capacity() * size_of::<Summary>()
     }
 
-    /// Returns the heap memory in bytes after growth to `places` places in use.
+    /// Returns the heap memory that the tree would have with `places` places in use, in bytes.
     pub(crate) fn bytes_of(&self, places: u64) -> u64 {
         let leaves = places.next_power_of_two().max(self.leaves.len() as u64);
         leaves * size_of::<Leaf>() as u64 + 2 * leaves / BLOCK as u64 * size_of::<Summary>() as u64
@@ -138,7 +138,7 @@ impl Tree {
         (place & (self.leaves.len() as u64 - 1)) as usize
     }
 
-    /// Returns the place of the leaf at the index `at`.
+    /// Returns the number of the place stored at index `at` of the ring buffer.
     fn place(&self, at: usize) -> u64 {
         self.front + ((at as u64).wrapping_sub(self.front) & (self.leaves.len() as u64 - 1))
     }
@@ -177,7 +177,7 @@ impl Tree {
         }
     }
 
-    /// Recomputes every node above a range of leaves, from the bottom up.
+    /// Recomputes, from the bottom up, every node above a range of leaves.
     fn sum_up_leaves(&mut self, leaves: Range<usize>) {
         let mut first = self.blocks() + leaves.start / BLOCK;
         let mut last = self.blocks() + (leaves.end - 1) / BLOCK;

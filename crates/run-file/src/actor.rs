@@ -1,4 +1,4 @@
-//! The actor's sections of the run file, as written and as checked settings.
+//! Defines the actor's sections of the run file, as written and as checked settings.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,24 +24,25 @@ const SIMULATED: &str = "simulated";
 
 /// Maximum number of threads: more than any machine has cores.
 const THREADS_MAX: usize = 1024;
-/// Maximum drain time, in seconds: stopping a process must not take hours.
+/// Maximum drain time, in seconds, since stopping a process must not take hours.
 const DRAIN_SECONDS_MAX: f64 = 3600.0;
 /// Longest tolerated outage of a server, in seconds. For an unlimited outage, configure a single replay server.
 const AWAY_SECONDS_MAX: f64 = 86_400.0;
 
-/// Positions in progress that keep an accelerator busy: three batches of 2,048, with one batch in computation, one in
-/// the queue, and one in the search.
+/// Number of positions in progress that keep an accelerator busy: three batches of 2,048. One batch is computed, one
+/// waits in the queue, and one is gathered by searches.
 const ACCELERATOR_POSITIONS: usize = 3 * 2048;
-/// Trees of games on an accelerator may use 1/4 of the memory: the learner and the replay server need the rest.
+/// Divisor of the memory, which gives the part that search trees may use with an accelerator. The learner and the
+/// replay server need the rest.
 const TREES_MEMORY_DIVISOR: u64 = 4;
 /// Memory of a tree node without its outgoing edges, in bytes: the node, the edge from the parent, and a game state.
 const NODE_BYTES: u64 = 512;
 /// Memory of one edge, in bytes.
 const EDGE_BYTES: u64 = 24;
 
-/// Maximum share of reanalysis. Reanalysis follows self-play, so an actor without self-play would search nothing.
+/// Maximum of `reanalysis.share`. Reanalysis follows self-play, so an actor without self-play would search nothing.
 const REANALYSIS_SHARE_MAX: f64 = 0.95;
-/// Maximum simulated delay, in microseconds: slower than any accelerator.
+/// Maximum simulated delay, in microseconds, which is slower than any accelerator.
 const SIMULATED_DELAY_US_MAX: u64 = 10_000_000;
 
 /// The run file sections for an actor.
@@ -209,7 +210,7 @@ pub struct Settings {
     pub directory: PathBuf,
     /// Seed for all random numbers.
     pub seed: u64,
-    /// γ: the discount per step of rewards and values in a learned model.
+    /// The discount γ for each step, which applies to rewards and values in a learned model.
     pub discount: f32,
     /// Settings of episodes.
     pub selfplay: selfplay::Settings,
@@ -344,7 +345,7 @@ fn endpoints(key: &str, text: &str) -> Result<Endpoints, ConfigError> {
 
 /// Returns the configured number of threads; for 0, the number of threads that keeps all cores busy.
 fn threads(configured: usize, machine: usize) -> Threads {
-    /// With fewer threads, an accelerator would idle during tree search.
+    /// Minimum number of threads for an accelerator, which would otherwise idle during tree search.
     const ACCELERATOR_MIN: usize = 2;
     match configured {
         0 => Threads { cpu: machine, accelerator: machine.max(ACCELERATOR_MIN) },

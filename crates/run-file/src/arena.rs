@@ -1,4 +1,4 @@
-//! The arena's sections of the run file, as written and as checked settings.
+//! Defines the arena's sections of the run file, as written and as checked settings.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use strength::sprt::{self, Sprt};
 use crate::WeightsSource;
 use crate::search::SearchSection;
 
-/// Error rate of a gate's sequential test, both for false acceptance and false rejection.
+/// Error rate of a gate's sequential test: the probability of a false acceptance, and also of a false rejection.
 const GATE_ERROR_RATE: f64 = 0.05;
 /// Minimum of `episodes`: a single episode has no confidence interval.
 const EPISODES_MIN: usize = 2;
@@ -209,7 +209,7 @@ impl Config {
 }
 
 impl Settings {
-    /// Returns the settings of rated matches.
+    /// Returns the settings for rated matches.
     #[must_use]
     pub fn matches(&self) -> matches::Settings {
         let ArenaSection { openings_per_match, opening_plies_max, .. } = self.arena;

@@ -1,4 +1,4 @@
-//! The inference server's sections of the run file, as written and as checked settings.
+//! Defines the inference server's sections of the run file, as written and as checked settings.
 
 use bridge::EnvironmentSection;
 use games::GameKind;

@@ -77,8 +77,8 @@ impl RunFile {
         ]
     }
 
-    /// Checks the settings of all processes, the consistency between processes, and the files of `[security]`. An error
-    /// then appears on the screen before any process starts, not in the log of a process.
+    /// Checks the settings of all processes, whether they are consistent with each other, and the files of
+    /// `[security]`. An error then appears on the screen before any process starts, not in the log of a process.
     pub fn check(&self) -> anyhow::Result<()> {
         self.check_settings()?;
         Security::open(&self.security, LOOPBACK)?;

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use service::{ConfigError, SecuritySection};
 
-/// The source of network weights: a server or a file.
+/// Where network weights come from: a server or a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WeightsSource {
     /// A learner or an arena at this endpoint; all later versions are loaded as well.

@@ -20,7 +20,7 @@ pub(crate) struct Node {
     pub(crate) first_edge: EdgeId,
     /// The number of edges; 0 for terminal nodes.
     pub(crate) edge_count: u16,
-    /// The number of open edges: a descent through an open edge can reach a leaf now.
+    /// The number of open edges, through which a descent can currently reach a leaf.
     pub(crate) available: u16,
     /// The number of edges without a proven child.
     pub(crate) unproven: u16,
@@ -41,9 +41,10 @@ pub(crate) struct Node {
     pub(crate) reward: f32,
     /// The factor that converts a value at this node to the view of the player who moved to this node.
     pub(crate) discount: f32,
-    /// The sum of the priors of the visited children.
+    /// The total prior of the visited children.
     visited_mass: f32,
-    /// The square root of `visited_mass`, cached because every descent through this node reads it and few change it.
+    /// The square root of `visited_mass`, cached because every descent through this node needs the square root, and few
+    /// change `visited_mass`.
     pub(crate) visited_mass_sqrt: f32,
 }
 
@@ -139,7 +140,7 @@ impl Arena {
         &mut self.nodes[id.index()]
     }
 
-    /// Adds a node with one visit in flight (the visit that created the node) and links the node to the parent.
+    /// Adds a node, links the node to the parent, and counts the visit that creates the node as in flight.
     #[inline]
     pub(crate) fn push(&mut self, link: Link, network_value: f32, actions: &[Action], priors: &[f32]) -> NodeId {
         let id = NodeId(u32::try_from(self.nodes.len()).expect("a tree has fewer than 2^32 nodes"));
@@ -269,7 +270,8 @@ impl Arena {
         self.refresh(edge);
     }
 
-    /// Sets the status of an edge without further leaves, and blocks ancestor edges left without an available edge.
+    /// Sets the status of an edge below which no leaf is left, and blocks the ancestor edges into nodes without an
+    /// available edge.
     fn end_leaves(&mut self, parent: NodeId, edge: EdgeId, status: Status) {
         let before = std::mem::replace(self.edges.status_mut(edge), status);
         if before != Status::Open {

@@ -20,7 +20,7 @@ impl MixedValue {
         self.add_all(prior, visits, prior * value);
     }
 
-    /// Adds several visited actions to the mix: the sums of the priors, the visits, and the priors times values.
+    /// Adds several visited actions to the mix, given three sums: priors, visits, and the products `prior · value`.
     #[inline]
     pub(crate) fn add_all(&mut self, prior: f32, visits: f32, prior_times_value: f32) {
         self.visits += visits;

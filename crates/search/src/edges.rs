@@ -57,7 +57,7 @@ impl EdgeId {
     }
 }
 
-/// The availability of an edge to descents.
+/// The status of an edge: whether a descent may take the edge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Status {
     Open,
@@ -72,7 +72,7 @@ pub(crate) enum Status {
 
 /// The stored value of an edge without a visited child.
 pub(crate) const UNVISITED: f32 = f32::NAN;
-/// The stored value of a blocked or closed edge: negative infinity, so that the edge is never the greatest.
+/// The stored value of a blocked or closed edge: negative infinity, so that no selection rule ever picks the edge.
 pub(crate) const UNAVAILABLE: f32 = f32::NEG_INFINITY;
 
 /// Eight edges of one node in three cache lines, 24 bytes for each edge. pUCT reads only the first cache line.
@@ -81,7 +81,8 @@ pub(crate) const UNAVAILABLE: f32 = f32::NEG_INFINITY;
 pub(crate) struct Octet {
     /// Action value for the player to move at the node, [`UNVISITED`] or [`UNAVAILABLE`].
     pub(crate) value: [f32; LANES],
-    /// `P / (1 + n)` with prior `P` and visit count `n`, cached to divide once for each change rather than each read.
+    /// `P / (1 + n)` with prior `P` and visit count `n`, cached so that the division runs once per change, not once per
+    /// read.
     pub(crate) share: [f32; LANES],
     /// Visit count `n`: completed visits plus visits in flight; exact up to 2^24.
     pub(crate) count: [f32; LANES],
@@ -232,7 +233,7 @@ impl Edges {
         }
     }
 
-    /// Returns the octets of a node with `count` edges starting at `first`. Unused lanes of the last octet are closed.
+    /// Returns the octets of the node whose `count` edges start at `first`. Unused lanes of the last octet are closed.
     #[inline]
     pub(crate) fn octets(&self, first: EdgeId, count: u16) -> &[Octet] {
         &self.octets[octets(first, count)]
@@ -259,13 +260,13 @@ impl Edges {
         }
     }
 
-    /// Returns the memory of the edges in bytes.
+    /// Returns the size of the edges in memory, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&self.octets[..])
     }
 
-    /// Moves the `count` edges of a node starting at `first` to the lower index `to`. Both `first` and `to` start an
-    /// octet. Returns the start of the octet after the moved edges.
+    /// Moves the `count` edges of a node from `first` on to the lower index `to`. Both `first` and `to` must be the
+    /// first edge of an octet. Returns the first edge of the octet after the moved edges.
     pub(crate) fn move_down(&mut self, first: EdgeId, count: u16, to: EdgeId) -> EdgeId {
         let from = octets(first, count);
         let end = to.octet() + from.len();
@@ -273,7 +274,7 @@ impl Edges {
         EdgeId::of_octet(end)
     }
 
-    /// Drops all edges from `edge` on. `edge` must start an octet.
+    /// Drops `edge` and all later edges. `edge` must be the first of an octet.
     pub(crate) fn truncate(&mut self, edge: EdgeId) {
         self.octets.truncate(edge.octet());
     }

@@ -1,4 +1,4 @@
-//! Evaluation requests from the tree to a driver, and the responses that become nodes.
+//! Evaluation requests that a tree makes to a driver, and the responses, which become nodes.
 
 use game::Action;
 
@@ -75,7 +75,7 @@ impl Expansion<'_> {
     }
 }
 
-/// Adds a node for an expansion. Returns the node id and the result proven by a terminal expansion.
+/// Adds a node for an expansion. Returns the node id and, for a terminal expansion, the proven result.
 #[inline]
 pub(crate) fn expand(arena: &mut Arena, link: Link, expansion: Expansion<'_>) -> (NodeId, Proven) {
     let value = expansion.value();

@@ -1,7 +1,7 @@
-//! Search results at the root: scores, the search policy and the action to play.
+//! Search results at the root: scores, the search policy, and the action to play.
 //!
-//! Proven results always take precedence. Proven wins get the whole policy. Proven losses get no share unless all
-//! actions lose. Next to a proven draw, actions with negative values get no share.
+//! Proven results always take precedence. Proven wins get the whole policy. Proven losses get probability 0 unless all
+//! actions lose. If an action is a proven draw, actions with negative values get probability 0.
 
 use game::Action;
 
@@ -43,7 +43,8 @@ pub(crate) fn edge_value(arena: &Arena, edge: EdgeId) -> Option<f32> {
     }
 }
 
-/// Returns the value assigned to the unvisited actions of `node`. Proven losses are excluded, as below the root.
+/// Returns the value assigned to the unvisited actions of `node`. Proven losses do not count, as in the selection below
+/// the root.
 fn mixed_value(arena: &Arena, node: &Node) -> f32 {
     let mut mixed = MixedValue::default();
     for edge in node.edges().filter(|&edge| edge_proven(arena, edge) != Proven::Loss) {
@@ -77,7 +78,7 @@ pub(crate) fn improved_logits(arena: &Arena, node: &Node, sigma: Sigma, scores: 
     }
 }
 
-/// Returns the rescaling of `values` to `[0, 1]`.
+/// Returns the scale that maps the least of `values` to 0 and the greatest to 1.
 fn spanning(values: &[f32]) -> Scale {
     let least = values.iter().copied().fold(f32::INFINITY, f32::min);
     let greatest = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -157,7 +158,7 @@ pub(crate) fn is_decided(arena: &Arena, node: &Node, left: u32) -> bool {
     most > second + left
 }
 
-/// One action of a variation, with the visit count.
+/// One action of a variation, with the number of visits to the child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VariationStep {
     /// Action taken at this step.
@@ -235,7 +236,7 @@ impl<'a> RootView<'a> {
         self.node().proven
     }
 
-    /// Returns the total completed visits of all actions, including visits of a reused subtree.
+    /// Returns the number of completed visits to all actions together, including visits from a reused subtree.
     #[must_use]
     pub fn simulations(&self) -> u32 {
         self.node().visits - 1

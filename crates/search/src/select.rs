@@ -1,4 +1,4 @@
-//! One descent from the root to a leaf, with one edge chosen at each node.
+//! Descends from the root to a leaf, choosing one edge at each node.
 
 pub(crate) mod chance;
 pub(crate) mod gumbel;

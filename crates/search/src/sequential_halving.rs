@@ -38,7 +38,7 @@ pub(crate) struct Candidate {
     pub(crate) status: CandidateStatus,
 }
 
-/// The availability of a root action for further visits.
+/// The status of a root action: whether further visits are possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CandidateStatus {
     /// The action can be visited. Proven draws are open.
@@ -134,13 +134,13 @@ impl SequentialHalving {
         (self.considered, self.dropped) = (considered, dropped);
     }
 
-    /// Returns true if an action is open and has not been visited in the current phase.
+    /// Returns true if an action is open and still unvisited in the current phase.
     fn waits(&self, candidate: Candidate) -> bool {
         candidate.visits <= self.base && candidate.status == CandidateStatus::Open
     }
 
-    /// Returns the visits that count towards the rank of an action, at most the target of the current phase. `None` if
-    /// the action is not considered.
+    /// Returns how many visits count when an action is ranked, at most the target of the current phase. `None` if the
+    /// action is not considered.
     pub(crate) fn credited(&self, action: usize, visits: u32) -> Option<u32> {
         self.considered.contains(&action).then_some(visits.min(self.target))
     }

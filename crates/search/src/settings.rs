@@ -1,4 +1,4 @@
-//! Search settings and the published defaults.
+//! Search settings, with defaults from the papers.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 pub struct Settings {
     /// The search algorithm.
     pub algorithm: SearchAlgorithm,
-    /// `c_base` of pUCT: the visit count at which the exploration term starts to grow. Published: 19652.
+    /// `c_base` of pUCT: the visit count at which the exploration term starts to grow. The paper uses 19652.
     pub c_base: f32,
-    /// `c_init` of pUCT: the strength of exploration at low visit counts. The published 1.25 is for values in `[0, 1]`.
-    /// For values in `[-1, 1]` as here, 2.5 explores equally, but 1.25 measured best (docs/benchmarks/search.md).
+    /// `c_init` of pUCT: the strength of exploration at low visit counts. The paper uses 1.25 for values in `[0, 1]`.
+    /// For values in `[-1, 1]`, as here, 2.5 would explore equally, but 1.25 plays best (docs/benchmarks/search.md).
     pub c_init: f32,
     /// First-play reduction `r`: under pUCT an unvisited child has the mean value of the parent minus
     /// `r · √(prior mass of the visited children)` (KataGo; Wu 2020). The reduction does not apply at the root of an
@@ -46,16 +46,16 @@ impl Default for Settings {
 /// The search algorithm.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum SearchAlgorithm {
-    /// pUCT at every node; the search policy is the share of visits.
+    /// pUCT at every node; the search policy is proportional to the visits.
     Puct,
     /// Sequential halving at the root and the improved policy below the root. The search policy is
     /// `softmax(logits + σ(completed Q))` (Danihelka et al. 2022).
     Gumbel {
-        /// `m`, the maximum number of root actions considered. Published: 16.
+        /// `m`, the maximum number of root actions considered. The paper uses 16.
         considered_actions_max: usize,
-        /// `c_visit` of σ. Published: 50.
+        /// `c_visit` of σ. The paper uses 50.
         c_visit: f32,
-        /// `c_scale` of σ. Published: 1 for values in `[-1, 1]`, 0.1 for values rescaled to `[0, 1]`.
+        /// `c_scale` of σ. The paper uses 1 for values in `[-1, 1]` and 0.1 for values rescaled to `[0, 1]`.
         c_scale: f32,
         /// The span of values rescaled to `[0, 1]`, if values are [normalised](ValueRange::Normalised).
         span: ValueSpan,
@@ -74,11 +74,12 @@ pub enum ValueSpan {
 }
 
 impl SearchAlgorithm {
-    /// Gumbel with the constants published for board games, where values are not rescaled.
+    /// Gumbel with the constants of the paper for board games, where values are not rescaled.
     pub const GUMBEL: Self =
         Self::Gumbel { considered_actions_max: 16, c_visit: 50.0, c_scale: 1.0, span: ValueSpan::Tree };
 
-    /// Gumbel with the constants published for values rescaled to `[0, 1]`, and the rescaling per node of mctx.
+    /// Gumbel with the constants of the paper for values rescaled to `[0, 1]`, and with a separate rescaling for each
+    /// node, as in mctx.
     pub const GUMBEL_NORMALISED: Self =
         Self::Gumbel { considered_actions_max: 16, c_visit: 50.0, c_scale: 0.1, span: ValueSpan::Node };
 }
@@ -110,8 +111,8 @@ pub enum Solver {
 pub enum EarlyStop {
     /// The search runs every simulation of the budget.
     Never,
-    /// The search stops when no action can overtake the most visited action within the remaining simulations. Proofs in
-    /// the skipped simulations are missed.
+    /// The search stops when no action can overtake the most visited action within the remaining simulations. The
+    /// search therefore misses proofs that the skipped simulations would have found.
     Decided,
 }
 

@@ -33,7 +33,7 @@ pub(crate) fn prove(arena: &mut Arena, mut id: NodeId, mut proven: Proven) {
     }
 }
 
-/// Counts one more proven child of `parent` and returns the proven result of the parent. [`Proven::Unknown`] if the
+/// Counts one more proven child of `parent` and returns the proven result of the parent, or [`Proven::Unknown`] if the
 /// child proves nothing new.
 fn conclude(arena: &mut Arena, parent: NodeId, child: Proven) -> Proven {
     let node = arena.node_mut(parent);

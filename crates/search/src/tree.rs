@@ -36,7 +36,7 @@ pub struct Tree<S> {
     rule: Rule,
     /// A counter incremented with every new root, to detect requests from an earlier root.
     generation: u64,
-    /// The maximum total visits of the root actions at the end of the search.
+    /// The simulation budget of the search: the maximum number of visits to all root actions together.
     budget: u32,
     exploration: Exploration,
     /// The legal actions of the root.
@@ -219,8 +219,8 @@ impl<S> Tree<S> {
     }
 
     /// Replaces `policy` with the search policy over the root actions, which sums to 1: the visit shares (pUCT) or
-    /// `softmax(logits + σ(completed Q))` (Gumbel). Proven wins get the whole policy. Proven losses get no share unless
-    /// all actions lose. Next to a proven draw, actions with negative values get no share.
+    /// `softmax(logits + σ(completed Q))` (Gumbel). Proven wins get the whole policy. Proven losses get probability 0
+    /// unless all actions lose. If an action is a proven draw, actions with negative values get probability 0.
     pub fn search_policy(&self, policy: &mut Vec<f32>) {
         match self.sigma() {
             None => visit_shares(&self.arena, self.node(), policy),
@@ -228,9 +228,9 @@ impl<S> Tree<S> {
         }
     }
 
-    /// Returns the action to play. Proven wins come first and proven losses last, and next to a proven draw no action
-    /// with a negative value is played. The choice among the rest is the most visited action (pUCT), or the greatest
-    /// `g + logits + σ(q)` among the actions with the most visits in sequential halving (Gumbel).
+    /// Returns the action to play. Proven wins come first and proven losses last, and if an action is a proven draw, no
+    /// action with a negative value is played. The choice among the rest is the most visited action (pUCT), or the
+    /// greatest `g + logits + σ(q)` among the actions with the most visits in sequential halving (Gumbel).
     #[must_use]
     pub fn best_action(&self) -> Action {
         let best = match self.sigma() {
@@ -306,7 +306,7 @@ impl<S> Tree<S> {
         self.line(first).map(step).collect()
     }
 
-    /// Returns the edges of the variation that starts with the root action `first`.
+    /// Returns the edges of the variation after the root action `first`, including the edge of `first`.
     fn line(&self, first: Action) -> impl Iterator<Item = EdgeId> {
         let first = self.node().edges().find(|&edge| self.arena.edges.action(edge) == first);
         std::iter::successors(first, |&edge| match self.arena.edges.child(edge) {
@@ -322,7 +322,7 @@ impl<S> Tree<S> {
         self.arena.nodes.len()
     }
 
-    /// Returns the memory of nodes, edges and states in bytes, without spare capacity and heap memory owned by states.
+    /// Returns the size of all nodes, edges and states in bytes, without spare capacity or heap memory owned by states.
     #[must_use]
     pub fn bytes(&self) -> usize {
         size_of_val(&self.arena.nodes[..]) + self.arena.edges.bytes() + size_of_val(&self.states[..])
@@ -340,7 +340,8 @@ impl<S> Tree<S> {
         back_up(&mut self.arena, id, value);
     }
 
-    /// Starts the first phase of sequential halving, with the root noise drawn before. Does nothing under pUCT.
+    /// Starts the first phase of sequential halving, using the root noise that has already been drawn. Does nothing
+    /// under pUCT.
     fn begin_halving(&mut self) {
         let SearchAlgorithm::Gumbel { considered_actions_max, c_visit, c_scale, span } = self.settings.algorithm else {
             return;
@@ -390,7 +391,7 @@ impl<S> Tree<S> {
         }
     }
 
-    /// Copies the actions and priors of a new root from the edges.
+    /// Stores a copy of the actions and priors of a new root, read from the edges.
     fn note_root(&mut self) {
         let Self { arena, root_actions, root_priors, .. } = self;
         let edges = arena.node(NodeId::ROOT).edges();

@@ -2,7 +2,7 @@
 
 use crate::settings::ValueRange;
 
-/// The least and greatest action value of the tree so far, which define the rescaling of values.
+/// The least and greatest action value in the tree so far, between which values are rescaled.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     range: ValueRange,
@@ -83,10 +83,11 @@ impl Rescale for Unscaled {
 
 impl Scale {
     pub(crate) const IDENTITY: Self = Self { least: 0.0, factor: 1.0 };
-    /// Maps every finite value to almost 0 and keeps the −∞ of unavailable edges. A factor of 0 would turn −∞ into NaN.
+    /// Maps every finite value to almost 0, and leaves the −∞ of an unavailable edge unchanged. A factor of 0 would
+    /// turn −∞ into NaN.
     const FLAT: Self = Self { least: 0.0, factor: f32::MIN_POSITIVE };
 
-    /// Returns the rescaling of the range from `least` to `greatest` to `[0, 1]`.
+    /// Returns the scale that maps the range from `least` to `greatest` onto `[0, 1]`.
     pub(crate) fn spanning(least: f32, greatest: f32) -> Self {
         Self { least, factor: 1.0 / (greatest - least).max(RANGE_MIN) }
     }

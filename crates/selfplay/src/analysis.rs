@@ -40,11 +40,11 @@ pub struct Analysis {
 /// Settings for the analysis of positions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AnalysisSettings {
-    /// Simulations for each position. With 0, the analysis is the evaluation of the position without a search.
+    /// Simulations for each position. With 0, the position is evaluated but not searched.
     pub simulations: u32,
     /// Settings of each tree search.
     pub search: SearchSettings,
-    /// Maximum leaves of one search in a batch. With 1 the search is exactly sequential.
+    /// Maximum number of leaves that one search adds to a batch. With 1, the search is exactly sequential.
     pub leaves_per_tree: usize,
     /// Maximum number of positions in a batch. The batch limit of the evaluator also applies.
     pub batch: usize,

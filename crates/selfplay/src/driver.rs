@@ -1,4 +1,4 @@
-//! One interface for searches by the rules and in a learned model: [`Driver`].
+//! Defines [`Driver`], the common interface of searches by the rules and of searches in a learned model.
 
 use game::Game;
 use inference::Error;
@@ -8,7 +8,7 @@ use crate::leaf_batcher::{BatchContext, Gathered, LeafBatcher, LeafEvaluator, Li
 use crate::round::Round;
 use crate::tree_search::{TreeSearch, TreeSet};
 
-/// Drives the trees of many searches in rounds. In each round, all searches share the batches.
+/// Advances the trees of many searches in rounds. In each round, all searches share the batches.
 pub(crate) trait Driver<G: Game> {
     /// The state of a tree node.
     type State;
@@ -35,7 +35,8 @@ pub(crate) trait Driver<G: Game> {
     /// The evaluator or model fails. All unanswered leaves are cancelled, so nothing is in flight.
     fn resolve(&mut self, trees: &mut impl TreeSet<Self::State>, round: &mut Round) -> Result<(), Error>;
 
-    /// Returns the values of the last positions of truncated episodes, each with the owner. The caller removes them.
+    /// Returns pairs of the owner and the value of the last position, one for each truncated episode. The caller
+    /// removes the pairs.
     fn last_values(&mut self) -> &mut Vec<(usize, f32)>;
 }
 

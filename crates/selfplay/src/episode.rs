@@ -12,8 +12,8 @@ use crate::round::Round;
 use crate::settings::{Settings, SubtreeReuse};
 use crate::tree_search::{TreeSearch, TreeSet};
 
-/// Maximum number of simulations and moves completed by one game in one round without a leaf for the batch. The limit
-/// keeps a round finite if all positions are in the cache.
+/// Maximum number of simulations and moves that one game completes in one round without adding a leaf to the batch.
+/// Without this limit, a round would never end if all positions were in the cache.
 const WORK_PER_ROUND_MAX: usize = 256;
 
 /// A complete episode, from the first ply to the result.
@@ -64,15 +64,15 @@ pub enum Ending {
 /// The end of an episode that a step limit truncated.
 pub(crate) const TRUNCATED: (Outcome, Ending) = (Outcome::Truncated, Ending::Rules);
 
-/// One of many concurrent episodes. A node of the search tree has the state `S`. `W` is the state of the world: the
-/// position by the rules, or the part of the episode that depends on an environment.
+/// One of many concurrent episodes. A node of the search tree has the state `S`. `W` is the world state: the position
+/// by the rules, or the part of the episode that depends on an environment.
 pub(crate) struct Episode<S, W> {
     pub(crate) record: EpisodeRecord,
     pub(crate) search: TreeSearch<S>,
     /// The weights version of all predictions in the tree, during and after a search.
     pub(crate) tree_version: u64,
     pub(crate) phase: Phase,
-    /// Number of leaves and roots of this episode added to batches.
+    /// Number of leaves and roots that this episode has added to batches.
     pub(crate) leaves: u64,
     pub(crate) world: W,
 }
@@ -87,7 +87,7 @@ pub struct EpisodeProgress {
     pub number: u64,
     /// Number of steps so far.
     pub plies: usize,
-    /// Number of positions of this episode added to evaluation batches so far.
+    /// Number of positions that this episode has added to evaluation batches so far.
     pub leaves: u64,
 }
 
@@ -235,8 +235,8 @@ impl<G: Game> Episode<G::Position, AtPosition<G>> {
         }
     }
 
-    /// Restarts a running search with evaluations by another weights version, so that no tree mixes two versions. No
-    /// leaf is in flight between rounds.
+    /// Restarts a running search if the tree holds evaluations by another weights version, so that no tree mixes two
+    /// versions. No leaf is in flight between rounds.
     fn keep_to(&mut self, weights_version: u64) {
         if !self.is_at_move() && self.tree_version != weights_version {
             self.tree_version = weights_version;

@@ -22,13 +22,13 @@ pub struct Episodes<G: Game> {
     /// The discount γ for each step of the game.
     discount: f32,
     episodes: Vec<Episode<G::Position, AtPosition<G>>>,
-    /// The first slot to gather leaves in the next round: the first slot that did not fit into the last full batch.
+    /// The slot that gathers leaves first in the next round: the first slot without room in the last full batch.
     first: usize,
     batcher: LeafBatcher<G>,
     buffers: Buffers,
     workspace: Workspace,
     finished: Vec<FinishedEpisode>,
-    /// Counters of failed rounds, added to the result of the next successful round.
+    /// Counters of failed rounds, which are added to the result of the next successful round.
     unreported: Round,
 }
 
@@ -93,8 +93,9 @@ impl<G: Game> Episodes<G> {
         Ok(sum)
     }
 
-    /// Abandons every running search, so that each move is searched again from a new root. Use this to replace a failed
-    /// evaluator that cannot [`settle`](Self::settle), so that no search mixes two evaluators.
+    /// Abandons every running search; the next round searches the same positions again from new roots. Call this before
+    /// replacing an evaluator that has failed, and with which [`settle`](Self::settle) is therefore impossible: no
+    /// search then mixes the predictions of two evaluators.
     pub fn abandon(&mut self) {
         for episode in &mut self.episodes {
             episode.abandon(&self.settings);

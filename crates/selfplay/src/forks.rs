@@ -15,7 +15,7 @@ use crate::settings::ForkPositions;
 
 /// Maximum number of fork positions stored for each slot. Beyond it, a new position replaces the oldest.
 const KEPT_MAX: usize = 64;
-/// Maximum number of plies before a fork. A higher limit would cost memory without much more variety.
+/// Maximum number of plies before a fork. A higher limit would cost memory and add little variety.
 const PLIES_MAX: usize = 1024;
 
 /// The fork positions of a slot, each stored as an action list from the episode start.

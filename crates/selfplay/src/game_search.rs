@@ -1,4 +1,4 @@
-//! Search of successive positions of one game, for game engines: [`GameSearch`].
+//! Defines [`GameSearch`], with which a game engine searches the successive positions of one game.
 
 use std::ops::ControlFlow::{self, Break};
 
@@ -14,7 +14,7 @@ use crate::tree_search::{TreeSearch, settings_by_rules};
 
 /// Maximum number of simulations of a search. Visit counts are exact in f32 up to 2²⁴.
 const SIMULATIONS_MAX: u32 = 10_000_000;
-/// Maximum number of simulations completed without an evaluator between two calls of `progress`.
+/// Maximum number of simulations that may complete without an evaluation between two calls of `progress`.
 const COMPLETED_MAX: usize = 1024;
 
 /// A search of the current position in a game, with a thread for each of several evaluators. The search stops at a
@@ -40,7 +40,7 @@ impl<G: Game> std::fmt::Debug for GameSearch<G> {
 pub struct Limits {
     /// Maximum number of simulations, including the visits already in the tree; `None` for the maximum of a tree.
     pub simulations: Option<u32>,
-    /// Maximum leaves in one batch of an evaluator. With 1 and a single evaluator the search is exactly sequential.
+    /// Maximum number of leaves in one batch. With 1 leaf and a single evaluator, the search is exactly sequential.
     pub leaves_per_batch: usize,
     /// Tree memory in bytes at which the search stops, checked after every batch.
     pub tree_bytes_max: usize,
@@ -51,7 +51,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Limits the number of simulations alone.
+    /// Limits only the number of simulations.
     #[must_use]
     pub fn of_simulations(simulations: u32, leaves_per_batch: usize) -> Self {
         let (tree_bytes_max, position_heap_bytes) = (usize::MAX, 0);
@@ -79,7 +79,7 @@ impl<S> Findings<'_, S> {
         searched(self.tree)
     }
 
-    /// Returns the variation of best play that starts with the action `first`.
+    /// Returns the best play of both players after the action `first`, starting with `first`.
     #[must_use]
     pub fn variation(&self, first: Action) -> Vec<VariationStep> {
         self.tree.variation(first)

@@ -5,9 +5,9 @@ use search::Expansion;
 /// Maps predictions for an image of a position (under a game symmetry) back to the position.
 #[derive(Debug)]
 pub(crate) struct Images {
-    /// For each symmetry and image action, the action before the symmetry, `[symmetries][A]`.
+    /// The action of the original position for each symmetry and each action of the image, `[symmetries][A]`.
     sources: Vec<Vec<Action>>,
-    /// Legal actions of the position with priors, mapped back from the image.
+    /// Legal actions and priors, mapped back from the image to the position.
     turned: Vec<(Action, f32)>,
     actions: Vec<Action>,
     priors: Vec<f32>,

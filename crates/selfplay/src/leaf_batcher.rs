@@ -33,7 +33,7 @@ impl<G: Game> Clone for BatchContext<'_, G> {
 impl<G: Game> Copy for BatchContext<'_, G> {}
 
 impl<'a, G: Game> BatchContext<'a, G> {
-    /// Creates a context without a cache and without sharing of evaluations between symmetric positions.
+    /// Creates a context without a cache, in which symmetric positions are evaluated separately.
     pub(crate) fn new(game: &'a G, discount: f32, leaves: &dyn LeafEvaluator<G>) -> Self {
         Self { game, discount, cache: None, symmetry_reuse: SymmetryReuse::Apart, leaves: leaves.attributes() }
     }
@@ -60,7 +60,8 @@ pub(crate) struct LeafBatcher<G: Game> {
     chances: Chances,
     cached: Predictions,
     images: Images,
-    /// The values of the last positions of truncated episodes, each with the owner, until the caller takes them.
+    /// Pairs of the owner and the value of the last position, one for each truncated episode, until the caller takes
+    /// the pairs.
     pub(crate) last_values: Vec<(usize, f32)>,
     pub(crate) cache_lookups: usize,
     pub(crate) cache_hits: usize,
@@ -131,16 +132,17 @@ enum Source {
     Cache { symmetry: usize },
     /// The prediction for a leaf of the batch: the image of the position under `symmetry`.
     Leaf { leaf: usize, symmetry: usize },
-    /// The batch has no capacity left.
+    /// The batch is full.
     NoRoom,
 }
 
 /// The limits of one call of [`LeafBatcher::gather`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// Maximum number of leaves added to the batch.
+    /// Maximum number of leaves to add to the batch.
     pub(crate) leaves: usize,
-    /// Maximum number of simulations completed without an evaluation.
+    /// Maximum number of simulations that may complete without an evaluation, because the position is terminal or in
+    /// the cache.
     pub(crate) completed: usize,
 }
 
@@ -149,16 +151,17 @@ pub(crate) struct Limits {
 pub(crate) struct Gathered {
     /// Number of leaves added to the batch; 1 if the root was added.
     pub(crate) waiting: usize,
-    /// Number of simulations completed without an evaluation.
+    /// Number of simulations that completed without an evaluation.
     pub(crate) completed: usize,
-    /// True if the batch had no capacity for another leaf.
+    /// True if the batch had no room for another leaf.
     pub(crate) is_full: bool,
     /// True if the search is finished.
     pub(crate) is_finished: bool,
 }
 
 impl Gathered {
-    /// Returns true if the search waits for a batch: the current batch, or a later batch with free capacity.
+    /// Returns true if the search waits for a batch: the current batch, or a later batch because the current batch is
+    /// full.
     pub(crate) fn goes_on(&self) -> bool {
         self.waiting > 0 || self.is_full
     }
@@ -336,7 +339,8 @@ impl<G: Game> LeafBatcher<G> {
         true
     }
 
-    /// Pushes the observations of all leaves of the batch to `leaves`, in one pass to measure the total time.
+    /// Pushes the observations of all leaves in the batch to `leaves`, in one pass so that one measurement covers all
+    /// observations.
     pub(crate) fn observe(&mut self, context: &BatchContext<'_, G>, leaves: &mut dyn LeafEvaluator<G>) {
         let start = self.clock.map(|clock| clock());
         let mut next = 0;

@@ -8,8 +8,8 @@
 //! [`latent::analyse`] search in a learned model; [`LatentEpisodes`] also supports environments outside this process.
 //! [`Reanalysis`] searches the positions of stored trajectories again.
 //!
-//! `driver` is the interface of both drivers of [`search::Tree`]: `leaf_batcher` by the rules of a game, and `latent` by
-//! a learned model. The crate uses no tokio, clock or network connection.
+//! `driver` is the common interface of two drivers for [`search::Tree`]: `leaf_batcher` by the rules of a game, and
+//! `latent` by a learned model. The crate uses no tokio, clock or network connection.
 
 pub mod analysis;
 mod driver;

@@ -3,8 +3,8 @@
 //!
 //! A tree processes millions of simulations per second, and an evaluator thousands. The tree therefore needs only one
 //! thread, and only the evaluations are distributed. Each leaf in flight holds a visit in the tree, so that later
-//! descents reach different leaves. Results are applied in the order of sending, so thread speed does not affect the
-//! search.
+//! descents reach different leaves. Results are applied in the order in which the batches were sent, so the speed of
+//! the threads does not affect the search.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow::{self, Continue};
@@ -51,9 +51,9 @@ pub fn analyse_together<G: Game>(
 /// The budget and the batch sizes of a multi-threaded search.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Effort {
-    /// Total number of simulations, including the visits already in the tree.
+    /// Number of simulations at which the search ends, including the visits already in the tree.
     pub(crate) simulations: u32,
-    /// Limits of one batch of an evaluator, and so of the simulations between two calls of `progress`.
+    /// Limits of one batch, which also bound how many simulations run between two calls of `progress`.
     pub(crate) limits: Limits,
     /// The discount γ for each step of the game.
     pub(crate) discount: f32,
@@ -122,7 +122,7 @@ fn search_alone<G: Game>(
 struct ParallelSearch<'a, G: Game> {
     context: BatchContext<'a, G>,
     workers: Vec<Worker<G>>,
-    /// The indices of the busy workers, in the order of sending.
+    /// The indices of the busy workers, in the order in which the batches were sent.
     in_flight: VecDeque<usize>,
 }
 

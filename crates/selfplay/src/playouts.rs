@@ -1,4 +1,5 @@
-//! Search without a network: leaf values come from random playouts. A fixed baseline for measuring playing strength.
+//! Searches without a network: leaf values come from random playouts. This is a fixed baseline for measuring playing
+//! strength.
 
 use game::{Action, Game};
 use inference::{Error, Predictions};

@@ -25,8 +25,8 @@ use crate::tree_search::{TreeSearch, Trees, settings_by_rules};
 pub use course::Unusable;
 use course::{Answer, Course, Position, Purpose};
 
-/// Maximum number of simulations and positions completed by one slot in one round without a leaf for the batch. The
-/// limit keeps a round finite if all positions are in the cache.
+/// Maximum number of simulations and positions that one slot completes in one round without adding a leaf to the batch.
+/// Without this limit, a round would never end if all positions were in the cache.
 const WORK_PER_ROUND_MAX: usize = 256;
 
 /// Searches the positions of stored trajectories again with the latest network, many positions at once.
@@ -48,17 +48,17 @@ pub struct Reanalysis<G: Game> {
     searches: Option<Searches<G>>,
     /// The position being searched in each slot; `None` for a free slot.
     slots: Vec<Option<Position<G>>>,
-    /// The first slot to gather leaves in the next round. It rotates, so that every slot advances even if batches are
-    /// too small for all slots.
+    /// The slot that gathers leaves first in the next round. This slot changes with every round, so that every slot
+    /// advances even if batches are too small for all slots.
     first: usize,
-    /// The trajectories in progress, by number in order of arrival.
+    /// The trajectories in progress. The keys number the trajectories in order of arrival.
     courses: BTreeMap<u64, Course<G>>,
     /// The number of the next trajectory.
     next_course: u64,
     finished: Vec<Reanalysed>,
     /// The weights version of all evaluations in the trees.
     version: u64,
-    /// Counters of failed rounds, added to the result of the next successful round.
+    /// Counters of failed rounds, which are added to the result of the next successful round.
     unreported: Round,
 }
 

@@ -9,12 +9,13 @@ use crate::resignation::Watch;
 /// Counters of one round, or sums over several rounds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Round {
-    /// Positions in the batch; 0 if no batch was needed. With a learned model, the total of observations, recurrent
-    /// steps and actions to afterstates. A sum over rounds has the value of the last round.
+    /// Positions in the batch of the round; 0 if no batch was needed. With a learned model, this counts observations,
+    /// recurrent steps and actions to afterstates together. Adding rounds does not add this field: it keeps the value
+    /// of the last round.
     pub batch: usize,
-    /// Positions evaluated in the batch, or in all batches of summed rounds.
+    /// Positions evaluated in this round, or in all rounds of a sum.
     pub evaluated: usize,
-    /// Evaluated batches: at most 1 in a round, with a learned model at most 3. Summed rounds have more.
+    /// Evaluated batches: at most 1 in a round, or 3 with a learned model; a sum over rounds may have more.
     pub batches: usize,
     /// Lookups of positions in the evaluation cache.
     pub cache_lookups: usize,
@@ -30,11 +31,11 @@ pub struct Round {
     pub episodes_lost: usize,
     /// Time spent writing the observations of the batch; zero unless [timed](crate::Episodes::timed).
     pub observing: Duration,
-    /// Resignation accuracy over the finished episodes.
+    /// Counts of correct and wrong resignations in the finished episodes.
     pub calibration: Calibration,
 }
 
-/// Resignation accuracy, in numbers of finished episodes.
+/// Counts of finished episodes from which the rate of wrong resignations follows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Calibration {
     /// Episodes in which a resignation took effect: ended early or played out with fast searches.

@@ -8,14 +8,15 @@ use serde::{Deserialize, Serialize};
 pub struct Settings {
     /// Number of concurrent games.
     pub games: usize,
-    /// Maximum leaves of each game in a batch. More leaves fill larger batches but slightly weaken the search.
+    /// Maximum number of leaves that each game adds to a batch. More leaves fill larger batches but slightly weaken the
+    /// search.
     pub leaves_per_tree: usize,
     /// Settings of each tree search.
     pub search: SearchSettings,
     /// Simulations of a full search. A full search provides a policy as training target.
     pub full_simulations: u32,
-    /// Maximum simulations of a full search by an actor that would otherwise wait for the learner. Values up to
-    /// `full_simulations` have no effect.
+    /// Maximum number of simulations in a full search while the actor would otherwise wait for the learner. Values up
+    /// to `full_simulations` have no effect.
     pub full_simulations_max: u32,
     /// Simulations of a fast search. A fast search only chooses a move (playout cap randomisation, KataGo).
     pub fast_simulations: u32,
@@ -132,8 +133,8 @@ pub enum Resignation {
         threshold: f32,
         /// Number of consecutive moves of the player with values below the threshold.
         consecutive: u16,
-        /// Share of calibration games, which are played to the end with unchanged searches despite a resignation, to
-        /// measure the rate of wrong resignations.
+        /// Fraction of games that are calibration games: they are played to the end with unchanged searches despite a
+        /// resignation, to measure the rate of wrong resignations.
         calibration_share: f32,
         /// Treatment of a resigned game.
         resigned: Resigned,

@@ -16,7 +16,7 @@ pub(crate) struct TreeSearch<S> {
     pub(crate) root_actions: Option<Vec<Action>>,
 }
 
-/// A set of searches with a common batcher, identified by number.
+/// A set of numbered searches that share a batcher.
 pub(crate) trait TreeSet<S> {
     /// Returns the search with the number `owner`.
     fn search(&mut self, owner: usize) -> &mut TreeSearch<S>;

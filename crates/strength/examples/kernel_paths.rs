@@ -26,8 +26,9 @@ use weights::Manifest;
 
 fn main() -> anyhow::Result<()> {
     let mut arguments = std::env::args().skip(1);
-    let stem = arguments.next().context("name a weights version: runs/NAME/weights/v000181")?;
-    let openings = arguments.next().map_or(Ok(500), |openings| openings.parse()).context("a number of openings")?;
+    let stem = arguments.next().context("pass a weights version, such as runs/NAME/weights/v000181")?;
+    let openings =
+        arguments.next().map_or(Ok(500), |openings| openings.parse()).context("parse the number of openings")?;
     let (manifest, bytes) = duel::read(&stem)?;
     let mut path = || -> anyhow::Result<Option<KernelVariant>> {
         arguments.next().map(|path| path.parse()).transpose().map_err(|reason: String| anyhow::anyhow!(reason))
@@ -64,7 +65,7 @@ fn integers(manifest: &Manifest, bytes: &[u8], path: KernelVariant, batch: &Batc
 }
 
 fn solved_positions(game: &ConnectFour) -> anyhow::Result<Batch> {
-    let positions = solved::bundled(game).context("solved positions are bundled")?;
+    let positions = solved::bundled(game).context("find the bundled solved positions")?;
     let mut batch = Batch::new(game.spec().observation);
     let mut legal = Vec::new();
     for solved in &positions {

@@ -42,14 +42,16 @@ struct Opening {
 
 fn main() -> anyhow::Result<()> {
     let mut arguments = std::env::args().skip(1);
-    let stem = arguments.next().context("name a weights version: runs/NAME/weights/v000181")?;
-    let simulations = arguments.next().map_or(Ok(64), |text| text.parse()).context("a number of simulations")?;
-    let random_games = arguments.next().map_or(Ok(1000), |text| text.parse()).context("a number of random games")?;
+    let stem = arguments.next().context("pass a weights version, such as runs/NAME/weights/v000181")?;
+    let simulations =
+        arguments.next().map_or(Ok(64), |text| text.parse()).context("parse the number of simulations")?;
+    let random_games =
+        arguments.next().map_or(Ok(1000), |text| text.parse()).context("parse the number of random games")?;
     let (manifest, bytes) = duel::read(&stem)?;
     let name = manifest.architecture.game.as_str();
     let size = name.strip_prefix("hex-").and_then(|size| hex::Size::new(size.parse().ok()?));
     anyhow::ensure!(GameKind::from_str(name).is_ok() && size.is_some(), "the weights are for {name}, not for Hex");
-    let game = Hex::new(size.context("a size of Hex")?);
+    let game = Hex::new(size.context("parse the board size")?);
     let mut oracle = HexOracle::of_all_positions(game.clone()).with_context(|| format!("{name} is not solved"))?;
     let paths: Vec<KernelVariant> = fastest_first(&mut Instant::now);
     let mut evaluator = Kernel::new(paths, PrecisionPreference::Bf16).evaluator(&manifest, &bytes)?;
@@ -83,7 +85,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns every opening that is won for one side, for the version to play that side.
+/// Returns every opening in which the version can play a winning side.
 fn openings(game: &Hex, oracle: &mut HexOracle) -> Vec<Opening> {
     let mut openings = Vec::new();
     let mut legal = Vec::new();
@@ -107,7 +109,8 @@ fn openings(game: &Hex, oracle: &mut HexOracle) -> Vec<Opening> {
     openings
 }
 
-/// Returns the action with the highest score, the first of several. In a lost position, this action loses latest.
+/// Returns the action with the highest score, or the first such action. In a lost position, this action delays the loss
+/// longest.
 fn most_resistant(oracle: &mut HexOracle, position: &hex::Position) -> Action {
     let scores = oracle.scores(position);
     let best = (0..scores.len()).filter(|&action| scores[action].is_some());

@@ -24,12 +24,12 @@ use selfplay::SearchSettings;
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [one, other, rest @ ..] = arguments.as_slice() else {
-        anyhow::bail!("name two weights versions, such as runs/NAME/weights/v000181")
+        anyhow::bail!("pass two weights versions, such as runs/NAME/weights/v000181")
     };
-    let openings = rest.first().map_or(Ok(500), |openings| openings.parse()).context("a number of openings")?;
+    let openings = rest.first().map_or(Ok(500), |openings| openings.parse()).context("parse the number of openings")?;
     let mut searches = [SearchSettings::default(), SearchSettings::default()];
     for (search, c_init) in searches.iter_mut().zip(rest.iter().skip(1)) {
-        search.c_init = c_init.parse().context("a number for c_init")?;
+        search.c_init = c_init.parse().context("parse c_init")?;
     }
     let [c_init, other_c_init] = [0, 1].map(|i: usize| searches[i].c_init);
     println!("{one} with c_init {c_init} against {other} with c_init {other_c_init}, seed {}", duel::SEED);

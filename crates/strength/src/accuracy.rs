@@ -1,4 +1,4 @@
-//! Measurement of accuracy on solved positions. Start with [`measure`].
+//! Measures accuracy on solved positions. Start with [`measure`].
 
 use std::ops::ControlFlow;
 
@@ -10,8 +10,8 @@ use crate::solved::{Accuracy, SolvedPosition};
 /// Number of positions searched between two pauses.
 const CHUNK: usize = 100;
 
-/// Returns at most `count_max` of the positions, evenly spaced so that the bands keep the same shares. The selection
-/// is deterministic.
+/// Returns at most `count_max` of the positions, evenly spaced so that each band keeps about the same fraction. The
+/// selection is deterministic.
 pub fn subset(positions: Vec<SolvedPosition>, count_max: usize) -> Vec<SolvedPosition> {
     let all = positions.len();
     if all <= count_max {

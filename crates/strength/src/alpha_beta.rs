@@ -1,4 +1,4 @@
-//! An opponent of fixed strength: alpha-beta search (Knuth and Moore 1975) to a fixed depth.
+//! Implements an opponent of fixed strength: alpha-beta search (Knuth and Moore 1975) to a fixed depth.
 //!
 //! Positions at that depth get the game's heuristic value. Start with [`AlphaBetaMover`].
 
@@ -11,10 +11,10 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::contestant::Contestant;
 
-/// Value of a win at the depth of the search; an earlier win has a larger value.
+/// Value of a win at the full depth of the search. An earlier win has a larger value.
 const WIN: i32 = 2 * HEURISTIC_MAX;
 
-/// Bound above the absolute value of every position.
+/// A bound that exceeds the absolute value of every position.
 const INFINITE: i32 = 2 * WIN;
 
 /// Maximum number of positions in the table of a search. A full table accepts no new position.

@@ -18,16 +18,16 @@ use crate::ledger::Player;
 /// Maximum number of positions evaluated together; larger batches gain nothing on a CPU.
 const BATCH: usize = 256;
 
-/// Leaves in flight per tree in a sequential search: one leaf per position at a time.
+/// Leaves in flight per tree in a sequential search.
 pub const SEQUENTIAL: usize = 1;
 
-/// Leaves in flight per tree in a batched search: a few leaves per position share a batch, because there are too few
-/// positions to fill one.
+/// Leaves in flight per tree in a batched search, where several leaves per position share a batch because there are too
+/// few positions to fill one.
 pub const BATCHED: usize = 4;
 
-/// Search of opponents without a network: pUCT with AlphaZero's constants, and the first-play reduction of KataGo.
-/// These players are the fixed points of the Elo scale. A change to any value would make ratings from earlier runs
-/// incomparable, so these values do not follow the defaults of the search.
+/// Search settings of opponents without a network: pUCT with AlphaZero's constants, and the first-play reduction of
+/// KataGo. The Elo scale is fixed by these opponents. A change to any value would make ratings incomparable with
+/// earlier runs, so the values do not follow the defaults of the search.
 const PLAYOUT_SEARCH: SearchSettings = SearchSettings {
     algorithm: SearchAlgorithm::Puct,
     c_base: 19_652.0,
@@ -57,7 +57,7 @@ pub trait Contestant<G: Game> {
     }
 }
 
-/// A chosen action with the expected value.
+/// A chosen action, and the value that the player expects.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Assessment {
     /// The chosen action.
@@ -116,7 +116,7 @@ impl<G: Game> Contestant<G> for PlayoutMover {
     }
 }
 
-/// Returns the settings of an analysis; with 0 simulations it is one evaluation per position. `discount` is γ.
+/// Returns the settings of an analysis, which with 0 simulations only evaluates each position. `discount` is γ.
 #[must_use]
 pub fn analysis(simulations: u32, search: &SearchSettings, discount: f32, leaves_per_tree: usize) -> AnalysisSettings {
     AnalysisSettings { simulations, search: search.clone(), leaves_per_tree, batch: BATCH, discount }
@@ -132,9 +132,9 @@ pub struct Searcher<'a> {
 
 /// The network of a search.
 enum Searched<'a> {
-    /// The search is by the rules.
+    /// The search uses the rules.
     Evaluator(&'a mut dyn Evaluator),
-    /// The search is in latent states.
+    /// The search uses latent states.
     Latent(&'a mut dyn LatentModel),
 }
 
@@ -172,7 +172,7 @@ impl<G: Game> Contestant<G> for Searcher<'_> {
     }
 }
 
-/// Returns a player that needs no weights, an anchor of the Elo scale; `None` for a weights version.
+/// Returns the contestant for a player that needs no weights and anchors the Elo scale; `None` for a weights version.
 pub fn fixed_contestant<G: Game>(player: Player, rng: ChaCha8Rng) -> Option<Box<dyn Contestant<G>>> {
     match player {
         Player::Random => Some(Box::new(RandomMover { rng })),

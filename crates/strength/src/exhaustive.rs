@@ -1,7 +1,7 @@
 //! Verifies perfect play in games as small as tic-tac-toe: one player plays against every sequence of replies.
 //!
-//! The choice must depend only on the position, as in a search without noise: each position is searched once. Start
-//! with [`check`].
+//! The player's choice must depend only on the position, as in a search without noise, because each position is
+//! searched only once. Start with [`check`].
 
 use std::collections::HashSet;
 
@@ -9,16 +9,16 @@ use game::{Action, Game, Player};
 
 use crate::contestant::Contestant;
 
-/// The result of playing every line of a game.
+/// Counts of the final positions over every line of a game.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     /// Number of positions in which the contestant chose a move.
     pub decisions: usize,
     /// Number of final positions won by the contestant; a position reached by several lines counts once.
     pub won: usize,
-    /// Number of drawn final positions.
+    /// Number of final positions that are draws.
     pub drawn: usize,
-    /// Number of lost final positions.
+    /// Number of final positions lost by the contestant.
     pub lost: usize,
     /// One lost line, if there is any.
     pub lost_line: Option<Vec<Action>>,

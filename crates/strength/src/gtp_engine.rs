@@ -1,9 +1,9 @@
-//! Programs with the Go Text Protocol as participants of matches: [`GtpEngine`].
+//! Defines [`GtpEngine`], which lets a program play in matches over the Go Text Protocol.
 //!
-//! An engine is a few processes of one command line. Each process plays one complete game at a time, and gets each move
-//! once. A process that exits, hangs or breaks the protocol is restarted once per game, and gets all moves again. The
-//! rules of this program decide: an engine that plays a forbidden move loses the game, and an engine that refuses a
-//! legal move makes the game void. Start with [`GtpEngine::start`].
+//! An engine consists of several processes with the same command line. Each process plays one complete game at a time,
+//! and receives each move once. A process that exits, hangs or breaks the protocol is restarted once per game, and
+//! receives all moves again. The rules of this program apply: an engine that plays an illegal move loses the game, and
+//! an engine that refuses a legal move makes the game void. Start with [`GtpEngine::start`].
 
 mod error;
 mod session;
@@ -25,14 +25,14 @@ use crate::notation::Notation;
 /// Number of consecutive games that an engine may lose by failing before the match stops.
 const FAILURES_MAX: u32 = 3;
 
-/// The command line of an engine, and limits of the processes.
+/// The command line of an engine, and limits on the processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// Name in errors and reports.
     pub name: String,
     /// The program and arguments.
     pub words: Vec<String>,
-    /// Number of processes, and so of concurrent games; at least 1.
+    /// Number of processes, and so the maximum number of concurrent games; at least 1.
     pub processes: usize,
     /// Maximum time for a response. The limit for the first response of a process is at least a minute.
     pub response_time_max: Duration,
@@ -57,7 +57,7 @@ pub struct GtpEngine {
     identity: Identity,
     interrupt: Interrupt,
     sessions: Vec<Session>,
-    /// Number of consecutive games, up to the latest, that the engine lost by failing.
+    /// Number of games in a row, up to the latest game, that the engine lost by failing.
     failures: u32,
 }
 

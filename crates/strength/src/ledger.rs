@@ -14,14 +14,14 @@ use weights::WeightsVersion;
 use crate::rating::{Pairing, Prior, Rating, difference, rate};
 use crate::scale;
 
-/// Maximum depth of an alpha-beta opponent. An action of a deeper search could take minutes, during which a drain
-/// waits.
+/// Maximum depth of an alpha-beta opponent. A deeper search could take minutes per action, during which a drain would
+/// have to wait.
 pub const ALPHABETA_DEPTH_MAX: u8 = 14;
 
 /// Version of the file format; other versions are rejected.
 const FORMAT: u32 = 2;
 
-/// All results of a run, by player pair in ascending order, from the first player's point of view.
+/// All results of a run, sorted by the two players, from the first player's point of view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ledger {
     game: String,
@@ -49,7 +49,7 @@ pub struct Rated {
 struct Document {
     format: u32,
     game: String,
-    /// Ratings for readers of the file; loading recomputes them from the results.
+    /// Ratings for people who read the file. Loading ignores these and recomputes the ratings from the results.
     ratings: Vec<Rated>,
     results: Vec<ResultLine>,
 }
@@ -59,14 +59,15 @@ struct Document {
 struct ResultLine {
     a: Player,
     b: Player,
-    /// Numbers of openings in which `a` scored 0 to 4 half points over both games.
+    /// Number of openings for each total of half points, from 0 to 4, that `a` scored over both games.
     pairs: Tally,
-    /// Number of further openings, which do not count. Files from earlier releases lack this field.
+    /// Number of further openings that do not count. Files from earlier releases lack this field.
     #[serde(default)]
     repeated: u64,
 }
 
-/// Returns the `count` versions with the highest lower bounds of the rating interval, because few games prove little.
+/// Returns the `count` best versions. Versions are compared by the lower bound of the rating interval, because few
+/// games prove little.
 #[must_use]
 pub fn best(ratings: &[Rated], versions: &[WeightsVersion], count: usize) -> Vec<WeightsVersion> {
     let rated = |&version: &WeightsVersion| {
@@ -125,10 +126,10 @@ impl Ledger {
         Ok(replace(path, &text)?)
     }
 
-    /// Adds the results of `a` in a match against `b`.
+    /// Adds the results of a match between `a` and `b`, as seen by `a`.
     ///
     /// # Panics
-    /// `a` and `b` are the same player: such games are no evidence.
+    /// `a` and `b` are the same player, whose games prove nothing.
     pub fn add(&mut self, a: Player, b: Player, results: impl Into<Results>) {
         assert_ne!(a, b, "a match is between two");
         let results = results.into();
@@ -199,7 +200,7 @@ impl Ledger {
     }
 }
 
-/// The games of a ledger by player index.
+/// The games of a ledger, with players replaced by indices.
 struct Indexed {
     /// Players in descending order.
     players: Vec<Player>,
@@ -212,11 +213,11 @@ fn index(players: &[Player], player: Player) -> usize {
     players.binary_search_by(|other| player.cmp(other)).expect("every player that took part is listed")
 }
 
-/// A participant of rated games; the name identifies it in files and metrics.
+/// A participant of rated games, identified by a name in files and metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Player {
-    /// A player of uniformly random legal actions; the anchor of the scale, at 0.
+    /// A player that chooses legal actions uniformly at random. It anchors the scale at 0.
     Random,
     /// A pUCT search with random playouts instead of a network.
     Playouts {
@@ -276,8 +277,8 @@ impl FromStr for Player {
 pub struct Results {
     /// Results of the openings that count.
     pub tally: Tally,
-    /// Number of further openings, which are no evidence because a game repeats an earlier game. They count as games
-    /// played, so that a match between players that repeat themselves comes to an end.
+    /// Number of further openings that do not count, because a game repeats an earlier game. They still count as games
+    /// played, so that a match between players that repeat themselves ends.
     pub repeated: u64,
 }
 
@@ -314,7 +315,7 @@ impl AddAssign for Results {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Tally {
-    /// Number of openings by half points.
+    /// Number of openings for each total of half points, from 0 to 4.
     pub pairs: [u64; 5],
 }
 

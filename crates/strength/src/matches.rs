@@ -1,4 +1,5 @@
-//! Matches: many concurrent games between two [`Participant`]s, each opening from both sides. Start with [`play`].
+//! Plays matches: many concurrent games between two [`Participant`]s, with each opening played from both sides. Start
+//! with [`play`].
 
 mod participant;
 mod played;
@@ -21,7 +22,7 @@ pub struct Settings {
     pub opening_plies_max: u16,
 }
 
-/// Consecutive draws without a new opening after which openings become longer.
+/// Number of consecutive random draws that may repeat earlier openings before openings become longer.
 const REPEATS_MAX: usize = 64;
 
 /// A position from which two games start.
@@ -43,7 +44,7 @@ pub struct Error {
     pub source: Failure,
 }
 
-/// Returns the next `settings.openings` openings in the sequence from `rng`, after the first `skipped`.
+/// Draws openings from `rng`, skips the first `skipped` and returns the next `settings.openings`.
 ///
 /// No two openings of a sequence are equal up to symmetry, because a repeated game between deterministic players adds
 /// no evidence. If there are too few openings of that length, later openings have more plies; a game with too few
@@ -79,8 +80,8 @@ pub fn openings<G: Game>(
 }
 
 /// Plays each opening twice between two participants, with sides exchanged, and adds the games to `played`. The number
-/// of concurrent games is limited by both participants. Breaks if the match was stopped; complete pairs are still
-/// added.
+/// of concurrent games is limited by both participants. Returns `Break` if the match was stopped; complete pairs are
+/// still added.
 ///
 /// `pause` is called after every round of moves with the number of unfinished games: it may sleep, or stop the match.
 ///
@@ -120,7 +121,7 @@ struct Table<'a, G: Game> {
     results: Vec<OpeningResult>,
 }
 
-/// A game of an opening, not necessarily started.
+/// A game to play from an opening, which may not have started.
 #[derive(Debug, Clone, Copy)]
 struct Seating {
     /// Index of the opening.
@@ -159,7 +160,7 @@ impl<'a, G: Game> Table<'a, G> {
         Self { game, openings, waiting, boards: Vec::new(), results }
     }
 
-    /// Plays all games, and enters finished games in the results.
+    /// Plays all games, and adds finished games to the results.
     fn play(
         &mut self,
         mut participants: Participants<'_, G>,
@@ -215,7 +216,7 @@ impl<'a, G: Game> Table<'a, G> {
         Ok(())
     }
 
-    /// Enters finished games in the results, and stops games of void openings.
+    /// Adds finished games to the results, and stops games of void openings.
     fn settle(&mut self, participants: &mut Participants<'_, G>) {
         let game = self.game;
         let over: Vec<Board<G::Position>> = self.boards.extract_if(.., |board| board.is_over(game)).collect();

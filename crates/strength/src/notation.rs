@@ -1,4 +1,4 @@
-//! The moves of board games as named by protocols: [`Notation`].
+//! Defines [`Notation`], which names the moves of board games as the protocols do.
 
 use game::{Action, Game as _};
 use games::AnyGame;
@@ -16,7 +16,7 @@ pub struct Notation {
 }
 
 impl Notation {
-    /// Returns the notation of a game; `None` if protocols have no name for it.
+    /// Returns the notation of a game; `None` if the protocols do not support the game.
     #[must_use]
     pub fn of(game: &AnyGame) -> Option<Self> {
         let shape = game.spec().observation;

@@ -1,4 +1,4 @@
-//! Evaluation episodes in environments that run outside this process.
+//! Plays evaluation episodes in environments that run outside this process.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use games::{AnyGame, AnyPosition};
 use crate::contestant::Contestant;
 use crate::returns::{EpisodeReturn, Error};
 
-/// Maximum number of attempts at one evaluation episode that environments lose.
+/// Maximum number of attempts at an evaluation episode, if the environments keep failing.
 const TRIES_MAX: u32 = 10;
 
 /// A function that starts the environments of an evaluation, at least one per episode.
@@ -24,7 +24,7 @@ pub struct Outside<G: Game> {
 }
 
 impl Outside<AnyGame> {
-    /// Returns environments that `start` starts on first use.
+    /// Creates environments that `start` will start on first use.
     #[must_use]
     pub fn new(start: StartEnvironments) -> Self {
         Self { start, idle: None, observed: AnyPosition::observed }

@@ -16,7 +16,7 @@ pub const ELO_PER_UNIT: f64 = 173.717_792_761_249_46;
 /// Half the width of a 95 % interval, in standard deviations.
 pub const NORMAL_95: f64 = 1.959_963_984_540_054;
 
-/// Weight, in variance, of the prior dispersion of 1: equivalent to 16 game pairs between equals.
+/// Weight of the prior dispersion of 1, as a variance: the same as 16 game pairs between equal players.
 const DISPERSION_WEIGHT: f64 = 8.0;
 
 /// Maximum number of Newton steps; the likelihood is concave, so that a dozen suffice from any start.
@@ -45,7 +45,7 @@ pub struct Rating {
 }
 
 impl Rating {
-    /// Returns the strength of a player with these results relative to the opponent, under a weak prior.
+    /// Returns how much stronger than the opponent a player with these results is, under a weak prior.
     #[must_use]
     pub fn over_opponent(tally: Tally) -> Self {
         rate(2, &[(1, 0.0)], &[Pairing { a: 0, b: 1, tally }], Prior::WEAK)[0]
@@ -95,7 +95,7 @@ pub(crate) fn rate(players: usize, fixed: &[(usize, f64)], pairings: &[Pairing],
 /// Computes the strength of the first player relative to the second, as [`rate`] computes ratings.
 ///
 /// # Panics
-/// As [`rate`].
+/// The same panics as [`rate`].
 pub(crate) fn difference(
     [player, other]: [usize; 2],
     players: usize,
@@ -106,7 +106,7 @@ pub(crate) fn difference(
     Fit::new(players, fixed, pairings, prior).rating(&[(player, 1.0), (other, -1.0)])
 }
 
-/// The maximum of the likelihood, with the curvature there.
+/// The maximum of the likelihood, with the curvature at this point.
 struct Fit<'a> {
     fixed: &'a [(usize, f64)],
     strengths: Vec<f64>,
@@ -168,8 +168,8 @@ struct Model<'a> {
     precision: f64,
 }
 
-/// Returns each pair of players that have met, once. In every group that no chain of games connects to a fixed player,
-/// the first player is paired with the first fixed player.
+/// Returns each pair of players that have met, once. If games connect a group of players to no fixed player, the first
+/// player of the group is paired with the first fixed player.
 fn links(players: usize, fixed: &[(usize, f64)], pairings: &[Pairing]) -> Vec<(usize, usize)> {
     let met: BTreeSet<_> = pairings.iter().map(|&Pairing { a, b, .. }| (a.min(b), a.max(b))).collect();
     let mut links: Vec<(usize, usize)> = met.into_iter().collect();

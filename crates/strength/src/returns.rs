@@ -1,4 +1,5 @@
-//! Evaluation episodes of games with rewards: mean return with a confidence interval, and mean length.
+//! Plays evaluation episodes of games with rewards, and computes the mean return with a confidence interval and the
+//! mean length.
 //!
 //! The return of an episode is the plain sum of rewards, without a discount. Start with [`play`].
 
@@ -58,13 +59,13 @@ pub enum Error {
     Start {
         /// Name of the game.
         game: String,
-        /// Error of the start.
+        /// Error that occurred at the start.
         source: bridge::Error,
     },
     /// The environments have failed.
     #[error(transparent)]
     Environments(#[from] game::EnvironmentsError),
-    /// The environments lose an episode at every attempt.
+    /// The environments lost an episode at every attempt.
     #[error("{game} failed in the evaluation episode with seed {seed} {tries} times")]
     Lost {
         /// Name of the game.

@@ -1,4 +1,4 @@
-//! The strengths of opponents without a network, measured once.
+//! Lists the strengths of opponents without a network, which were measured once.
 //!
 //! With these strengths, a version's interval shows only the noise of the version's games, and ratings from different
 //! runs are on one scale. docs/benchmarks/search.md contains the command for the measurement. Start with [`elo`].

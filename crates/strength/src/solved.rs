@@ -56,7 +56,7 @@ impl SolvedPosition {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {problem}")]
 pub struct Error {
-    /// The file and, if applicable, the line and the field.
+    /// The file, with line and field if the error concerns these.
     place: String,
     problem: String,
 }
@@ -123,7 +123,7 @@ pub fn is_measured(game: &GameKind) -> bool {
     entry.solved.is_some() || (entry.exhaustive == Exhaustive::Skip && oracles::has_oracle(game))
 }
 
-/// Notation of a file's column `moves`.
+/// Notation in the column `moves` of a file.
 #[derive(Debug, Clone, Copy)]
 enum Notation {
     RunTogether,
@@ -219,7 +219,7 @@ pub fn score(chosen: Action, position: &SolvedPosition) -> ActionQuality {
     }
 }
 
-/// Counts of good actions in scored positions, and value errors.
+/// Counts of good actions in scored positions, and the sum of value errors.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct MoveTally {
     /// Number of scored positions.
@@ -230,7 +230,7 @@ pub struct MoveTally {
     pub optimal: u64,
     /// Number of positions with an expected value.
     pub values: u64,
-    /// Sum of distances between expected values and the results of best play: −1, 0 or 1.
+    /// Sum of the distances between expected values and the results of best play, which are −1, 0 or 1.
     pub value_errors: f64,
 }
 
@@ -250,13 +250,13 @@ impl MoveTally {
         (self.values > 0).then(|| self.value_errors / self.values as f64)
     }
 
-    /// Returns the share of outcome-preserving actions, in `[0, 1]`; 0 without positions.
+    /// Returns the fraction of outcome-preserving actions, in `[0, 1]`; 0 without positions.
     #[must_use]
     pub fn outcome_preserving_share(&self) -> f64 {
         share(self.outcome_preserving, self.positions)
     }
 
-    /// Returns the share of optimal actions, in `[0, 1]`; 0 without positions.
+    /// Returns the fraction of optimal actions, in `[0, 1]`; 0 without positions.
     #[must_use]
     pub fn optimal_share(&self) -> f64 {
         share(self.optimal, self.positions)
@@ -267,7 +267,7 @@ fn share(count: u64, of: u64) -> f64 {
     if of == 0 { 0.0 } else { count as f64 / of as f64 }
 }
 
-/// Serialises the counts and the shares.
+/// Serialises the counts and the fractions.
 impl Serialize for MoveTally {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct as _;

@@ -1,4 +1,4 @@
-//! A sequential probability ratio test for the difference in strength between two players, after Wald 1945.
+//! Implements the sequential probability ratio test of Wald 1945 for the difference in strength between two players.
 //!
 //! The test compares two hypotheses about the difference: `elo0` and `elo1`. It may be evaluated after every batch of
 //! openings, and stops as soon as one hypothesis is accepted, so that a clear difference takes few games. The data
@@ -15,7 +15,7 @@ use crate::ledger::Tally;
 /// exclude every hypothesis but one.
 const UNOBSERVED: f64 = 1e-3;
 
-/// Maximum number of steps in a root search; each step halves an interval or is a Newton step.
+/// Maximum number of steps in a root search. Each step either halves the interval or is a Newton step.
 const STEPS_MAX: usize = 200;
 
 /// Maximum difference in a hypothesis, in Elo, at which the stronger player scores 0.9999 of the points.
@@ -37,7 +37,7 @@ pub struct Settings {
     pub beta: f64,
 }
 
-/// A value of [`Settings`] out of range.
+/// The reason why [`Settings`] are rejected.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum Error {
     /// The hypotheses are not two finite differences in order.
@@ -67,7 +67,7 @@ pub enum Error {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// The games so far are not conclusive.
+    /// The games so far do not suffice for a decision.
     Continue,
     /// H0 is accepted: the difference is not as large as `elo1`.
     AcceptH0,
@@ -84,8 +84,8 @@ pub struct Bounds {
     pub high: f64,
 }
 
-/// A sequential probability ratio test; see the [module](self). A test holds no games: the state depends only on a
-/// [`Tally`] of all games, and not on the batches.
+/// A sequential probability ratio test; see the [module](self). A test stores no games: its state depends only on a
+/// [`Tally`] of all games, not on the batches in which they were played.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sprt {
     settings: Settings,
@@ -158,12 +158,12 @@ fn score(elo: f64) -> f64 {
     1.0 / (1.0 + 10_f64.powf(-elo / 400.0))
 }
 
-/// Returns each pair result's deviation from a score, as a share of the two points.
+/// Returns by how much each result of a pair deviates from a score, as a fraction of the two points.
 fn deviations(score: f64) -> [f64; 5] {
     [0.0, 0.25, 0.5, 0.75, 1.0].map(|result| result - score)
 }
 
-/// Returns the number of pairs by half points, without zeros.
+/// Returns how many pairs have each total of half points, with [`UNOBSERVED`] in place of zeros.
 fn counts(tally: Tally) -> [f64; 5] {
     tally.pairs.map(|pairs| if pairs == 0 { UNOBSERVED } else { pairs as f64 })
 }

@@ -1,4 +1,5 @@
-//! The channel of every client. Connects with the first call, and reconnects after a broken connection.
+//! Opens the gRPC channel that every client uses. A channel connects with the first call, and reconnects after a broken
+//! connection.
 
 mod connector;
 mod endpoint;
@@ -20,15 +21,15 @@ use tonic::transport::Endpoint;
 use crate::security::Credentials;
 use crate::server::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT};
 
-/// HTTP/2 window of one response, in bytes: four weight chunks, thousands of trajectories.
+/// HTTP/2 window of one response, in bytes: room for four weight chunks or thousands of trajectories.
 const ANSWER_WINDOW_BYTES: u32 = 4 << 20;
 /// HTTP/2 window of all responses on a connection, in bytes. A fixed window, since the adaptive window starts at
 /// 64 KiB and limits high-latency links to a tenth of the bandwidth.
 const CONNECTION_WINDOW_BYTES: u32 = 32 << 20;
-/// Largest HTTP/2 response frame, in bytes: a weight chunk takes two frames instead of sixty-four.
+/// Largest HTTP/2 response frame, in bytes. With this size a weight chunk takes two frames instead of sixty-four.
 const ANSWER_FRAME_BYTES_MAX: u32 = 512 << 10;
 
-/// Time limit for connecting, including name resolution. Afterwards, the server counts as unreachable.
+/// Time limit for connecting, including name resolution. A server that takes longer counts as unreachable.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Returns a channel to `endpoint` (`http://host:port`, or `https://host:port` with TLS), with the credentials of

@@ -1,4 +1,4 @@
-//! Deadlines of calls, from client timeouts, and the layer that stops calls at the deadline.
+//! Computes the deadline of a call from the client's timeout, and stops calls at the deadline.
 
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -11,15 +11,15 @@ use tonic::codegen::http::{HeaderMap, Request, Response};
 use tonic::metadata::MetadataMap;
 use tower_layer::Layer;
 
-/// The header with the timeout of a gRPC client.
+/// The header in which a gRPC client states the timeout.
 const HEADER: &str = "grpc-timeout";
-/// Maximum number of digits in gRPC.
+/// Maximum number of digits in a gRPC timeout.
 const DIGITS_MAX: usize = 8;
 /// Resolution of tokio's timers.
 const TICK: Duration = Duration::from_millis(1);
 
-/// Returns the deadline of a client that sent these headers at `now`; `None` without a timeout, or with a timeout
-/// that is invalid in gRPC.
+/// Returns the deadline of a call whose headers arrived at `now`; `None` if the headers have no timeout or an invalid
+/// one.
 #[must_use]
 pub fn of(headers: &MetadataMap, now: Instant) -> Option<Instant> {
     // A timeout beyond the range of the clock sets no deadline.

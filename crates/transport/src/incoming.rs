@@ -1,8 +1,8 @@
 //! Accepts a server's connections: a bounded number at once, with TLS if the server has a certificate, and
 //! TCP_NODELAY.
 //!
-//! A connection is a *newcomer* until the first call with the required credentials. Newcomers have a deadline and a
-//! separate, bounded number of places, so silent connections do not displace known clients.
+//! A connection is a *newcomer* until the first call with the required credentials. Newcomers have a deadline, and a
+//! separate limit on their number, so silent connections do not displace known clients.
 
 mod handshakes;
 mod lifetime;
@@ -23,19 +23,20 @@ use crate::socket::Socket;
 use handshakes::{Arrival, Handshakes};
 use lifetime::{Certificate, Lifetime};
 
-/// Wait after an error of the listener, such as a lack of file descriptors. Meanwhile, other connections may close.
+/// Delay after an error of the listener, such as a lack of file descriptors, during which other connections may close.
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
-/// File descriptors in use other than open connections: files, timers, the admin port, closing connections.
+/// Number of file descriptors to reserve for uses other than open connections: files, timers, the admin port and
+/// closing connections.
 const DESCRIPTORS_OTHER: usize = 128;
 
 /// A client connection. Counts towards the limits until dropped.
 pub type Connection = Socket<Lifetime>;
 
 /// Returns the connections that `listener` accepts, for tonic's `serve_with_incoming`. A connection beyond
-/// `connections_max` is closed at once: the client retries with growing delays, and open connections are not
-/// affected. Connections without an accepted call are closed after a time limit. They take at most half of the
-/// places, and a fixed number for each address. With TLS in `security`, a connection is returned after the handshake;
-/// handshakes run concurrently and have a time limit. The stream is endless.
+/// `connections_max` is closed at once: the client retries with growing delays, and open connections are not affected.
+/// Connections without an accepted call are closed after a time limit. Such connections are limited to half of
+/// `connections_max`, and to a fixed number for each address. With TLS in `security`, a connection is returned after
+/// the handshake; handshakes run concurrently and have a time limit. The stream is endless.
 pub fn incoming(
     listener: TcpListener,
     connections_max: usize,
@@ -61,12 +62,12 @@ pub fn incoming(
 struct Accepting {
     listener: TcpListener,
     permits: Arc<Semaphore>,
-    /// Places for connections without an accepted call.
+    /// Permits for connections without an accepted call.
     newcomers: Arc<Semaphore>,
     networks: Networks,
     identities: Arc<Identities>,
     connections_max: usize,
-    /// The last reason for refusing a connection: a series of refusals is logged once.
+    /// The last reason for refusing a connection. Consecutive refusals for the same reason are logged once.
     refusal: Option<Refusal>,
     /// True after a failed accept.
     is_failing: bool,
@@ -144,14 +145,14 @@ impl Accepting {
         self.admit(Either::Right(stream), peer, arrival, certificate)
     }
 
-    /// Returns the client of a connection, before any call.
+    /// Returns what is known about the client before the first call on a connection.
     fn peer(&self, stream: &TcpStream, certificate_name: Option<Arc<str>>, arrival: &Arrival) -> Peer {
         let standing = Arc::new(Standing::new(Arc::clone(&arrival.network), Arc::clone(&self.identities)));
         let connection: TcpConnectInfo = stream.connect_info();
         Peer { connection, certificate_name, standing }
     }
 
-    /// Takes the places of a connection; `None` if there are none.
+    /// Counts a connection towards the limits; returns `None` if a limit is reached.
     fn admit(
         &mut self,
         stream: Either<TcpStream, Box<TlsStream<TcpStream>>>,
@@ -183,7 +184,7 @@ impl Accepting {
         }
     }
 
-    /// Logs an error of the listener, once for a series of errors.
+    /// Logs an error of the listener, and only the first of consecutive errors.
     fn log_once(&mut self, error: &io::Error) {
         if !std::mem::replace(&mut self.is_failing, true) {
             let remedy = service::descriptors::exhausted(error).unwrap_or_default();

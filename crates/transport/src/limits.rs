@@ -7,5 +7,5 @@ pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
 /// Largest priority update, in bytes: the maximum number of priorities, each of at most 64 bytes.
 pub const PRIORITIES_BYTES_MAX: usize = 4 << 20;
 
-/// Maximum number of servers that share one job: a client keeps a connection and a queue for each.
+/// Maximum number of servers that share one job. A client keeps a connection and a queue for each.
 pub const SERVERS_MAX: usize = 64;

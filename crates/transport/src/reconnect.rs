@@ -1,4 +1,4 @@
-//! The task in common to all stream clients: opens one stream after another, with growing delays between them.
+//! The task that all stream clients share: it opens one stream after another, with growing delays in between.
 //!
 //! A [`Client`] defines the work on a stream and reports when no work is left; [`Reconnecting`] owns the task and
 //! stops it.
@@ -48,7 +48,7 @@ pub enum Broken {
     /// The server or the connection failed.
     #[error(transparent)]
     Status(#[from] Status),
-    /// A message of the server is invalid, alone or after earlier messages.
+    /// A message from the server is invalid, either in itself or after the earlier messages.
     #[error(transparent)]
     Invalid(Box<dyn Error + Send + Sync>),
     /// This client closed the stream, to use another server.

@@ -1,11 +1,11 @@
-//! Authentication and authorization: TLS, client certificates, bearer tokens, scopes and quotas for every server and
-//! channel.
+//! Authenticates and authorizes clients and servers: TLS, client certificates, bearer tokens, scopes and quotas for
+//! every server and channel.
 //!
 //! A server opens [`Security`] from the `[security]` section of the run file and passes it to
 //! [`incoming`](crate::incoming()), which terminates TLS, and to [`server`](crate::server()), which checks scopes and
 //! quota of every call. [`Credentials`] of a client hold the trusted authorities, the certificate and the token.
-//! [`use_credentials`] sets the credentials of a process once, for all later channels. Threads read the files again.
-//! With no key set, a server accepts every call and a client sends no credentials.
+//! [`use_credentials`] sets the credentials of a process once, for all later channels. Background threads reload
+//! changed files. If the section sets no key, a server accepts every call and a client sends no credentials.
 
 mod caller;
 mod certificates;
@@ -47,15 +47,15 @@ use scope::Holder;
 pub(crate) use tls::ServerTls;
 use watched::{Times, Watched};
 
-/// Interval for reading files again.
+/// Interval at which the files are read again.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Time limits of connections.
+/// Time limits for connections.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timing {
-    /// Time limit of a connection for the first call with the required credentials.
+    /// Maximum time from the opening of a connection to the first call with the required credentials.
     pub(crate) first_call: Duration,
-    /// Interval for checking the credentials of open connections again.
+    /// Interval at which the credentials of open connections are checked again.
     pub(crate) review: Duration,
 }
 
@@ -113,8 +113,8 @@ impl Security {
         self.tls.as_ref().map(|tls| tls.current())
     }
 
-    /// Returns a holder that made accepted calls as `peer`, if the token or certificate would no longer be accepted,
-    /// or only with other scopes.
+    /// Returns a holder whose calls as `peer` were accepted, but whose token or certificate would now be rejected or
+    /// have other scopes.
     pub(crate) fn no_longer_accepted(&self, peer: &Peer) -> Option<Arc<Holder>> {
         let now = Instant::now();
         peer.standing.holders().into_iter().find(|holder| !self.guard.accepts(holder, now))

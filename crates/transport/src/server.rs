@@ -1,4 +1,4 @@
-//! Settings for every server: windows, keepalive, deadlines, authorization.
+//! Creates gRPC servers with common settings: windows, keepalive, deadlines, authorization.
 
 use std::time::Duration;
 
@@ -22,19 +22,19 @@ const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;
 /// Largest HTTP/2 frame of a request, in bytes. A frame that waits for the memory of the message is stored in
 /// addition to the window.
 const REQUEST_FRAME_BYTES_MAX: u32 = 32 << 10;
-/// A peer that is silent for this time is sent a ping.
+/// Time without data after which the server sends a ping to the other side.
 pub(crate) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
-/// A peer that does not respond to a ping within this time is disconnected. Interval and timeout together are less
-/// than TCP's longest retransmission timeout after a cut of the same length, so peers reconnect within seconds after
-/// a cut of any length.
+/// Time limit for the response to a ping, after which the server closes the connection. Interval and timeout together
+/// are less than TCP's longest retransmission timeout after a cut of the same length, so peers reconnect within seconds
+/// after a cut of any length.
 pub(crate) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Maximum number of concurrent calls and streams on one connection, many times the need of the busiest client.
-/// Further calls wait in the client.
+/// Maximum number of concurrent calls and streams on one connection: many times what the busiest client needs. Further
+/// calls wait in the client.
 const STREAMS_PER_CONNECTION_MAX: u32 = 1024;
 
-/// Age at which a connection takes no further calls. Calls in progress continue, and the client opens another
-/// connection for the next call. Thus forgotten connections close, and connections spread over added servers.
+/// Age at which a connection accepts no further calls. Calls in progress continue, and the client opens another
+/// connection for the next call. Forgotten connections are thus closed, and clients also connect to added servers.
 const CONNECTION_AGE_MAX: Duration = Duration::from_secs(60 * 60);
 
 /// A server that checks calls against deadlines and the [`Guard`].

@@ -1,5 +1,5 @@
-//! The set of servers that share one job: a list of endpoints. Each host name stands for all resolved addresses and
-//! is looked up repeatedly.
+//! Tracks the set of servers that share one job, given as a list of endpoints. A host name stands for every address
+//! that it resolves to, and is looked up repeatedly.
 //!
 //! When a name gains addresses (a headless service, a scaled compose service), clients use the new servers without a
 //! restart. [`Servers`] yields the current set and later changes; [`preferred`] spreads clients over a set. This
@@ -21,7 +21,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::channel::{InvalidEndpoint, Target, check};
 use crate::limits::SERVERS_MAX;
 
-/// Interval between name lookups: the longest time before a new server is used.
+/// Interval between name lookups, and so the longest time before a new server is used.
 const LOOKUP_INTERVAL: Duration = Duration::from_secs(3);
 
 /// One or several endpoints, in configuration syntax: `http://a:7001,https://b:7001`.
@@ -45,7 +45,7 @@ impl fmt::Display for Endpoints {
     }
 }
 
-/// One server of a set. Ordered by id.
+/// One server of a set. Servers are sorted by id.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Server {
     /// Identity of the server: the endpoint as written if it stands for only one address, so that a server that
@@ -54,7 +54,7 @@ pub struct Server {
     /// Current endpoint: `http://host:port`, `https://host:port`, or `https://name@host:port` for the address of a
     /// server with a certificate for `name`. Never has more than one address.
     pub endpoint: Arc<str>,
-    /// True if the id is the endpoint as written, not an address: a process that replaces the server takes over the
+    /// True if the id is the endpoint as written, not an address, so that a process that replaces the server keeps the
     /// id.
     pub has_own_name: bool,
 }
@@ -177,11 +177,11 @@ struct Name {
     certificate: Option<String>,
     host: Arc<str>,
     port: u16,
-    /// True for an address or `localhost`: used as written and never looked up.
+    /// True for an address or `localhost`, which is used as written and never looked up.
     is_fixed: bool,
     addresses: BTreeSet<SocketAddr>,
-    /// The address with the endpoint as written for an id: the only address of the name before further addresses
-    /// appeared. The address keeps this id afterwards, so that clients do not mistake another server for it.
+    /// The address that has the endpoint as written for an id, because it was the only address of the name before
+    /// others appeared. It keeps this id afterwards, so that clients do not mistake another server for it.
     sole: Option<SocketAddr>,
     /// True once the name has had several addresses at once: a new address may then belong to any server.
     was_several: bool,
@@ -259,9 +259,9 @@ fn one_family(addresses: Vec<SocketAddr>) -> BTreeSet<SocketAddr> {
 
 /// Ranks the servers in the preference order of `client`, by rendezvous hashing (Thaler and Ravishankar 1998).
 ///
-/// Each client ranks the servers by a hash of both ids. Clients spread evenly. A server that joins takes an equal
-/// share from all other servers and moves no other client; the clients of a leaving server move to the next choice.
-/// The order is the same in every process and build.
+/// Each client ranks the servers by a hash of both ids. Clients spread evenly. A server that joins takes equally many
+/// clients from every other server, and no other client moves; if a server leaves, each of its clients moves to the
+/// next choice. The order is the same in every process and build.
 #[must_use]
 pub fn preferred(servers: &[Server], client: u64) -> Vec<Server> {
     let mut ranked = servers.to_vec();
@@ -269,12 +269,13 @@ pub fn preferred(servers: &[Server], client: u64) -> Vec<Server> {
     ranked
 }
 
-/// Returns the number of a client identified by name.
+/// Returns the number by which servers are ranked for the client `name`.
 pub fn named(name: &str) -> u64 {
     score(name, 0)
 }
 
-/// FNV-1a over the id, then [`mix`] with the client: FNV alone leaves the high bits of short inputs alike.
+/// Returns the rank of a server for a client: FNV-1a over the id, then [`mix`] with the client, since FNV alone gives
+/// short inputs similar high bits.
 fn score(id: &str, client: u64) -> u64 {
     let hash = id
         .bytes()

@@ -1,4 +1,4 @@
-//! The connections of channels and servers: plain TCP, or TLS over it, with a value of the same lifetime.
+//! Wraps the connections of channels and servers, plain TCP or TLS, and ties a value to the lifetime of each.
 
 use std::io;
 use std::pin::Pin;
@@ -21,8 +21,8 @@ pub(crate) trait Attached: Unpin {
     /// Receives the error of a read.
     fn read_failed(&self, _error: &io::Error) {}
 
-    /// Ready with an error when the connection must close. Polled by both reads and writes: HTTP/2 stops reading
-    /// while a response to the client cannot be written.
+    /// Returns ready with an error when the connection must close. Both reads and writes poll this, because HTTP/2
+    /// stops reading while a response to the client cannot be written.
     fn poll_end(&mut self, _cx: &mut Context<'_>) -> Poll<io::Error> {
         Poll::Pending
     }

@@ -1,4 +1,4 @@
-//! The delay before a retry, in the status of a rejected call.
+//! Adds the delay before a retry to the status of a rejected call.
 
 use std::time::Duration;
 

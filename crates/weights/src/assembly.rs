@@ -29,7 +29,7 @@ pub enum AssemblyError {
         got: u64,
     },
     /// The chunks hold more bytes than the manifest states.
-    #[error("the chunks exceed the {size_bytes} bytes of the manifest")]
+    #[error("the chunks exceed the {size_bytes} bytes declared in the manifest")]
     TooLong {
         /// Size in the manifest.
         size_bytes: u64,

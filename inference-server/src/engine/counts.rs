@@ -15,13 +15,13 @@ pub struct Counts {
     pub batches: u64,
     /// Number of requests rejected for reasons other than an evaluator failure.
     pub rejected: u64,
-    /// Number of requests with an evaluator failure.
+    /// Number of requests that failed in the evaluator.
     pub failed: u64,
-    /// Total time in the queue.
+    /// Total time that requests spent in the queue.
     pub queue_time: Duration,
-    /// Total duration of batches.
+    /// Total time that batches took to evaluate.
     pub compute_time: Duration,
-    /// Batches by position count, rounded up to a power of two; ascending.
+    /// Batch counts by number of positions, which is rounded up to a power of two; in ascending order.
     pub by_batch_size: Vec<BatchesOfSize>,
     /// Number of positions waiting now.
     pub waiting_positions: usize,

@@ -20,8 +20,8 @@ pub(super) struct Cached {
 #[derive(Debug)]
 struct Memory {
     answers: Cache,
-    /// Hasher of the keys, with a new random seed in every process, so that no client can predict collisions of
-    /// positions.
+    /// Hash function of the keys, with a new random seed in every process, so that no client can construct positions
+    /// that collide.
     hashes: RandomState,
     hits: AtomicU64,
 }

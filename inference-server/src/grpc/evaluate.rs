@@ -17,7 +17,7 @@ use crate::rejection::Rejection;
 /// The answer and the number of cache hits, or the reason for a rejection.
 type Answered = Result<(Answer, usize), Rejection>;
 
-/// The stream of one client: reads requests and answers each, in any order.
+/// The stream of one client, which answers each request, in any order.
 pub(super) struct EvaluateStream {
     pub(super) inbound: Streaming<v1::EvaluateRequest>,
     pub(super) order: EvaluateOrder,

@@ -10,7 +10,7 @@ use crate::engine::Model;
 /// Protocol name of the backend.
 const PLATFORM: &str = "zerofleet";
 
-/// Completely implemented protocol extensions.
+/// The protocol extensions that are completely implemented.
 const EXTENSIONS: [&str; 2] = ["model_configuration", "statistics"];
 
 /// Returns the requested version; `None` for the latest.

@@ -1,4 +1,4 @@
-//! Request counters as defined by the protocol.
+//! Counts requests as the protocol defines.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -7,7 +7,8 @@ use proto::open_inference::v2::{InferBatchStatistics, InferStatistics, ModelStat
 
 use crate::engine::Counts;
 
-/// Counters specific to this service: times for decoding and encoding tensors, and the time of the last response.
+/// Counters that the engine does not keep: the time for decoding and encoding tensors, and the time of the last
+/// response.
 #[derive(Debug, Default)]
 pub(super) struct Statistics(Mutex<Counters>);
 
@@ -32,7 +33,7 @@ impl Statistics {
         counters.last_unix_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
     }
 
-    /// Returns the counters so far, over all versions of the model and all services on the same engine.
+    /// Returns the counters so far, summed over all versions of the model and all services of the engine.
     pub(super) fn of(&self, counts: &Counts, name: &str, version: u64) -> ModelStatistics {
         let Counters { inputs, outputs, last_unix_ms } = *self.0.lock();
         let done = |count, took| Some(StatisticDuration { count, ns: nanoseconds(took) });

@@ -1,4 +1,4 @@
-//! The tensors of the model, and the element encoding in the protocol.
+//! Lists the tensors of the model, and reads elements in the encoding of the protocol.
 
 use std::ops::Range;
 
@@ -77,7 +77,7 @@ impl Output {
     }
 }
 
-/// Converts a model size to a dimension: networks and boards are far below the range of any integer type.
+/// Converts a size to a dimension of a tensor. Networks and boards are far too small to exceed the range of the type.
 pub(super) fn dim(size: usize) -> i64 {
     i64::try_from(size).unwrap_or(i64::MAX)
 }

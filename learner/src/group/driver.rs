@@ -16,8 +16,8 @@ use tokio::task::JoinSet;
 use super::engine::Engine;
 use super::membership::{Asked, Choice, Membership};
 
-/// Time limit for the response to a status query. While a learner responds late, a learner without a group doubles the
-/// limit of the next query, up to `LOOK_DOUBLINGS` times.
+/// Time limit for the response to a status query. A learner without a group doubles the limit for the next query while
+/// another learner responds late, up to `LOOK_DOUBLINGS` times.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 const LOOK_DOUBLINGS: u32 = 2;
 /// Interval between status queries by a learner without a group.
@@ -55,7 +55,7 @@ pub(crate) struct Formed {
     pub(crate) interrupt: Arc<AtomicBool>,
 }
 
-/// The queries of the driver to another learner.
+/// The queries that the driver sends to another learner.
 pub(crate) trait Ask: Clone + Send + 'static {
     /// Queries the learner's current status.
     fn look(&self, timeout: Duration) -> impl Future<Output = Result<Look, PeerError>> + Send;
@@ -74,7 +74,7 @@ impl Ask for Peer {
     }
 }
 
-/// Drives a [`Membership`] with queries, commands and the passage of time.
+/// Updates a [`Membership`] as responses and commands arrive and time passes.
 pub(crate) struct Driver<A> {
     membership: Membership,
     /// Endpoints of all learners, by index.
@@ -86,14 +86,14 @@ pub(crate) struct Driver<A> {
     /// Response channels of candidates that wait for the roll to close, by index.
     parked: HashMap<usize, oneshot::Sender<Result<Roster, Refusal>>>,
     formed: Option<Sender<Result<Formed, String>>>,
-    /// Running tasks of the driver, at most one at a time.
+    /// The running task of the driver; at most one runs at a time.
     work: JoinSet<Done>,
     look_at: Instant,
     /// Number of consecutive status queries with a late response.
     late: u32,
     /// The learner that most recently responded with the index of a different learner.
     misplaced: Option<usize>,
-    /// Interrupt flag of the latest group, and the number of consecutive status queries with a missing member.
+    /// Interrupt flag of the latest group, and the number of consecutive status queries in which a member was missing.
     interrupt: Arc<AtomicBool>,
     missed: u32,
 }

@@ -1,4 +1,4 @@
-//! The choice of the communication library for a group.
+//! Chooses the communication library for a group.
 
 use std::collections::BTreeMap;
 

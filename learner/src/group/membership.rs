@@ -1,4 +1,4 @@
-//! The rules for forming groups of learners, as a state machine without tasks, sockets or clocks.
+//! Decides which learners form a group, as a state machine without tasks, sockets or clocks.
 //!
 //! A learner without a group queries the status of all other learners. If one of them coordinates a group, the learner
 //! asks this coordinator for a place. If all responding learners are without a group, the learner with the lowest index
@@ -28,7 +28,7 @@ pub(crate) struct Membership {
     roll: Duration,
     /// Maximum time to wait for a learner that is running but gives no usable response.
     patience: Duration,
-    /// Time since which other learners give no usable response, by index.
+    /// Time at which each other learner without a usable response stopped giving one, by index.
     silent_since: BTreeMap<usize, Instant>,
     kind: CollectiveKind,
     state: State,
@@ -139,8 +139,8 @@ impl Membership {
         is_awaited
     }
 
-    /// Handles the coordinator's response to a request for a place; `None` if there was no place. Returns true if this
-    /// learner is now a member. Otherwise the learner looks for a group again.
+    /// Handles the coordinator's response to a request for a place in a group; `None` if there was no place. Returns
+    /// true if this learner is now a member. Otherwise the learner looks for a group again.
     pub(crate) fn answered(&mut self, roster: Option<Roster>) -> bool {
         let State::Asking { candidate, coordinator } = self.state else { return false };
         // A group that starts below a version number stored by this learner could assign that number again.

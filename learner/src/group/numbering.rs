@@ -1,4 +1,5 @@
-//! Version numbers of weights published by groups. No number is ever assigned to two different sets of weights.
+//! Numbers the weights versions that groups publish, such that no number is ever assigned to two different sets of
+//! weights.
 //!
 //! If the network between learners is partitioned, each side may continue to train, without knowing the numbers
 //! assigned by the other side. Each group therefore assigns numbers from one [`Class`]. Two groups that may exist at

@@ -1,4 +1,4 @@
-//! Serialisation of the training state, which group members with fewer steps load from another member.
+//! Serialises the training state, which group members with fewer steps load from another member.
 
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ struct Header {
     files: Vec<(String, usize)>,
 }
 
-/// Encodes a state: the length of the header, the header, and the files.
+/// Encodes a state as the header length, the header and the files.
 pub(crate) fn encode(checkpoint: &Checkpoint) -> anyhow::Result<Vec<u8>> {
     let Checkpoint { progress, files } = checkpoint;
     let lengths = files.iter().map(|(name, bytes)| (name.clone(), bytes.len())).collect();
@@ -26,7 +26,7 @@ pub(crate) fn encode(checkpoint: &Checkpoint) -> anyhow::Result<Vec<u8>> {
     Ok(all)
 }
 
-/// Decodes a state from [`encode`].
+/// Decodes a state that [`encode`] has encoded.
 pub(crate) fn decode(bytes: &[u8]) -> anyhow::Result<Checkpoint> {
     let (length, rest) = bytes.split_first_chunk().context("the state is truncated")?;
     let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);

@@ -30,7 +30,7 @@ pub(crate) struct Counting {
     boards: usize,
     queued: VecDeque<usize>,
     steps: u64,
-    /// Number of remaining steps to skip.
+    /// Number of steps still to skip.
     skips: usize,
 }
 

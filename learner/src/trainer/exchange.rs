@@ -1,4 +1,4 @@
-//! Comparison of the training backends with each other, and exchange of states between them.
+//! Compares the training backends with each other, and exchanges states between backends.
 
 use game::{Action, ObservationShape};
 use inference::{Batch, Evaluator, Predictions};
@@ -40,7 +40,7 @@ fn vectors() -> Architecture {
     Architecture { height: 1, width: 1, blocks: 2, squeeze_excitation: 0, global_pooling: 0, ..complete() }
 }
 
-/// Returns architectures with latent states, each with a weight of the consistency loss.
+/// Returns architectures with latent states, each with the consistency loss weight to train with.
 fn latent() -> Vec<(Architecture, f64)> {
     let small = Architecture { channels: 12, height: 4, width: 3, blocks: 1, ..complete() };
     let deep = Architecture { blocks: 3, ..small.clone() };

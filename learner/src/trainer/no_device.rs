@@ -1,4 +1,4 @@
-//! A placeholder for device contributions in a program without libtorch.
+//! Stands in for device contributions in a program without libtorch.
 
 use collective::Numbers;
 use training::Error;

@@ -1,4 +1,4 @@
-//! Training together with other learners: the main loop of the training thread in a group.
+//! Trains together with other learners: the main loop of the training thread in a group.
 
 mod summed;
 
@@ -18,10 +18,10 @@ use crate::writer::{Kind, Writing};
 /// thus delay other members by at most this time.
 const BATCH_WAIT: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// Maximum bytes of a state per contribution value, in addition to [`STATE_BYTES_BESIDE`]: five copies of four bytes,
-/// times two as a margin.
+/// Maximum number of bytes in a state for each value of a contribution, in addition to [`STATE_BYTES_BESIDE`]: five
+/// copies of four bytes, doubled as a margin.
 const STATE_BYTES_PER_NUMBER: usize = 40;
-/// Maximum size of a state in bytes, apart from the bytes per value.
+/// Maximum size of the rest of a state, in bytes.
 const STATE_BYTES_BESIDE: usize = 2 << 20;
 
 impl Training {

@@ -20,7 +20,8 @@ pub(crate) struct Row {
     pub(crate) item: Item,
     /// Observation, `[C, H, W]`.
     pub(crate) observation: Observations,
-    /// Actions with a prior: the legal actions, or all actions for a model that does not know the rules.
+    /// Actions that the network predicts a prior for: the legal actions, or all actions for a model that does not know
+    /// the rules.
     pub(crate) actions: Vec<Action>,
     /// Search policy over `actions`.
     pub(crate) policy: Vec<f32>,
@@ -118,7 +119,7 @@ pub(crate) fn rows<G: Game>(
     (rows.iter().enumerate().map(row).collect(), rejected)
 }
 
-/// Returns the same target settings, but with value targets only from game outcomes.
+/// Returns `targets` with value targets from game outcomes only.
 fn of_outcomes(targets: Targets) -> Targets {
     match targets {
         Targets::Positions { .. } => Targets::Positions { search_value_share: 0.0 },
@@ -139,7 +140,7 @@ fn observation(examples: &Examples, row: usize, values: usize) -> Observations {
     }
 }
 
-/// Returns the final score of the episode for a row of outcome targets.
+/// Returns the final score of the episode from a row of outcome targets.
 fn score<G: Game>(game: &G, examples: &Examples, row: usize) -> Option<f32> {
     if game.spec().scoring != game::Scoring::Outcome {
         return None;

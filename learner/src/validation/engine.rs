@@ -1,5 +1,5 @@
-//! The evaluators of published weights for validation: the CPU kernel in float32, or libtorch, which evaluates on a
-//! training accelerator and networks that the kernel does not support.
+//! Builds the evaluators with which validation evaluates published weights: the CPU kernel in float32, or libtorch on a
+//! training accelerator and for networks that the kernel does not support.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! The measures of validation: losses, accuracy and calibration of predictions, in float64.
+//! Measures losses, accuracy and calibration of the predictions for validation, in float64.
 
 use inference::Wdl;
 use metrics::gauge;
@@ -16,8 +16,8 @@ pub(crate) struct Measures {
     pub(crate) positions: usize,
     /// Cross-entropy of the priors against the search policies, in nats: the mean weighted by policy weights.
     pub(crate) policy_loss: f64,
-    /// Share of positions in which the move with the highest prior is among the most visited moves, weighted by policy
-    /// weights.
+    /// Fraction of positions in which the move with the highest prior is among the most visited moves, weighted by
+    /// policy weights.
     pub(crate) policy_accuracy: f64,
     /// Cross-entropy of win, draw and loss against the targets, in nats; `None` if the network predicts no
     /// probabilities.
@@ -118,7 +118,7 @@ impl Sums {
     }
 }
 
-/// Predicted and actual scores in bins of the predicted score.
+/// Predicted and actual scores, summed in bins by predicted score.
 #[derive(Debug, Default)]
 pub(crate) struct Calibration {
     bins: [Bin; BINS],

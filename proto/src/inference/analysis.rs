@@ -14,9 +14,9 @@ use crate::convert::Invalid;
 /// The moves from the start position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Moves {
-    /// Moves as actions, in the order of play.
+    /// Action numbers, in the order of play.
     Actions(Vec<Action>),
-    /// Moves in the notation of players.
+    /// Moves in the notation that players use.
     Notation(Vec<String>),
 }
 
@@ -84,8 +84,8 @@ impl AnalysisClient {
         Ok(reports.and_then(async |report| Ok(checked(report)?)).boxed())
     }
 
-    /// Returns the served models, the load of each, and the reasons for small batches. The contents are
-    /// human-readable and not checked.
+    /// Returns the served models with their load and the reasons for small batches. The response is for people to read,
+    /// so the contents are not checked.
     ///
     /// # Errors
     /// [`AnalysisError::Status`].

@@ -24,14 +24,14 @@ use crate::replay::order::Fault;
 
 /// Capacity of the request queue between task and socket: enough to keep a connection busy, at no cost.
 const REQUESTS_BUFFERED: usize = 16;
-/// Time limit for requests in flight before a stream moves to another server without them.
+/// Maximum time to wait for requests in flight before the client moves to another server and abandons the requests.
 const MOVE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time limit of a health check: a server without a response within this time is treated as not serving.
+/// Time limit for a health check: a server that does not respond within this time counts as not serving.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 /// Name of the health-checked service.
 const SERVICE: &str = "zerofleet.inference.v1.Inference";
 
-/// A health check, in progress, of a server that failed.
+/// A running health check of a server that failed.
 type Look = Pin<Box<dyn Future<Output = (Server, bool)> + Send>>;
 
 /// A request, and the channel for the response.
@@ -181,7 +181,7 @@ async fn under_way(look: &mut Option<Look>) -> (Server, bool) {
     }
 }
 
-/// Returns true if a server's health check reports serving, or if a server without health checks responds.
+/// Returns true if a server reports that it is serving, or if a server without health checks responds.
 async fn look_at(server: Server) -> (Server, bool) {
     let probe = async {
         let mut client = HealthClient::new(channel(&server.endpoint).ok()?);

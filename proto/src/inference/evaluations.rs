@@ -23,8 +23,8 @@ const COMMANDS_MAX: usize = 64;
 /// Servers, client and game of [`Evaluations`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EvaluationsSettings {
-    /// Endpoints of the inference servers, written as [`Endpoints`]; each address of a host name is one server.
-    /// Clients with different names are spread over the servers.
+    /// Endpoints of the inference servers, in the form that [`Endpoints`] parses; each address of a host name is one
+    /// server. Clients with different names are spread over the servers.
     pub endpoint: String,
     /// Name and game of the client.
     pub hello: Hello,
@@ -41,9 +41,9 @@ pub enum Link {
 
 /// One stream of requests to an inference server, shared by all clones; several requests may be in flight.
 ///
-/// A background task connects, and reconnects with growing delays while a clone exists: to the server that this
-/// client prefers, to the next while the preferred server is unreachable, and back again. Requests in flight fail
-/// with a broken stream: the caller decides whether to wait, to retry or to use another evaluator.
+/// A background task connects, and reconnects with growing delays while a clone exists: to the server that this client
+/// prefers, to the next while the preferred server is unreachable, and back again. If the stream breaks, requests in
+/// flight fail, and the caller decides whether to wait, to retry or to use another evaluator.
 #[derive(Debug, Clone)]
 pub struct Evaluations {
     commands: mpsc::Sender<Command>,
@@ -155,7 +155,7 @@ impl Evaluations {
     }
 }
 
-/// Returns the rejection for a response that did not arrive in time, whatever the reason.
+/// Returns the rejection to report when no response arrived in time.
 fn too_late(timeout: Duration) -> Rejection {
     Rejection { reason: RejectReason::Late, message: format!("no response within {timeout:?}"), retry_after: None }
 }

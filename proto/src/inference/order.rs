@@ -7,7 +7,7 @@ use super::v1::evaluate_request::Message;
 use super::{EvalRequest, Hello, Welcome, v1};
 use crate::replay::order::Fault;
 
-/// The event of a client message.
+/// The event that a message from the client causes.
 #[derive(Debug)]
 pub enum Evaluate {
     /// The identity of the client: respond with a [`Welcome`].

@@ -1,5 +1,5 @@
-//! Chooses one of several inference servers: the first in the ranking of rendezvous hashing for this client, the next
-//! while the first fails, and the first again after a successful health check.
+//! Chooses one of several inference servers. Rendezvous hashing ranks the servers for each client; the client uses the
+//! first server, the next server while the first fails, and the first again after a successful health check.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use transport::servers::{Server, Servers, preferred};
 /// Delay before the health check of a failed server: the first, and the longest after repeated failures.
 const LOOK_AFTER: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(30)];
 
-/// The current servers, ranks for this client, and failures.
+/// The current servers, ranked for this client, and the failures of each.
 #[derive(Debug)]
 pub(super) struct Replicas {
     servers: Servers,
@@ -80,8 +80,8 @@ impl Replicas {
         }
     }
 
-    /// Returns true if requests should move to another server: a better server, or any after the removal of the
-    /// current server.
+    /// Returns true if requests should move to another server, because there is a better one or because the current
+    /// server was removed.
     pub(super) fn is_outranked(&mut self) -> bool {
         self.rank();
         let Some(current) = &self.current else { return false };

@@ -13,7 +13,7 @@ const BYTES_MAX: usize = 4 << 20;
 /// Maximum length of a key, in bytes.
 pub(crate) const KEY_BYTES_MAX: usize = 256;
 
-/// A secret of the group members, without which no process changes the connections of the group.
+/// A secret that only the group members know: without the secret, no process can change how the members connect.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Secret(pub [u8; 32]);
 

@@ -27,7 +27,7 @@ pub enum PeerError {
     /// The learner does not respond in time.
     #[error("no response in time")]
     Late,
-    /// The learner accepts no candidate like this learner.
+    /// The learner rejected this learner as a candidate.
     #[error("{reason}")]
     Refused {
         /// Human-readable reason, from the status of the call.

@@ -6,7 +6,7 @@ use super::v1::learners_server::{Learners, LearnersServer};
 use super::{Candidate, Exchange, ExchangeError, Look, Roster, v1};
 use crate::convert;
 
-/// Maximum number of questions that wait for the owner of the membership: a few from each other learner.
+/// Maximum number of questions that wait for an answer from the membership: a few from each other learner.
 const QUESTIONS_MAX: usize = 256;
 
 /// A question from another learner, and the channel for the response.
@@ -18,7 +18,7 @@ pub enum Question {
     Join(Candidate, oneshot::Sender<Result<Roster, Refusal>>),
 }
 
-/// A reason why a candidate has no place.
+/// A reason why a candidate gets no place in a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
     /// This learner coordinates no group.

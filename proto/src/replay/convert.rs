@@ -1,4 +1,4 @@
-//! Conversions between the messages of the replay service and domain types, one file per family.
+//! Conversions between the messages of the replay service and domain types, with one file for each group of messages.
 
 pub(super) mod insert;
 pub(super) mod operator;

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::convert;
 
-/// Inspects and changes the tables of a server, by single requests without retries.
+/// Inspects and changes the tables of a server. Each call sends one request and does not retry.
 #[derive(Debug, Clone)]
 pub struct Inspector {
     client: v1::replay_client::ReplayClient<Channel>,
@@ -73,7 +73,8 @@ impl Inspector {
         Ok(table::checked_actors(self.client.clone().actors(v1::ActorsRequest {}).await?.into_inner())?)
     }
 
-    /// Returns the ids of the trajectories in a table. `limit` also bounds the number of ids in memory here.
+    /// Returns the ids of the trajectories in a table. `limit` also bounds the memory that this client uses for the
+    /// ids.
     ///
     /// # Errors
     /// [`RequestError`]; ids beyond the limit, or out of ascending order, make the response invalid.

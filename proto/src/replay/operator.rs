@@ -1,5 +1,5 @@
-//! Requests of operators, and of a learner between batches. The state reported by a server has no second type: the
-//! messages are checked and passed on.
+//! Requests that operators send, and that a learner sends between batches. The state reported by a server has no domain
+//! type: the messages are checked and passed on.
 
 use experience::{TotalWeight, Trajectory, TrajectoryId};
 
@@ -9,8 +9,8 @@ pub use super::v1::{
 };
 
 impl TableStats {
-    /// Returns the total weight of the items that may be drawn now; each item weighs one if the server reports no
-    /// weight.
+    /// Returns the total weight of the items that may be drawn now. If the server reports no weight, each item has
+    /// weight 1.
     #[must_use]
     pub fn total_weight(&self) -> TotalWeight {
         self.total_weight.map_or_else(|| TotalWeight::of_items(self.window_items), TotalWeight::from)

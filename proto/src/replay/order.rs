@@ -19,13 +19,13 @@ use super::{Answer, INSERT_REVISION, InsertWait, Origin, SampleBatch, SampleQuer
 use crate::convert;
 use crate::limits::CREDIT_BATCHES_MAX;
 
-/// A message fault that closes the stream.
+/// A protocol error in a message, for which the stream is closed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// A message without any field that this side supports.
+    /// The message has no field that this side supports.
     #[error("empty message or unknown message kind")]
     Empty,
-    /// A message before a required earlier message.
+    /// The message came before another message that must precede it.
     #[error("`{got}` came before `{expected}`")]
     TooEarly {
         /// Name of the received message.
@@ -33,13 +33,13 @@ pub enum Fault {
         /// Name of the message that must come first.
         expected: &'static str,
     },
-    /// A second message where the stream allows one.
+    /// The message came a second time, although the stream allows it only once.
     #[error("duplicate `{message}`")]
     Twice {
         /// Name of the repeated message.
         message: &'static str,
     },
-    /// More than the credit allows.
+    /// The message exceeds the credit.
     #[error("`{message}` exceeds the credit of {credit}")]
     OverCredit {
         /// Name of the message beyond the credit.
@@ -47,7 +47,7 @@ pub enum Fault {
         /// The credit of the stream.
         credit: u32,
     },
-    /// An invalid field that concerns the whole stream.
+    /// A field is invalid that concerns the whole stream.
     #[error(transparent)]
     Invalid(#[from] Invalid),
 }
@@ -77,7 +77,7 @@ pub struct InsertOrder {
     unanswered: u32,
 }
 
-/// The event of a message on an insert stream.
+/// The event that a client message causes on an insert stream.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Inserted {
     /// The stream is open: respond with [`InsertOrder::ready`].
@@ -93,8 +93,8 @@ pub enum Inserted {
 }
 
 impl InsertOrder {
-    /// Returns the order for trajectories of `game` within `limits`, at most `credit` unanswered. The client is
-    /// requested to send heartbeats at the interval `heartbeat`, in whole milliseconds; zero for none.
+    /// Creates the state machine for trajectories of `game` within `limits`, at most `credit` of them unanswered. The
+    /// server asks the client for heartbeats at the interval `heartbeat`, in whole milliseconds; zero for none.
     #[must_use]
     pub fn new(game: impl Into<String>, credit: u32, limits: Limits, heartbeat: Duration) -> Self {
         Self {
@@ -141,7 +141,7 @@ impl InsertOrder {
         v1::Ready { credit: self.credit, heartbeat_ms, highest_epoch, revision: self.revision }.into()
     }
 
-    /// Returns true if the client reads the reason why trajectories wait.
+    /// Returns true if the client supports reports of why trajectories wait, which stream revision 2 added.
     #[must_use]
     pub fn reads_waiting(&self) -> bool {
         self.revision >= 2
@@ -220,7 +220,7 @@ pub struct InsertReplies {
     unanswered: HashSet<u64>,
 }
 
-/// The event of a server message on an insert stream.
+/// The event that a server message causes on an insert stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InsertReply {
     /// Trajectories may be sent.
@@ -241,16 +241,17 @@ impl InsertReplies {
         self.ready.is_some_and(|ready| self.unanswered.len() < ready.credit as usize)
     }
 
-    /// Returns the heartbeat interval requested by the server; `None` before `ready`, and for a server that keeps no
-    /// leases and does not support goodbye.
+    /// Returns the heartbeat interval that the server requests; `None` before `ready`, and for a server without leases,
+    /// which does not support a goodbye either.
     #[must_use]
     pub fn heartbeat(&self) -> Option<Duration> {
         let heartbeat_ms = self.ready.map(|ready| ready.heartbeat_ms).filter(|&interval| interval > 0)?;
         Some(Duration::from_millis(heartbeat_ms.into()))
     }
 
-    /// Returns the longest time between two messages of a server that reports why trajectories wait: a heartbeat
-    /// interval, of which the server uses half. `None` before `ready`, and for a server without such reports.
+    /// Returns the longest time between two messages from a server that reports why trajectories wait: one heartbeat
+    /// interval, twice the interval at which the server sends reports. `None` before `ready`, and for a server without
+    /// such reports.
     #[must_use]
     pub fn silence_max(&self) -> Option<Duration> {
         self.heartbeat().filter(|_| self.reads_waiting())
@@ -310,7 +311,7 @@ pub struct SampleOrder {
     credit: u32,
 }
 
-/// The event of a message on a sample stream.
+/// The event that a client message causes on a sample stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sampled {
     /// The stream is open.
@@ -323,7 +324,7 @@ pub enum Sampled {
 }
 
 impl SampleOrder {
-    /// Returns the order for samples of `game`.
+    /// Creates the state machine for samples of `game`.
     #[must_use]
     pub fn new(game: impl Into<String>) -> Self {
         Self { game: game.into(), query: None, credit: 0 }
@@ -384,7 +385,7 @@ pub struct SampleReplies {
     samples: Vec<Sample>,
 }
 
-/// The event of a server message on a sample stream.
+/// The event that a server message causes on a sample stream.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SampleReply {
     /// A part of a batch; further parts follow.
@@ -396,7 +397,8 @@ pub enum SampleReply {
 }
 
 impl SampleReplies {
-    /// Returns the order for batches of `batch_size` segments, with at most `unroll_steps` steps after the first.
+    /// Creates the state machine for batches of `batch_size` segments, each with at most `unroll_steps` steps after the
+    /// first.
     #[must_use]
     pub fn new(batch_size: usize, unroll_steps: usize) -> Self {
         Self { batch_size, unroll_steps, credit: 0, samples: Vec::new() }

@@ -12,17 +12,17 @@ use crate::convert;
 /// long.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A request for a trajectory with searches to revise.
+/// A request for a trajectory to search again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
     /// The table with the window to choose from.
     pub table: String,
-    /// The weights version for the new searches: an earlier version has searched the last step of the trajectory.
-    /// Above zero.
+    /// The weights version for the new searches, above zero. The server returns only a trajectory whose last step was
+    /// searched by an earlier version.
     pub older_than: WeightsVersion,
 }
 
-/// A trajectory, and the revision of the searches; with new searches, the revision that they were computed from.
+/// A trajectory, and the revision of the searches. New searches carry the revision of the searches to replace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Revisable {
     /// The trajectory, with stored or new searches.
@@ -43,11 +43,11 @@ pub enum Revised {
 /// The kinds of refused revisions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReviseRefusal {
-    /// The trajectory has another revision than the searched one.
+    /// The trajectory was revised in the meantime.
     Stale,
     /// No table holds the trajectory any more.
     Evicted,
-    /// The sent searches come from older weights than the stored ones.
+    /// The new searches were computed with older weights than the stored searches.
     Older,
     /// The revision is invalid, or belongs to another episode.
     Invalid,
@@ -59,7 +59,7 @@ impl ReviseRefusal {
     /// All kinds, in declaration order.
     pub const ALL: [Self; 5] = [Self::Stale, Self::Evicted, Self::Older, Self::Invalid, Self::Busy];
 
-    /// Returns the name of the kind, as a label of metrics.
+    /// Returns the name of the kind, for use as a metric label.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -88,8 +88,8 @@ impl ReviseRefusal {
     }
 }
 
-/// Revises the searches of stored trajectories on one server, by single requests without retries: a revision with a
-/// lost response may have been stored.
+/// Replaces the searches of stored trajectories on one server. Each call sends one request and does not retry, because
+/// a revision may have been stored even if the response was lost.
 #[derive(Debug, Clone)]
 pub struct Reviser {
     client: v1::replay_client::ReplayClient<Channel>,
@@ -114,7 +114,7 @@ impl Reviser {
         Ok(super::convert::revise::choice_from_wire(response.into_inner())?)
     }
 
-    /// Sends new searches of a trajectory, with the revision that they were computed from.
+    /// Sends new searches of a trajectory, with the revision of the searches to replace.
     ///
     /// # Errors
     /// [`RequestError`] if the server cannot be reached, or violates the protocol: the revision may then be stored or

@@ -1,4 +1,4 @@
-//! The choice of the replay server for new trajectories, as a pure state machine.
+//! Chooses the replay server for new trajectories, as a pure state machine.
 //!
 //! It depends on no sockets, tasks or clock: the driver is the router of an actor, or a simulator. Start with
 //! [`Route::steer`].
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use transport::servers::Server;
 
-/// The choice among several servers.
+/// The state machine that chooses among several servers.
 #[derive(Debug, Clone)]
 pub struct Route {
     away_max: Duration,

@@ -28,10 +28,11 @@ pub struct SamplerSettings {
     pub prefetch_batches: usize,
 }
 
-/// The latest weights version published by a learner, for samplers to send. Clones share the version.
+/// The latest weights version that the learner has published, which samplers send to the replay servers. Clones share
+/// the version.
 #[derive(Debug, Clone, Default)]
 pub struct NewestWeights {
-    /// Zero if there is none, as on the wire: versions count from 1.
+    /// Zero if no version has been published, as on the wire: versions count from 1.
     version: Arc<AtomicU64>,
 }
 
@@ -63,9 +64,9 @@ pub struct Sampler {
 pub(super) enum State {
     /// No stream has been opened yet.
     Opening,
-    /// Batches arrive, or will arrive on request.
+    /// Batches arrive, or will arrive once requested.
     Serving,
-    /// A batch is blocked, for this reason.
+    /// The server holds batches back, for this reason.
     Waiting(Arc<str>),
     /// There is no stream, for this reason.
     Unreachable(Arc<str>),
@@ -79,7 +80,8 @@ impl Sampler {
         Self::with_newest(NewestWeights::default(), endpoint, settings)
     }
 
-    /// Starts as [`Sampler::start`] does, for a learner: sends the latest weights version with every credit.
+    /// Starts like [`Sampler::start`], and also sends the latest weights version to the server with every request, as a
+    /// learner does.
     #[must_use]
     pub fn with_newest(newest: NewestWeights, endpoint: &str, settings: SamplerSettings) -> Self {
         let SamplerSettings { game, table, batch_size, unroll_steps, prefetch_batches } = settings;

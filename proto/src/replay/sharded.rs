@@ -24,13 +24,13 @@ pub struct ShardedSettings {
     pub shard: SamplerSettings,
     /// Seed for the random choice of the server of each sample.
     pub seed: u64,
-    /// Maximum time for a chosen server to keep a batch waiting while other servers could serve it; [`SHARD_TIMEOUT`]
-    /// except in tests.
+    /// Maximum time that a batch waits for a chosen server while other servers have samples; [`SHARD_TIMEOUT`] except
+    /// in tests.
     pub shard_timeout: Duration,
 }
 
-/// Time for a draw to wait for a server that has items but sends none, most often because the rate limiter waits for
-/// inserts. It is long enough that the limiters of equally loaded servers do not bias the draws, and short enough
+/// Maximum time that a draw waits for a server that has items but sends none, most often because the rate limiter waits
+/// for inserts. It is long enough that the limiters of equally loaded servers do not bias the draws, and short enough
 /// that a server without actors does not block the other servers for long.
 pub const SHARD_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -45,13 +45,13 @@ pub struct ShardedBatch {
 
 /// Draws from the tables of several replay servers as from a single table.
 ///
-/// For each sample of a batch, a server is drawn with a probability equal to the share of the total weight. The number
-/// of samples per server is multinomial, and an item has the same probability as in one table of all items. The
-/// sample carries this probability: the probability in the server's table times the share of the server.
+/// For each sample in a batch, a server is drawn in proportion to the total weight of the table. The number of samples
+/// per server is multinomial, and an item has the same probability as in one table of all items. The sample states this
+/// probability: the probability in the server's table times the probability of the server.
 ///
-/// The set of servers may change at any time. A server with a table that draws nothing has a total weight of zero. A
-/// server that is unreachable, or delays the draw for longer than [`ShardedSettings::shard_timeout`], is left out
-/// until the next batch from it. The batches of a single server are returned unchanged.
+/// The set of servers may change at any time. A server that currently has nothing to draw has a total weight of zero. A
+/// server that is unreachable, or delays the draw for longer than [`ShardedSettings::shard_timeout`], is left out until
+/// the next batch from it. The batches of a single server are returned unchanged.
 #[derive(Debug)]
 pub struct ShardedSampler {
     servers: Servers,
@@ -101,7 +101,7 @@ impl ShardedSampler {
         ShardedBatch { samples, servers }
     }
 
-    /// Returns the number of servers, and the number of servers to draw from now.
+    /// Returns the number of servers, and the number of servers that batches are currently drawn from.
     #[must_use]
     pub fn servers(&self) -> (usize, usize) {
         (self.streams.len(), self.total_weights().iter().filter(|total| total.weight > 0.0).count())
@@ -234,7 +234,7 @@ struct ShardStream {
     /// Statistics in the last batch.
     table: Option<TableStats>,
     polled: Option<Polled>,
-    /// True while the server holds back draws: no sample of this server is expected for the next batch.
+    /// True while no samples are expected from this server, because it is unreachable or delays batches.
     excluded: bool,
     started: Instant,
 }
@@ -253,7 +253,7 @@ impl ShardStream {
         Self { server, sampler, queue, table: None, polled: None, excluded: false, started }
     }
 
-    /// Returns true if batches are drawn from this server, at the current endpoint.
+    /// Returns true if this stream draws from `server` and the endpoint of `server` has not changed.
     fn is_of(&self, server: &Server) -> bool {
         self.server.id == server.id && self.server.endpoint == server.endpoint
     }
@@ -269,7 +269,7 @@ impl ShardStream {
         }
     }
 
-    /// Stops the requests: a single server has all of the weight.
+    /// Stops the requests, which a single server does not need because it has all of the weight.
     fn stop_poll(&mut self) {
         self.polled = None;
     }
@@ -297,7 +297,7 @@ impl ShardStream {
         }
     }
 
-    /// Returns the server's total weight; `None` while no batch can be expected from the server.
+    /// Returns the total weight of the server's table; `None` while the server is unlikely to send a batch.
     fn total_weight(&self) -> Option<TotalWeight> {
         if self.excluded {
             return None;
@@ -312,7 +312,7 @@ impl ShardStream {
         self.known(|table| table.window_items).unwrap_or(0)
     }
 
-    /// Returns a part of the latest known table statistics.
+    /// Returns `what` of the latest known table statistics.
     fn known<T>(&self, what: impl Fn(&TableStats) -> T) -> Option<T> {
         let polled = self.polled.as_ref().and_then(|polled| polled.table.borrow().as_deref().map(&what));
         polled.or_else(|| self.table.as_ref().map(what))
@@ -322,7 +322,8 @@ impl ShardStream {
         matches!(self.sampler.state(), State::Unreachable(_))
     }
 
-    /// Returns true if the stream has just started and has no weight yet: a draw now would exclude it.
+    /// Returns true if the stream has just started and has no weight yet, so that a draw now would leave the server
+    /// out.
     fn awaits_weight(&self, shard_timeout: Duration) -> bool {
         self.weight_deadline(shard_timeout).is_some_and(|until| Instant::now() < until)
     }
@@ -382,7 +383,8 @@ fn reweigh(sample: &mut Sample, choice: &Choice) {
     }
 }
 
-/// Returns the index of the share that contains `point`, from 0 up to 1; `None` if all are zero.
+/// Divides the interval from 0 to 1 in proportion to `shares`, and returns the index of the part that contains `point`;
+/// `None` if all shares are zero.
 fn pick(shares: &[f64], point: f64) -> Option<usize> {
     let mut left = point;
     for (at, &share) in shares.iter().enumerate() {

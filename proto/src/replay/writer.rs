@@ -31,7 +31,7 @@ pub struct WriterSettings {
     pub in_flight_max: usize,
 }
 
-/// Sends trajectories to a replay server and keeps each until acknowledged.
+/// Sends trajectories to a replay server and keeps each trajectory until the server acknowledges it.
 ///
 /// A background task connects, and reconnects with growing delays until the writer is dropped. The task resends the
 /// unacknowledged trajectories of a broken stream in order, with the same ids. Dropping the writer stops the task and
@@ -47,7 +47,7 @@ pub struct Writer {
     connection: Reconnecting<Connection>,
 }
 
-/// A reason why a trajectory is rejected, without being sent.
+/// A reason why the writer rejects a trajectory without sending it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WriterError {
     /// The trajectory has another actor, epoch or game than the writer.
@@ -149,8 +149,8 @@ impl Writer {
         self.in_flight_max.saturating_sub(self.in_flight.available_permits())
     }
 
-    /// Sets a new server address for the next stream. The server must be the same, since the unacknowledged
-    /// trajectories are sent there.
+    /// Sets a new address of the same server, which the next stream connects to. It must be the same server because
+    /// unacknowledged trajectories are sent there again.
     pub fn moved(&self, endpoint: &str) {
         self.endpoint.send_if_modified(|now_at| {
             let is_new = **now_at != *endpoint;

@@ -137,7 +137,8 @@ impl TryFrom<v1::Architecture> for Architecture {
     }
 }
 
-/// Converts a kind to and from the wire. The first variant is unset in messages from before the other variants.
+/// Converts a kind to and from the wire. Messages from before the other variants existed leave the field unset, which
+/// stands for the first variant.
 macro_rules! converts_kind {
     ($kind:ident, $read:ident, $field:literal, $noun:literal, $first:ident, $($other:ident),+) => {
         impl From<$kind> for v1::$kind {

@@ -19,7 +19,7 @@ const CONNECTIONS_MAX: usize = 8_192;
 /// around this call.
 ///
 /// # Errors
-/// The error of the transport if it cannot serve.
+/// The transport cannot serve.
 pub async fn serve(
     service: WeightsService,
     security: Security,
@@ -32,7 +32,7 @@ pub async fn serve(
 /// Serves as [`serve`] does, and also serves `learners` if this learner trains in a group.
 ///
 /// # Errors
-/// The error of the transport if it cannot serve.
+/// The transport cannot serve.
 pub async fn serve_with(
     service: WeightsService,
     learners: Option<LearnersService>,

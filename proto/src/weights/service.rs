@@ -20,17 +20,18 @@ use crate::convert;
 use crate::limits::CHUNK_BYTES_MAX;
 use fetch_limiter::{FetchLimiter, FetchPermit};
 
-/// Default number of concurrent fetches: enough to saturate any link, at a chunk or two of memory each.
+/// Default maximum number of concurrent fetches: enough to saturate any link, and each fetch takes the memory of only a
+/// chunk or two.
 const FETCHES_MAX: usize = 64;
-/// Time after which a fetch stops blocking other fetches; a link of 100 Mbit/s transfers about 60 MB in that time.
+/// Time after which a fetch no longer blocks other fetches; a link of 100 Mbit/s transfers about 60 MB in that time.
 const PERMIT_MAX: Duration = Duration::from_secs(5);
 
 /// Time limit for fetches of a version that is no longer kept, on top of the time at the slowest rate.
 const RETIRED_TIMEOUT: Duration = Duration::from_secs(10);
 /// Slowest rate for fetches of a version that is no longer kept, in bytes per second: two megabits per second.
 const BYTES_PER_SECOND_MIN: u64 = 256 << 10;
-/// Maximum number of versions held for fetches only. If a learner publishes faster than fetches finish, the oldest
-/// is dropped.
+/// Maximum number of old versions that are kept only for fetches in progress. If a learner publishes faster than
+/// fetches finish, the oldest version is dropped.
 const RETIRED_MAX: usize = 4;
 
 /// Serves published versions: pushes the latest manifest to subscribers, and sends the bytes of the latest few
@@ -94,7 +95,7 @@ pub enum PublishError {
         /// The latest published version.
         newest: WeightsVersion,
     },
-    /// The manifest describes other bytes.
+    /// The manifest does not match the bytes.
     #[error("the manifest has {} bytes with digest {}, got {got_bytes} bytes with digest {got}", .manifest.size_bytes, .manifest.digest)]
     OtherBytes {
         /// The manifest, with the expected size and digest.

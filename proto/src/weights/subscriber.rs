@@ -43,7 +43,7 @@ pub struct Subscriber {
     following: Reconnecting<Following>,
 }
 
-/// Counts of a subscriber since it started.
+/// Counters of received weights versions and broken streams since the subscriber started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SubscriberStats {
     /// Completely received and verified versions.
@@ -98,7 +98,7 @@ impl Subscriber {
         self.away.clone()
     }
 
-    /// Returns counts since the start.
+    /// Returns the counters since the start.
     #[must_use]
     pub fn stats(&self) -> SubscriberStats {
         *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
@@ -116,7 +116,7 @@ struct Following {
     settings: SubscriberSettings,
     latest: watch::Sender<Option<Arc<Published>>>,
     away: watch::Sender<Option<Instant>>,
-    /// The received chunks of a version; they survive broken connections.
+    /// The chunks of a version received so far, which are kept when the connection breaks.
     partial: Option<Assembly>,
     stats: Arc<Mutex<SubscriberStats>>,
 }
@@ -156,7 +156,7 @@ impl Client for Following {
     }
 }
 
-/// Returns a reason why a manifest may not follow an earlier manifest of the same learner; `None` if it may.
+/// Returns the reason why `next` cannot follow `announced` from the same learner; `None` if it can.
 fn goes_back(announced: &Manifest, next: &Manifest) -> Option<Invalid> {
     let is_same = announced == next;
     let reason = || format!("{} was announced after {} by the same learner", next.version, announced.version);

@@ -7,7 +7,7 @@ use tokio::io::AsyncWriteExt as _;
 
 use crate::log::SegmentNumber;
 
-/// The directory of a log, as the archive uses it while the log may write to it.
+/// The operations of the archive on the directory of a log, while the log may write there.
 pub trait Folder: Send + Sync {
     /// Returns the segments with sizes in bytes.
     fn segments(&self) -> impl Future<Output = io::Result<BTreeMap<SegmentNumber, u64>>> + Send;

@@ -1,5 +1,5 @@
-//! Sends a list of ids. The list holds memory and a turn until the client has read it or the time limit passes. A
-//! stream without a reader is not polled, so only a separate task can release them.
+//! Sends a list of ids. The list occupies memory, and blocks other lists, until the client has read it or the time
+//! limit passes. A stream without a reader is not polled, so only a separate task can release them.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use tonic::Status;
 
 use super::Answers;
 
-/// Ids converted at once.
+/// Number of ids in one message.
 const PART_IDS: usize = 1024;
 
-/// Time limit for reading the list: ten million ids over a slow link.
+/// Time limit for reading the list, enough for ten million ids over a slow link.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// A message from the task to the connection; `None` once every id has been read.

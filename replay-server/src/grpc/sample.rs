@@ -16,7 +16,7 @@ use transport::reconnect::until;
 use super::{Answers, ReplayService, draining};
 use crate::table_service::{Command, Sampled};
 
-/// Number of trajectories prefetched into the cache together, before the first is cut.
+/// Number of trajectories that are prefetched into the CPU cache together, before samples are cut from the first.
 const CUT_TOGETHER: usize = 16;
 
 /// Maximum number of unsent wait reasons.
@@ -32,7 +32,7 @@ pub(super) struct SampleStream {
     replies: mpsc::Receiver<Sampled>,
     /// The latest weights version received on this stream.
     newest: Option<WeightsVersion>,
-    /// Batches requested and not yet drawn.
+    /// Number of batches that are requested but not yet drawn.
     requested: u32,
     /// Deadline of the next batch.
     due: Option<Instant>,

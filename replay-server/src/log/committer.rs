@@ -1,4 +1,4 @@
-//! The log thread: gathers entries, commits them together and reports each result.
+//! Runs the log thread, which gathers entries, commits them together and reports each result.
 //!
 //! [`Committer`] decides what is written and reported, [`run`] decides when. While a commit syncs, the entries for
 //! the next one accumulate in the channel, so a client with many inserts in flight never waits for a timer.
@@ -16,8 +16,8 @@ pub const COMMIT_ENTRIES_MAX: usize = 256;
 /// Size at which a commit takes no more entries, in bytes.
 pub const COMMIT_BYTES_MAX: usize = 16 << 20;
 
-/// Number of entries from which a commit stops waiting after [`QUIET`]: writers with that many in flight are probably
-/// waiting for this commit.
+/// Number of entries from which on a commit waits for more entries only for [`QUIET`], since writers with this many
+/// entries in flight are probably waiting for this commit.
 const COMPANY_ENTRIES: usize = 8;
 
 /// Idle time after which no more entries are expected: far longer than a writer takes from a reply to the next
@@ -29,9 +29,9 @@ const QUIET: Duration = Duration::from_millis(1);
 pub enum LogCommand {
     /// Make an entry durable; an event reports the result.
     Append(Entry),
-    /// Total number of samples drawn; every commit makes it durable.
+    /// Total number of samples drawn, which every commit makes durable.
     Samples(u64),
-    /// Drop the segments before this one; no trajectory from them is held.
+    /// Drop the segments before this one, from which no table holds a trajectory any more.
     DropBefore(SegmentNumber),
 }
 
@@ -118,11 +118,11 @@ fn remaining(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now())
 }
 
-/// The work of the log thread, without clock and channel.
+/// The logic of the log thread, without clock and channel.
 pub struct Committer<V: Volume> {
     log: Log<V>,
     ack: Ack,
-    /// Gathered entries without a reported result.
+    /// Gathered entries whose result has not been reported.
     entries: Vec<Entry>,
     /// The approximate size of the entries in the log.
     bytes: usize,
@@ -130,7 +130,7 @@ pub struct Committer<V: Volume> {
     pub(crate) unwritten: Vec<Entry>,
     samples: u64,
     drop_before: Option<SegmentNumber>,
-    /// True while the disk fails: the first failure and the recovery are logged, but no failure between them.
+    /// True while the disk fails. Only the first failure and the recovery are logged.
     pub(crate) is_failing: bool,
 }
 
@@ -162,7 +162,7 @@ impl<V: Volume> Committer<V> {
         }
     }
 
-    /// Returns true if a commit takes no more entries.
+    /// Returns true if the gathered entries fill a commit.
     pub fn is_full(&self) -> bool {
         self.entries.len() >= COMMIT_ENTRIES_MAX || self.bytes >= COMMIT_BYTES_MAX
     }

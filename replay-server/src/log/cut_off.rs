@@ -1,4 +1,4 @@
-//! Files with bytes cut off segments at starts, for an operator to examine.
+//! Keeps the bytes that a start cuts off segments in separate files, for an operator to examine.
 //!
 //! Most hold the first part of a commit that a crash interrupted and that was never acknowledged. A last record with
 //! a flipped bit looks the same, and may have been acknowledged.
@@ -7,7 +7,7 @@ use std::io;
 
 use super::{SegmentNumber, Volume};
 
-/// Maximum number of files; the oldest are removed for new files.
+/// Maximum number of files. New files replace the oldest.
 const FILES_MAX: usize = 8;
 
 /// Returns the file name for the bytes cut off at `offset` in the file `segment`.

@@ -1,4 +1,4 @@
-//! The encoding of integers, ids and text in record payloads.
+//! Encodes and decodes integers, ids and text in record payloads.
 
 use std::io;
 
@@ -13,7 +13,7 @@ pub(super) const COMPRESSION_LEVEL: i32 = 1;
 #[error("{0}")]
 pub struct UnreadableRecord(pub String);
 
-/// The unread rest of a payload.
+/// The part of a payload that has not been read yet.
 #[derive(Debug)]
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 

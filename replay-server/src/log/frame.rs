@@ -1,4 +1,4 @@
-//! Frames: the layout of records in a segment file, and the search for the next intact frame after damage.
+//! Defines frames, the layout of records in a segment file, and finds the next intact frame after damage.
 //!
 //! A file starts with two copies of the prologue: `magic | format u32 | salt | crc32c u32`. Frames follow:
 //! `length u32 | crc32c of the payload u32 | tag u64 | payload`. Integers are little-endian.
@@ -33,7 +33,7 @@ const COPY_BYTES: usize = CHECKSUM_AT + size_of::<u32>();
 /// Random key for the tags of a segment.
 pub type Salt = [u8; 32];
 
-/// The size of a frame, and the payload if intact.
+/// The size of a frame, and its payload unless damaged.
 type FrameAt<'a> = Result<(usize, Option<&'a [u8]>), Fault>;
 
 /// The prologue of one segment, required to read and write frames.
@@ -94,7 +94,7 @@ impl Prologue {
     /// Appends a frame around `payload` like [`Prologue::append`], with the precomputed `checksum`.
     ///
     /// # Errors
-    /// As [`Prologue::append`].
+    /// The same errors as [`Prologue::append`].
     pub fn append_checked(&self, out: &mut Vec<u8>, base: u64, payload: &[u8], checksum: u32) -> io::Result<()> {
         let length = u32::try_from(payload.len()).ok().filter(|&length| length as usize <= PAYLOAD_BYTES_MAX);
         let too_large = || io::Error::other(format!("a record of {} bytes exceeds {PAYLOAD_BYTES_MAX}", payload.len()));
@@ -139,7 +139,8 @@ impl Prologue {
     }
 }
 
-/// Formats 1 and 2 start with a frame of the head: `length | crc32c | crc32c of these eight bytes | 1 | format`.
+/// Returns the format of a file in format 1 or 2. Such a file starts with a frame of the head: `length | crc32c |
+/// crc32c of these eight bytes | 1 | format`.
 fn older_format(bytes: &[u8]) -> Option<u32> {
     let (header, payload) = bytes.split_at_checked(12)?;
     let is_header = header[8..] == crc32c::crc32c(&header[..8]).to_le_bytes();
@@ -154,13 +155,13 @@ fn format_of(copy: &[u8; COPY_BYTES]) -> u32 {
     format.map_or(0, u32::from_le_bytes)
 }
 
-/// The reason why no frame of a file can be read.
+/// The reason why no frame in a file can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
     /// The file is of another format.
     #[error("format {0}, this program reads format {FORMAT}")]
     Format(u32),
-    /// The file ends before the first frame: the creation was interrupted.
+    /// The file ends before the first frame, because its creation was interrupted.
     #[error("an incomplete prologue")]
     Torn,
     /// Both copies of the prologue have checksum mismatches.
@@ -175,7 +176,7 @@ pub struct Scan<'a> {
     pub prologue: Prologue,
     /// Intact frames in order: offset and payload of each frame.
     pub frames: Vec<(usize, &'a [u8])>,
-    /// Damage before further intact frames.
+    /// Damaged ranges that intact frames follow.
     pub damage: Vec<Damage>,
     /// The bytes after the last intact frame, if there are any.
     pub tail: Option<Damage>,
@@ -251,8 +252,8 @@ pub(super) fn scan_with(number: SegmentNumber, bytes: &[u8], planted: Planted) -
     Ok(scan)
 }
 
-/// The planted defect, from an earlier format: any bytes with a matching checksum are a frame, and a damaged payload
-/// is searched.
+/// Returns a frame as the planted defect does, which follows an earlier format: any bytes with a matching checksum are
+/// a frame, and damaged payloads are searched for frames.
 fn untagged<'a>(bytes: &'a [u8], offset: usize, tagged: FrameAt<'a>) -> FrameAt<'a> {
     match tagged {
         Ok((_, Some(_))) => tagged,

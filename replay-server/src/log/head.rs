@@ -1,4 +1,4 @@
-//! The head of a segment: state of earlier segments that must survive when these are removed.
+//! Defines the head of a segment: state of earlier segments that must remain after these are removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
@@ -38,8 +38,8 @@ pub struct LoggedTable {
 
 /// The log's state before a segment, which makes each segment independent of dropped segments.
 ///
-/// Quarantines, priorities and revisions of trajectories are deliberately absent: the records follow the trajectory
-/// in the log, so they are never dropped before it.
+/// Quarantines, priorities and revisions of trajectories are deliberately absent: their records follow the trajectory
+/// in the log, and so are never dropped before the trajectory.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Head {
     /// Name of the game of all trajectories.
@@ -59,7 +59,7 @@ pub struct Head {
 struct HeadText {
     game: String,
     counters: Counters,
-    /// Intervals of ids: actor, epoch, first and last sequence.
+    /// Intervals of trajectory ids, each as actor, epoch, first and last sequence number.
     seen: Vec<[u64; 4]>,
     quarantined_actors: BTreeSet<u64>,
     tables: BTreeMap<String, LoggedTable>,
@@ -73,7 +73,7 @@ impl Counters {
         self.items = self.items.saturating_add(items.into());
     }
 
-    /// Returns the maximum of each counter: totals only grow.
+    /// Returns the maximum of each counter, which is the later value because totals only grow.
     pub fn max(self, other: Self) -> Self {
         Self {
             trajectories: self.trajectories.max(other.trajectories),

@@ -1,4 +1,5 @@
-//! Operator records: changes to quarantines, priorities and tables, stored in the log along with the trajectories.
+//! Defines operator records: changes to quarantines, priorities and tables, which the log stores along with the
+//! trajectories.
 
 use std::io;
 
@@ -67,7 +68,7 @@ pub struct TableCounters {
 }
 
 impl TableCounters {
-    /// Returns the maximum of each counter: totals only grow.
+    /// Returns the maximum of each counter, which is the later value because totals only grow.
     pub fn max(self, other: Self) -> Self {
         Self { items: self.items.max(other.items), samples: self.samples.max(other.samples) }
     }

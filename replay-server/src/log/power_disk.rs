@@ -1,4 +1,4 @@
-//! A simulated in-memory disk that keeps only synced data at a power loss and has injected faults.
+//! Simulates a disk in memory, with injected faults, that keeps only synced data at a power loss.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -33,14 +33,14 @@ pub struct Faults {
     pub room: Option<usize>,
     /// Probability that a sync fails.
     pub sync: f64,
-    /// Probability that a truncation or removal fails.
+    /// Probability that a truncation or a removal fails.
     pub cut: f64,
     /// Probability that any operation fails (EIO); a failing append then writes a part of the bytes.
     pub io: f64,
     /// Number of operations before every later operation fails without effect, as after the death of the process;
     /// `None` is unlimited.
     pub operations_left: Option<u32>,
-    /// Countdown to a burst of failures.
+    /// A coming burst of failures.
     pub burst: Burst,
 }
 

@@ -1,4 +1,4 @@
-//! Records: the payloads of frames. The first byte is the kind; integers, ids and text follow.
+//! Defines records, the payloads of frames. The first byte is the kind; integers, ids and text follow.
 
 use std::cell::RefCell;
 use std::io;
@@ -13,7 +13,7 @@ use super::operator_record::OperatorRecord;
 const KIND_HEAD: u8 = 1;
 const KIND_COUNTERS: u8 = 4;
 const KIND_TRAJECTORY: u8 = 5;
-/// Operator records use the kinds up to 11.
+/// The kind of revision records; operator records use the kinds up to 11.
 const KIND_REVISION: u8 = 12;
 
 /// Maximum size of a decompressed trajectory, equal to the maximum size of a wire message; a record with a larger
@@ -40,7 +40,7 @@ impl UnixMillis {
 /// A decoded record, where `C` is the content of trajectories: encoded bytes, or a decoded form.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Record<C = Vec<u8>> {
-    /// The first record of every segment: state of earlier segments that must survive when these are removed.
+    /// The first record of every segment: state of earlier segments that must remain after these are removed.
     Head(Head),
     /// An inserted trajectory.
     Trajectory {
@@ -82,7 +82,8 @@ pub struct EncodedTrajectory {
 }
 
 thread_local! {
-    /// The context is reused: creating one takes longer than compressing a trajectory.
+    /// The compression context of a thread. It is reused because creating one takes longer than compressing a
+    /// trajectory.
     static COMPRESSOR: RefCell<Option<zstd::bulk::Compressor<'static>>> = const { RefCell::new(None) };
     static DECOMPRESSOR: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
 }

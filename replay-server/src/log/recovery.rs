@@ -1,5 +1,5 @@
-//! Reads a log at a start: loads one segment at a time, decodes the records on several threads and passes them on in
-//! order.
+//! Reads a log when the server starts: loads one segment at a time, decodes the records on several threads and passes
+//! them on in order.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -29,7 +29,7 @@ pub enum OpenError {
     /// The disk failed.
     #[error("cannot {action} the replay log's file {name}")]
     Io {
-        /// The operation that failed.
+        /// The operation that failed, as a verb.
         action: &'static str,
         /// The file of the operation.
         name: String,

@@ -1,4 +1,4 @@
-//! Storage of segments: the disk, or in tests a simulated disk with faults.
+//! Stores segments on the disk, or in tests on a simulated disk with faults.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -16,13 +16,13 @@ pub trait Volume: Send {
     fn list(&self) -> io::Result<Vec<String>>;
     /// Reads a whole file.
     fn read(&self, name: &str) -> io::Result<Vec<u8>>;
-    /// Creates an empty file; overwrites the remains of a failed attempt.
+    /// Creates an empty file, and overwrites what a failed attempt may have left.
     fn create(&self, name: &str) -> io::Result<Self::File>;
     /// Opens an existing file for appending.
     fn open(&self, name: &str) -> io::Result<Self::File>;
-    /// Renames a file; unlinks an existing file of the new name.
+    /// Renames a file, and replaces any file of the new name.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
-    /// Unlinks a file.
+    /// Removes the name of a file.
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Makes creations, renames and removals durable.
     fn sync(&self) -> io::Result<()>;

@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant, SystemTime};
 
-/// Time since 1970 that advances evenly, even if the machine clock is set.
+/// A clock for the time since 1970 that advances evenly, even if the machine clock is set.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     start: Instant,

@@ -48,7 +48,7 @@ impl Inserted {
 #[derive(Debug)]
 pub struct InsertReply {
     answers: mpsc::Sender<Inserted>,
-    /// Goes back to the client when this is dropped.
+    /// The client's credit, which is returned to the client when this is dropped.
     _credit: Option<OwnedSemaphorePermit>,
 }
 
@@ -88,7 +88,7 @@ pub enum Sampled {
     },
     /// The reason why no batch is drawn.
     Waiting(String),
-    /// The batch exceeds what the rate limiter ever allows.
+    /// The batch is larger than the rate limiter can ever allow.
     TooLarge {
         /// Maximum size of a batch, in items.
         items_max: u64,
@@ -136,13 +136,13 @@ pub enum Refusal {
         /// Weights version of the last step in the rejected revision.
         sent: WeightsVersion,
     },
-    /// A revision is from another episode than the trajectory; nothing was changed.
+    /// A revision does not belong to the episode of the trajectory; nothing was changed.
     #[error("the revision does not match the trajectory: {0}")]
     OtherEpisode(Invalid),
     /// The maximum number of revisions is in flight to the disk; nothing was changed.
     #[error("too many revisions in flight ({0}); retry later")]
     TooManyRevisions(usize),
-    /// Tables and data in flight leave no memory for a revision; nothing was changed.
+    /// A revision does not fit into the memory that tables and data in flight leave; nothing was changed.
     #[error(
         "the revision of trajectory {id} does not fit in {bytes_max} bytes (replay.memory_bytes_max); raise the limit, \
          or lower the capacity of tables"
@@ -196,7 +196,7 @@ pub enum Command {
         /// Reply channel.
         reply: InsertReply,
     },
-    /// Counts a rejected, invalid trajectory.
+    /// Counts a trajectory that was rejected as invalid.
     CountRefused,
     /// Sets the latest weights version, as announced by a learner.
     NewestWeights(WeightsVersion),

@@ -1,4 +1,4 @@
-//! The path of an insert: it waits until every table admits it, goes to the log, and enters the tables once it is
+//! Handles inserts: an insert waits until every table admits it, goes to the log, and enters the tables once it is
 //! durable.
 
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ use crate::log::committer::LogCommand;
 use crate::log::{EncodedTrajectory, Entry, SegmentNumber, UnixMillis};
 use crate::{metrics, storage};
 
-/// Time without a reply to any entry after which the log counts as stalled: several times the duration of a slow
+/// Time without any result from the log after which the log counts as stalled: several times the duration of a slow
 /// commit.
 const LOG_STALL: Duration = Duration::from_secs(1);
 
@@ -39,10 +39,10 @@ pub(super) struct InLog {
     since: Instant,
 }
 
-/// The progress of the log, as seen from the replies.
+/// The progress of the log, as its replies show.
 #[derive(Debug, Default)]
 pub(super) struct LogProgress {
-    /// Time since which entries are in the log without a commit.
+    /// Time since which entries have waited in the log without a commit.
     waits_since: Option<Instant>,
     /// True from a failure until the next commit.
     is_failing: bool,
@@ -222,7 +222,7 @@ impl TableService {
         }
     }
 
-    /// Removes a trajectory from flight after the reply of the log.
+    /// Removes a trajectory from the trajectories in flight after the log has replied.
     fn land(&mut self, id: TrajectoryId, items: u32, content: &EncodedTrajectory) -> Option<InLog> {
         let landed = self.in_log.remove(&id)?;
         self.in_flight -= InFlight::trajectory(&landed.trajectory, content);

@@ -1,4 +1,4 @@
-//! The memory limit: the use by tables and trajectories in flight, and the evictions from full tables.
+//! Enforces the memory limit: computes the use by tables and trajectories in flight, and evicts from full tables.
 
 use std::ops::{AddAssign, SubAssign};
 
@@ -10,10 +10,11 @@ use crate::defect::Defect;
 use crate::log::EncodedTrajectory;
 use crate::{metrics, storage};
 
-/// Divisor of the memory limit: the share for trajectories in flight while full tables make room for them.
+/// Divisor of the memory limit that gives the part reserved for trajectories in flight, while full tables make room for
+/// them.
 const IN_FLIGHT_PART: u64 = 4;
 
-/// Data on the way to the tables.
+/// The amount of data on the way to the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct InFlight {
     /// Memory of trajectories and encoded records, in bytes.
@@ -88,8 +89,8 @@ impl TableService {
         if is_first { Ok(()) } else { Err(bytes_max) }
     }
 
-    /// Evicts the excess over the limit from full tables, for reasons that no insert could foresee: the limit is
-    /// lower than at the last start, or changed settings need more state per item.
+    /// Evicts from full tables what exceeds the limit for reasons that no insert could foresee: the limit is lower than
+    /// at the last start, or changed settings need more state per item.
     pub(super) fn keep_memory(&mut self) {
         if let Some(bytes_max) = self.memory_bytes_max
             && self.memory_bytes() > bytes_max

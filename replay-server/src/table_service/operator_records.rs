@@ -1,5 +1,5 @@
-//! Durable records other than trajectories: they wait for free capacity of the log, and the caller gets a reply once
-//! they are durable.
+//! Records changes other than trajectories durably: a record waits until the log has capacity, and the caller gets a
+//! reply once the record is durable.
 
 use std::collections::BTreeMap;
 
@@ -21,11 +21,11 @@ const RECORDS_WAITING_MAX: usize = 1024;
 /// Maximum number of priorities that wait for the log or are in flight to it: a few of the largest requests.
 const PRIORITIES_IN_FLIGHT_MAX: usize = 4 * PRIORITIES_MAX;
 
-/// The continuation of a record: runs with success once the record is durable, or with the reason for the failure.
+/// A callback that runs when a record becomes durable, or with the reason if it does not.
 pub(super) struct Continuation(Box<dyn FnOnce(Result<(), String>) + Send>);
 
 impl Continuation {
-    /// Returns a continuation without a caller.
+    /// Returns a continuation that does nothing.
     fn nothing() -> Self {
         Self(Box::new(|_| {}))
     }

@@ -1,5 +1,5 @@
-//! The path of a revision: it is compared with the trajectory it is based on, goes to the log, and replaces the
-//! searches in all tables once it is durable. Neither the limiter nor the ids seen count it.
+//! Handles revisions: a revision is compared with the trajectory that it is based on, goes to the log, and replaces the
+//! searches in all tables once it is durable. It counts neither towards the limiter nor as an insert.
 
 use std::collections::HashMap;
 
@@ -18,10 +18,11 @@ use crate::metrics;
 /// inserts.
 const REVISIONS_IN_LOG_MAX: usize = IN_LOG_MAX / 8;
 
-/// The revisions of a table service.
+/// The state of the revisions in a table service.
 #[derive(Debug)]
 pub(super) struct Revisions {
-    /// Chooses trajectories; separate, so that choices do not affect the draws of items.
+    /// Random number generator for choosing trajectories. It is separate so that these choices do not affect the draws
+    /// of items.
     rng: ChaCha8Rng,
     in_log: HashMap<TrajectoryId, InLog>,
 }
@@ -33,7 +34,7 @@ struct InLog {
     trajectory: Trajectory,
     revision: u64,
     at: UnixMillis,
-    /// Version of the last replaced step.
+    /// Weights version of the last step whose search is replaced.
     replaced: WeightsVersion,
     /// Size of the record, in bytes.
     record_bytes: usize,

@@ -18,11 +18,11 @@ use crate::defect::Planted;
 use crate::log::SegmentNumber;
 use crate::metrics::TableMetrics;
 
-/// Number of draws to find a trajectory for revision: fewer than a hundredth of the searches in a revision, and
-/// enough to find one among a hundred trajectories with the latest weights.
+/// Maximum number of draws to find a trajectory to revise. The draws cost less than a hundredth of the searches in a
+/// revision, and often suffice even if only one trajectory in a hundred qualifies.
 const CHOICES_MAX: usize = 64;
 
-/// A table, the waiting requests, and the rate limiter, which counts inserts, removals and samples.
+/// A table with waiting requests and with the rate limiter, which counts inserts, removals and samples.
 #[derive(Debug)]
 pub struct TableState {
     settings: NamedTable,
@@ -124,9 +124,9 @@ impl TableState {
         &self.limiter
     }
 
-    /// Sets the counters after reading the log, which records `sampled` drawn items. Without a count, the limiter
-    /// starts in the middle of the band. All inserts since the start of the run count, including inserts before the
-    /// table existed.
+    /// Sets the counters after the log has been read. `sampled` is the number of drawn items in the log; without it,
+    /// the limiter starts in the middle of the band. All inserts since the start of the run count, including inserts
+    /// before the table existed.
     pub fn resume(&mut self, totals: TableTotals, sampled: Option<u64>) {
         self.table.remember(totals);
         let inserted = self.table.totals().items;
@@ -215,8 +215,8 @@ impl TableState {
         latest.into_iter().filter(|(key, _)| self.table.holds_item(*key)).collect()
     }
 
-    /// Checks that this table admits one item after the `items_before` in flight. Always succeeds if inserts do not
-    /// wait for this table.
+    /// Checks that this table would admit one more item after the `items_before` items in flight. Always succeeds if
+    /// inserts do not wait for this table.
     pub(super) fn can_insert(&self, items_before: u64) -> Result<(), Wait> {
         if self.settings.blocks_inserts { self.limiter.can_insert(items_before + 1) } else { Ok(()) }
     }
@@ -292,7 +292,7 @@ impl TableState {
         None
     }
 
-    /// Records the reason why inserts are blocked now, if they are.
+    /// Records the reason why inserts are blocked now; `None` if they are not.
     pub(super) fn hold_inserts(&mut self, wait: Option<Wait>, now: Instant) {
         self.inserts.update(wait.map(Hold::from), now);
     }

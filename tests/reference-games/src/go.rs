@@ -52,7 +52,8 @@ impl Go {
         Self { boards: HashSet::from([stones.clone()]), board: stones, plies: to_move.index(), ..self }
     }
 
-    /// Returns the owner of each cell: that of the stone, or of all stones around an empty region.
+    /// Returns the owner of each cell: the player whose stone it holds, or whose stones alone surround the empty
+    /// region.
     #[must_use]
     pub fn owners(&self) -> Vec<Option<Player>> {
         let board = self.board.as_bytes();

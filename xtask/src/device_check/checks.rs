@@ -17,19 +17,19 @@ use crate::{files, libtorch, workspace};
 
 /// The lowest compute capability of the CUDA 13 kernels.
 const CAPABILITY_MIN: f64 = 7.5;
-/// Turns TF32 off, so that float32 products are computed in float32.
+/// Environment that turns TF32 off, so that float32 products are computed in float32.
 const EXACT: [(&str, &str); 1] = [("NVIDIA_TF32_OVERRIDE", "0")];
 /// Minimum evaluations/s of the network alone, as a multiple of PyTorch's best eager mode.
 const REFERENCE_BAR: f64 = 1.1;
-/// Minimum self-play speed as a share of the network alone, and minimum share of time in which a kernel runs.
+/// Minimum speed of self-play relative to the network alone, and minimum fraction of time in which a kernel runs.
 const SELFPLAY_BAR: f64 = 0.85;
 const BUSY_BAR: f64 = 0.9;
 /// Maximum time from SIGINT to the exit of a run, in seconds.
 const DRAIN_BAR_SECONDS: f64 = 10.0;
-/// Time from SIGINT to the kill of a run that has not exited, in seconds. Above the bar, so that a missed bar has a
-/// measured value.
+/// Time after SIGINT at which a run that has not exited is killed, in seconds. It exceeds the bar, so that a missed bar
+/// has a measured value.
 const DRAIN_KILL_SECONDS: u64 = 20;
-/// Device memory that other programs may take or free meanwhile, in MiB.
+/// Difference in device memory that is attributed to other programs, in MiB.
 const MEMORY_BAR_MEBIBYTES: f64 = 64.0;
 /// Accuracy with search on the solved positions of Connect Four, and maximum time until a run reaches it, in seconds.
 const ACCURACY: f64 = 0.975;
@@ -104,7 +104,7 @@ pub(super) fn load(session: &mut Session) -> Result<()> {
     session.device_step(&["--device", "cpu"], &[("CUDA_VISIBLE_DEVICES", "")])
 }
 
-/// Compares outputs of the device with the CPU, in each arithmetic.
+/// Compares the outputs of the device with those of the CPU, in each number format.
 pub(super) fn numbers(session: &mut Session) -> Result<()> {
     session.device_step(&["--arithmetic", "f32"], &EXACT)?;
     if session.has_gpu() {
@@ -156,7 +156,7 @@ pub(super) fn reference(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Measures self-play relative to the network alone, and the load of the GPU meanwhile.
+/// Measures the speed of self-play relative to the network alone, and the load of the GPU during self-play.
 pub(super) fn selfplay(session: &mut Session) -> Result<()> {
     let settings: &[[&str; 3]] =
         session.sized(&[["20", "256", "1024"], ["6", "64", "1024"], ["20", "256", "128"]], &[["2", "16", "32"]]);
@@ -311,7 +311,7 @@ fn training(session: &Session, runs: &Path, game: &str, minutes: &str, device: &
 /// Starts a run with output to the file `run.log`.
 fn start(mut command: Command, work: &Path) -> Result<std::process::Child> {
     let log = fs::File::create(work.join("run.log")).context("create run.log")?;
-    command.stdout(log.try_clone().context("share run.log")?).stderr(log);
+    command.stdout(log.try_clone().context("use run.log for both output and errors")?).stderr(log);
     command.spawn().context("start zerofleet train")
 }
 
@@ -385,7 +385,8 @@ fn connect_four(session: &mut Session, device: &str, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns the learning curve: seconds, and share of solved positions with a preserved outcome, with search.
+/// Returns the learning curve: pairs of seconds and the fraction of solved positions in which a search preserves the
+/// outcome.
 fn curve(readings: &[Value]) -> Vec<(f64, f64)> {
     let point = |reading: &Value| {
         Some((reading["elapsed_seconds"].as_f64()?, reading["accuracy"]["search/preserving/overall"].as_f64()?))

@@ -1,4 +1,4 @@
-//! The load of the first GPU, sampled with `nvidia-smi` while a program runs.
+//! Samples the load of the first GPU with `nvidia-smi` while a program runs.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -15,13 +15,13 @@ const INTERVAL_MS: u32 = 200;
 /// One sample of the load of the first GPU.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Sample {
-    /// Share of the last sampling period in which a kernel ran.
+    /// Fraction of the last sampling period in which a kernel ran.
     pub(super) busy_share: f64,
-    /// Memory held by all programs.
+    /// Device memory that all programs hold together, in MiB.
     pub(super) memory_mebibytes: f64,
 }
 
-/// Fields of a sample.
+/// Fields that `nvidia-smi` reports for a sample.
 const FIELDS: &str = "utilization.gpu,memory.used";
 
 /// Reads the memory of the first GPU that programs hold now, in MiB.
@@ -78,7 +78,7 @@ impl Sampler {
 /// Returns the mean busy share and maximum memory over the window of `seconds` that stops one second before `total`.
 /// The program exits during that last second.
 fn mean(samples: &[Sample], total: f64, seconds: f64) -> Option<Sample> {
-    /// Excluded time before the last sample, in seconds.
+    /// Time before the last sample that is excluded, in seconds.
     const END: f64 = 1.0;
     let at = |index: usize| (index as f64 + 0.5) / samples.len() as f64 * total;
     let counts = |index: &usize| (total - END - seconds..=total - END).contains(&at(*index));

@@ -13,13 +13,13 @@ use super::steps::{self, Step};
 use crate::workspace::{self, PROGRAMS, Program};
 use crate::{files, libtorch};
 
-/// Maximum archive size: the machines that receive it accept little.
+/// Maximum size of the archive, since the machines that receive it accept no large files.
 const BYTES_MAX: u64 = 45 << 20;
 /// Name of the directory in the archive.
 const NAME: &str = "device-check";
-/// Programs that are not in a fleet.
+/// Programs of the check that are not part of a fleet.
 const FURTHER: [Program; 2] = [("bench", "zerofleet-bench"), ("xtask", "xtask")];
-/// Packages without the feature with which programs evaluate and train with libtorch.
+/// Packages that lack the feature for evaluating and training with libtorch.
 const WITHOUT_FEATURE: [&str; 3] = ["replay-server", "bench", "xtask"];
 const SCRIPT: &str = r#"#!/bin/sh
 # Checks zerofleet on the GPU of this machine; `--help` lists the options. See docs/device-check.md.
@@ -82,7 +82,7 @@ fn build(root: &Path, programs: &[&str]) -> Result<()> {
     workspace::build(root, &chosen, &options)
 }
 
-/// Returns the first of these libraries that is neither part of a plain Linux, which may lack zlib, nor of libtorch.
+/// Returns the first library that belongs neither to a plain Linux, which may lack zlib, nor to libtorch.
 fn unexpected(needed: &[String]) -> Option<&String> {
     let is_plain = |name: &str| libtorch::SYSTEM.contains(&name) && name != "libz.so.1";
     needed.iter().find(|name| !is_plain(name) && !["libtorch_cpu.so", "libc10.so"].contains(&name.as_str()))

@@ -23,7 +23,7 @@ pub(super) struct Row {
     pub(super) unit: String,
     /// Condition on the value; empty without one.
     pub(super) bar: String,
-    /// Meaning of a missed bar.
+    /// What a missed bar means.
     pub(super) kind: Kind,
     /// True if the value meets the bar; null without a bar.
     pub(super) ok: Option<bool>,
@@ -79,7 +79,7 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Starts a step; further rows are of this step.
+    /// Starts a step, to which further rows belong.
     pub(super) fn start(&mut self, step: &'static str) {
         self.step = step;
     }
@@ -139,14 +139,14 @@ impl Rows {
     /// Adds the rows in the output of a program.
     ///
     /// # Errors
-    /// As [`Row::parse`].
+    /// The same errors as [`Row::parse`].
     pub(super) fn extend(&mut self, output: &str) -> Result<(), String> {
         let rows = Row::parse(output)?;
         self.rows.extend(rows.into_iter().map(|row| Row { step: self.step.to_owned(), ..row }));
         Ok(())
     }
 
-    /// Returns the largest number among the rows of a step with a matching name.
+    /// Returns the largest number among the rows of a step whose names match.
     pub(super) fn best(&self, step: &str, fits: impl Fn(&str) -> bool) -> Option<f64> {
         let rows = self.rows.iter().filter(|row| row.step == step && fits(&row.name));
         rows.filter_map(|row| row.value.as_f64()).reduce(f64::max)

@@ -17,12 +17,12 @@ use super::{Options, Wanted};
 use crate::gpu::{self, Gpu};
 use crate::{libtorch, workspace};
 
-/// Program that computes on a device: an example of network-torch.
+/// Program that computes on a device, which is an example of the crate network-torch.
 pub(super) const DEVICE: &str = "device";
-/// Time between the stop signal for an overdue program and the kill, in seconds.
+/// Time after the stop signal at which an overdue program is killed, in seconds.
 const KILL_AFTER_SECONDS: u64 = 5;
 
-/// Libraries for running the programs.
+/// The libraries with which the programs run.
 #[derive(Debug, Deserialize)]
 pub(super) struct Libtorch {
     /// Version of Python's torch, if it provides the libraries.
@@ -144,7 +144,7 @@ impl Session {
         if self.has_gpu() { "cuda" } else { "cpu" }
     }
 
-    /// Returns `full` on a GPU, `small` for a trial on a CPU.
+    /// Returns `full` on a GPU, and `small` for a trial on a CPU.
     pub(super) fn sized<T>(&self, full: T, small: T) -> T {
         if self.has_gpu() { full } else { small }
     }
@@ -223,7 +223,7 @@ impl Session {
     /// Runs a program that prints rows, and adds the rows. Returns the reason if the program failed.
     ///
     /// # Errors
-    /// As [`wait`](Self::wait); also for a malformed row.
+    /// The same errors as [`wait`](Self::wait), or a malformed row.
     pub(super) fn add_rows(&mut self, command: Command) -> Result<Option<String>> {
         let Ended { output, failure } = self.wait(command)?;
         self.rows.extend(&output).map_err(anyhow::Error::msg).context("read the rows of the program")?;
@@ -233,7 +233,7 @@ impl Session {
     /// Runs the current step of the program `device`; a failure adds one more row.
     ///
     /// # Errors
-    /// As [`add_rows`](Self::add_rows).
+    /// The same errors as [`add_rows`](Self::add_rows).
     pub(super) fn device_step(&mut self, more: &[&str], environment: &[(&str, &str)]) -> Result<()> {
         let mut arguments = vec![self.rows.step(), "--device", self.device()];
         arguments.extend(self.sized(None, Some("--small")));

@@ -1,4 +1,4 @@
-//! The steps of the check, with a time limit each.
+//! Lists the steps of the check, each with a time limit.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use super::checks;
 use super::session::{DEVICE, Session};
 
-/// Total time of all default steps, in seconds: a borrowed machine grants ten minutes, including the start.
+/// Total time of all default steps, in seconds. A borrowed machine is available for ten minutes, including its start.
 const BUDGET_SECONDS: u64 = 480;
 /// Minimum time left to start a step.
 const LEAST: Duration = Duration::from_secs(5);
@@ -21,9 +21,9 @@ pub(super) struct Step {
     limit_seconds: u64,
     /// Programs that the step runs.
     programs: &'static [&'static str],
-    /// True if the step runs without being named.
+    /// True if the step runs by default.
     default: bool,
-    /// Adds rows to the session.
+    /// Runs the step and adds rows to the session.
     ///
     /// # Errors
     /// The reason for an incomplete step; the step then fails.

@@ -1,4 +1,4 @@
-//! The shared libraries that a binary loads, with paths on this machine.
+//! Finds the shared libraries that a binary loads, with paths on this machine.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -14,13 +14,13 @@ use crate::{files, libtorch};
 /// Libraries that the C library loads at run time to look up names, without linking them; newer C libraries include the
 /// code.
 const NAME_LOOKUPS: [&str; 3] = ["libnss_files.so.2", "libnss_dns.so.2", "libresolv.so.2"];
-/// Library of NVIDIA's driver; the engine adds it to a container at the start.
+/// Library of NVIDIA's driver, which the container engine adds when a container starts.
 const DRIVER: &str = "libcuda.so.1";
 
 /// Paths of libraries.
 pub(super) type Libraries = BTreeSet<PathBuf>;
 
-/// Libraries of a binary, split into the system's and libtorch's.
+/// The libraries of a binary: those of the system, and whether libtorch is among the rest.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Linked {
     pub(super) system: Libraries,
@@ -57,8 +57,8 @@ fn parse(text: &str, torch: &Libraries) -> Result<Linked> {
     Ok(linked)
 }
 
-/// Returns every library in a directory; none if the directory does not exist: a machine without binaries that link
-/// libtorch does not need it.
+/// Returns every library in a directory, or none if the directory does not exist. A machine without binaries that link
+/// libtorch does not need the directory.
 pub(super) fn in_folder(folder: &Path) -> Result<Libraries> {
     let mut found = if folder.exists() { files::list(folder)? } else { Vec::new() };
     found.retain(|path| files::name(path).contains(".so") && is_library(path));

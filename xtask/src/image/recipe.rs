@@ -1,5 +1,5 @@
-//! The text of the Dockerfiles sent to the engine. The instructions that configure containers are copied from the
-//! stages of deploy/Dockerfile.
+//! Generates the Dockerfiles that are sent to the engine. The instructions that configure containers are copied from
+//! the stages of deploy/Dockerfile.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -22,7 +22,7 @@ pub(super) const SCRATCH: &str = "scratch";
 /// Label that identifies the content of a libtorch layer.
 pub(super) const CONTENT: &str = "zerofleet.content";
 
-/// Target hardware of an image.
+/// The hardware for which an image is built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flavour {
     /// CPUs; only the learner may contain libtorch.
@@ -80,7 +80,7 @@ impl Stages {
         Ok(format!("FROM {below}\n{COPY_ROOT}{instructions}LABEL {CONTENT}=\"{content}\"\n"))
     }
 
-    /// Returns the recipe of the image for the program of a package, which has the name of the stage.
+    /// Returns the recipe for the image of a package's program. The stage has the name of the program.
     pub(super) fn process(&self, package: &str, below: &str) -> Result<String> {
         let instructions = self.instructions(package)?;
         Ok(format!("FROM {below}\n{COPY_ROOT}{instructions}"))

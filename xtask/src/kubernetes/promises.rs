@@ -1,5 +1,5 @@
-//! Promises about every rendered overlay that no schema can express: images, ports, allowed connections, users of
-//! processes, and the existence of referenced resources.
+//! Checks promises about every rendered overlay that no schema can express: images, ports, allowed connections, users
+//! of processes, and the existence of referenced resources.
 //!
 //! Each promise is a function that adds one sentence per violation. Start with [`broken`].
 
@@ -22,7 +22,7 @@ const USER: u64 = 10001;
 const GRPC_PORTS: [(&str, u64); 3] = [("replay", 7001), ("learner", 7002), ("inference", 7003)];
 const ADMIN_PORT: u64 = 9100;
 
-/// Allowed calls: the arrows of ARCHITECTURE.md, starting at the side that opens the connection.
+/// Allowed calls, each from the role that opens the connection to the role that it calls, as in ARCHITECTURE.md.
 const CALLS: [(&str, &str); 6] = [
     ("actor", "replay"),
     ("actor", "learner"),
@@ -32,7 +32,7 @@ const CALLS: [(&str, &str); 6] = [
     ("arena", "learner"),
 ];
 
-/// First port that Linux chooses by itself. Learners in a group sum gradients on such ports.
+/// Lowest port that Linux assigns automatically. Learners in a group sum gradients over such ports.
 const CHOSEN_PORT: u64 = 32768;
 
 const COMPONENT: &str = "app.kubernetes.io/component";

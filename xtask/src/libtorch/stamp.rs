@@ -1,4 +1,4 @@
-//! The list of fetched files, for detecting missing or damaged files.
+//! Lists the fetched files, to detect missing or damaged files.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -51,7 +51,7 @@ impl Stamp {
     /// Reads the stamp of an installation of this version.
     ///
     /// # Errors
-    /// The human-readable reason to fetch libtorch.
+    /// The human-readable reason why libtorch must be fetched.
     pub(super) fn read(folder: &Path, platform: &Platform) -> Result<Self> {
         if !folder.exists() {
             bail!("not installed");

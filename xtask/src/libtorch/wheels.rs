@@ -1,4 +1,4 @@
-//! The wheels that a platform needs, and the files to extract: the table `wheels.json`.
+//! Reads the table `wheels.json` of the wheels that each platform needs, and the files to extract.
 
 use std::collections::BTreeSet;
 use std::env::consts::{ARCH, OS};
@@ -13,7 +13,7 @@ use super::VERSION;
 use crate::files;
 use crate::python::Python;
 
-/// A platform with a libtorch to fetch.
+/// A platform for which libtorch can be fetched.
 #[derive(Debug, Deserialize)]
 pub struct Platform {
     /// Name in the stamp.
@@ -33,7 +33,7 @@ pub struct Platform {
 /// A wheel, and the files to extract from it.
 #[derive(Debug, Deserialize)]
 pub(super) struct Wheel {
-    /// Requirement for pip.
+    /// Requirement to pass to pip.
     pub(super) requirement: &'static str,
     /// Size in MB.
     download_mb: u64,
@@ -88,7 +88,7 @@ pub fn cpu_packages() -> impl Iterator<Item = &'static str> {
     linux_wheels().filter(|wheel| !wheel.cpu.is_empty()).map(Wheel::package)
 }
 
-/// Returns the further packages with files for the CUDA half.
+/// Returns the additional packages that the CUDA half needs.
 pub fn cuda_packages() -> impl Iterator<Item = &'static str> {
     linux_wheels().filter(|wheel| wheel.cpu.is_empty()).map(Wheel::package)
 }

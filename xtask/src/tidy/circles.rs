@@ -1,4 +1,5 @@
-//! Circles of files: groups in one package where each file depends on each other file, directly or through other files.
+//! Finds circles of files: groups within a package in which each file depends on every other file, directly or through
+//! others.
 //!
 //! A file depends on another if code outside tests names an item of the other file by a path that starts with `crate::`
 //! or `super::`. Imported and re-exported names are followed to the defining file. A parent does not depend on the

@@ -1,4 +1,4 @@
-//! Counts of the whole tree, which are printed as a table and have a limit each.
+//! Counts properties of the whole tree. The counts are printed as a table, and each has a limit.
 //!
 //! A limit only moves towards its target: a count beyond its limit fails, and a count well within its limit is printed
 //! with the request to move the limit. Start with [`Counts::new`].
@@ -27,8 +27,8 @@ const READ_FIRST: [&str; 7] =
 /// Question words; documentation that opens with one does not name its subject.
 const QUESTIONS: [&str; 9] = ["what", "which", "who", "whose", "whether", "how", "where", "when", "why"];
 
-/// Share of a limit by which a count must stay within it before the table requests to move the limit towards its
-/// target.
+/// Fraction of a limit by which a count must be better than the limit before the table requests to move the limit
+/// towards its target.
 const SLACK: f64 = 0.02;
 
 /// The name of the row whose files are listed if it exceeds its limit.

@@ -1,4 +1,5 @@
-//! Grafana dashboards: valid JSON, with panels that have a description, are distinguishable and do not overlap.
+//! Checks that Grafana dashboards are valid JSON, with panels that have a description, are distinguishable and do not
+//! overlap.
 //!
 //! [`metrics`](super::metrics) checks the metrics named by dashboards, along with all other files. A system test checks
 //! the JSON types against the SDK that Grafana publishes.

@@ -232,7 +232,7 @@ fn defaults() -> BTreeMap<String, Value> {
     lists.into_iter().chain([file]).flat_map(|text| keys_of(&text)).collect()
 }
 
-/// Returns the rows of a table of keys, as the page has it below the heading of the section.
+/// Returns the rows of the table of keys that the page shows below a section's heading.
 fn rows(section: &str) -> Vec<String> {
     let (defaults, of_presets, sections) = (defaults(), keys_of_presets(), RunFile::keys());
     let keys = |section: &str| &sections.iter().find(|(name, _)| *name == section).unwrap().1;

@@ -33,7 +33,7 @@ pub struct Removed {
     pub items: u64,
 }
 
-/// The result of a quarantine or a release from quarantine.
+/// The result of quarantining or releasing a trajectory or an actor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "the rate limiter must count deleted and restored items"]
 pub enum QuarantineChange {
@@ -68,7 +68,7 @@ pub struct Drawn {
     pub item: usize,
     /// Weights version in the last step of the trajectory.
     pub weights_version: WeightsVersion,
-    /// Probability of the draw, given the table at that moment; 1 if the selector is deterministic. Position and
+    /// Probability with which the table drew this item at that moment; 1 if the selector is deterministic. Position and
     /// surprise weights are not included, because importance sampling must not cancel these intended weights.
     pub probability: f64,
     /// Number of items in the window at the time of the draw, including this item.

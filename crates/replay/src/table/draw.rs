@@ -11,11 +11,11 @@ use crate::tree::Leaf;
 /// memory. Lookups in a group overlap these waits. The group exceeds the number of outstanding reads of a CPU core.
 const GROUP: usize = 32;
 
-/// Range of the total window weight for which staleness weights keep the base version: from 2^-512 to 2^512, far from
-/// the limits of f64.
+/// Range of the total window weight, from 2^-512 to 2^512: while the total is within this range, far from the limits of
+/// f64, staleness weights keep the same base version.
 const STALENESS_SUMS: RangeInclusive<f64> = 7.458_340_731_200_207e-155..=1.340_780_792_994_259_7e154;
 
-/// The probability distribution of the next draw, valid until the table changes.
+/// The probability of each item in the next draw, valid until the table changes.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Odds {
     /// The latest `items` items have equal probability.
@@ -38,12 +38,13 @@ pub(super) struct Pick {
 
 impl Table {
     /// Draws `items` items from the window by the rule of the selector, and appends the items to `drawn`. Draws fewer
-    /// items if the selector finds no further item. The drawn items depend on the state of `rng`, but not on the
-    /// division of draws into calls. Calls with more items are faster.
+    /// items if the selector finds no further item. The drawn items depend only on the table and on the state of `rng`:
+    /// one call for many items draws the same items as several calls for fewer, but is faster.
     ///
-    /// The last allowed draw of an item excludes the item from sampling. With counted draws, a table may therefore run
-    /// out of items in the middle of a batch. A trajectory with only exhausted items is held until it is the oldest at
-    /// an insert or [`Table::expire`].
+    /// Under [`TableSettings::max_times_sampled`](crate::TableSettings::max_times_sampled), an item drawn that many
+    /// times is exhausted and cannot be drawn again, so a table may run out of items in the middle of a batch. A
+    /// trajectory with only exhausted items stays in the table until an insert or [`Table::expire`] finds it to be the
+    /// oldest.
     pub fn draw(&mut self, items: usize, rng: &mut (impl Rng + ?Sized), drawn: &mut Vec<Drawn>) {
         // A counted draw may change the distribution of the next draw, and a weighted draw uses more random numbers.
         let is_weighted = self.settings.is_weighted();
@@ -110,7 +111,7 @@ impl Table {
         Pick { number, probability, at: 0 }
     }
 
-    /// Finds the entry of each pick: the last entry with a first item number not above the number of the pick. (An
+    /// Finds the entry of each pick: the last entry whose first item number does not exceed the number of the pick. (An
     /// entry without items has the same first number as the next entry.) All binary searches advance together and
     /// without branches, so that the memory reads overlap.
     pub(super) fn locate(&self, picks: &mut [Pick]) {

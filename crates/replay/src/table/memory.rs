@@ -65,7 +65,7 @@ impl Table {
         Some(self.forget(&entry))
     }
 
-    /// Returns the memory of all state except the trajectories, in bytes.
+    /// Returns the size of the table without the trajectories, in bytes.
     fn state_bytes(&self) -> u64 {
         let entries = self.entries.capacity() * size_of::<Entry>();
         let tree = self.tree.as_ref().map_or(0, Tree::bytes);
@@ -88,7 +88,7 @@ pub(super) fn grown_buckets(capacity: usize, keys: u64) -> u64 {
     doubled(buckets(capacity), keys.saturating_mul(8) / INDEX_EIGHTHS + 1)
 }
 
-/// Returns `capacity`, or 4 if larger, doubled until at least `least`.
+/// Doubles the greater of `capacity` and 4 until the result is at least `least`.
 fn doubled(capacity: u64, least: u64) -> u64 {
     let mut capacity = capacity.max(4);
     while capacity < least {

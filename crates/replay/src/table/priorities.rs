@@ -18,7 +18,7 @@ impl std::fmt::Display for ItemKey {
     }
 }
 
-/// The result of a priority update.
+/// Counts of the keys in a priority update, by effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PriorityUpdate {
     /// Number of keys for which the priority was set.

@@ -8,8 +8,8 @@ use rand::{Rng, RngExt};
 use super::Table;
 use super::draw::{Odds, Pick};
 
-/// Maximum number of draws until an item is taken without acceptance. With an acceptance probability of 0.1, this
-/// happens for one item in 10^6.
+/// Maximum number of attempts; the last item drawn is taken even if rejected. With an acceptance probability of 0.1,
+/// this happens for one item in 10^6.
 const TRIES_MAX: usize = 128;
 /// Maximum surprise weight, so that a single unusual search cannot dominate a batch.
 const SURPRISE_WEIGHT_MAX: f64 = 8.0;

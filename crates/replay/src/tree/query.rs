@@ -2,7 +2,7 @@ use std::ops::{ControlFlow, Range};
 
 use super::{BLOCK, Leaf, Summary, Tree};
 
-/// A part of a range of leaves: all leaves below one node, or a single leaf, by index.
+/// A part of a range of leaves, by index: all leaves below one node, or a single leaf.
 #[derive(Debug, Clone, Copy)]
 enum Piece {
     Node(usize),

@@ -1,4 +1,4 @@
-//! The boards of a run in addition to the board of `run.game`.
+//! Defines the boards of a run that are trained in addition to the board of `run.game`.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! The choice of the training backend: libtorch, or the CPU kernels, which need no libtorch.
+//! Chooses the training backend: libtorch, or the CPU kernels, which do not need libtorch.
 //!
 //! [`why`] decides for the settings of a run, [`why_on_cpu`] for the settings of a trainer on a CPU. The program
 //! `learner` uses the chosen backend, and `cargo xtask train` fetches libtorch only if needed.
@@ -11,7 +11,7 @@ pub use training_cpu::Path;
 use crate::learner::Settings;
 use crate::learner::trainer_settings;
 
-/// CPU features for the choice of the training backend.
+/// CPU features on which the choice of the training backend depends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cpu {
     /// The widest vector instructions available to the float32 kernels.

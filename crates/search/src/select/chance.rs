@@ -3,11 +3,12 @@
 use crate::edges::{Octet, UNAVAILABLE};
 use crate::select::lanes::{Choice, first_lane, greatest, lanes, sum};
 
-/// Returns the available outcome with the visit share furthest below the probability,
-/// `argmax_c p(c) − N(c) / (1 + ΣN)`. Ties go to the lowest outcome. `None` if no outcome is available.
+/// Returns the available outcome visited least for its probability: `argmax_c p(c) − N(c) / (1 + ΣN)`. Ties go to the
+/// lowest outcome. `None` if no outcome is available.
 ///
 /// This is the quasi-random choice of Stochastic MuZero (Antonoglou et al. 2022, appendix A). It needs no random
-/// numbers, and visit shares approach the probabilities faster than under random sampling. Visits in flight count.
+/// numbers, and visit shares approach the probabilities faster than under random sampling. The counts include visits in
+/// flight.
 pub(crate) fn next(octets: &[Octet]) -> Option<Choice> {
     let visits: f32 = octets.iter().map(|octet| sum(&octet.count)).sum();
     let to_share = 1.0 / (1.0 + visits);

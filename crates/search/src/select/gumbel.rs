@@ -61,12 +61,11 @@ impl RescaleNode for Spanning {
     }
 }
 
-/// Returns the available edge with the visit share furthest below the improved policy,
-/// `argmax_a π′(a) − N(a) / (1 + ΣN)` with `π′ = softmax(logits + σ(completed Q))`. Ties go to the lowest action.
-/// Returns `None` if no edge is available.
+/// Returns the available edge visited least relative to the improved policy: `argmax_a π′(a) − N(a) / (1 + ΣN)` with
+/// `π′ = softmax(logits + σ(completed Q))`. Ties go to the lowest action. Returns `None` if no edge is available.
 ///
 /// Danihelka et al. 2022, section 5. The softmax is computed as normalised `P · exp(σ − max σ)`, which needs no
-/// logarithm. Unavailable edges get no share.
+/// logarithm. Unavailable edges get probability 0.
 pub(crate) fn best(
     octets: &[Octet],
     terms: Terms<impl RescaleNode>,

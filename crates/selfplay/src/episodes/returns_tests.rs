@@ -110,7 +110,7 @@ fn search_by_the_rules_solves_a_discounted_chain_of_three_states() {
     }
 }
 
-/// With so few simulations, no search reaches the end of an episode.
+/// The searches run only 16 simulations, too few to reach the end of an episode.
 #[test]
 fn search_by_the_rules_visits_what_search_in_an_exact_model_visits() {
     let game = Chain::new(20, 0.3, 60);

@@ -35,7 +35,8 @@ pub(crate) struct LatentBatcher {
     predictions: LatentPredictions,
     /// Predictions for afterstates.
     afterstates: LatentPredictions,
-    /// The values of the last observations of truncated episodes, each with the owner, until the caller takes them.
+    /// Pairs of the owner and the value of the last observation, one for each truncated episode, until the caller takes
+    /// the pairs.
     pub(crate) last_values: Vec<(usize, f32)>,
     legal: Vec<Action>,
     priors: Vec<f32>,

@@ -26,14 +26,14 @@ pub struct LatentEpisodes {
     environments: Box<dyn Environments>,
     settings: Settings,
     episodes: Vec<LatentEpisode>,
-    /// The first slot to gather requests in the next round. It advances by one in each round, so that every slot
-    /// progresses even if batches are too small for all slots.
+    /// The slot that gathers requests first in the next round: one slot later in each round, so that every slot
+    /// advances even if batches are too small for all slots.
     first: usize,
     batcher: LatentBatcher,
     workspace: Workspace,
     steps: Steps,
     finished: Vec<FinishedEpisode>,
-    /// Counters of failed rounds, added to the result of the next successful round.
+    /// Counters of failed rounds, which are added to the result of the next successful round.
     unreported: Round,
 }
 
@@ -195,7 +195,7 @@ impl LatentEpisodes {
         Ok(())
     }
 
-    /// Returns the losses counted by the environments since the start.
+    /// Returns how many processes, environments and episodes have been lost since the start.
     #[must_use]
     pub fn losses(&self) -> game::Losses {
         self.environments.losses()

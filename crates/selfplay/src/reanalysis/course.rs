@@ -46,9 +46,9 @@ pub(super) struct Course<G: Game> {
     ply: usize,
     /// True if the last observation still needs an evaluation.
     needs_last: bool,
-    /// Number of positions not yet taken.
+    /// Number of positions that [`next`](Self::next) has not returned yet.
     left: usize,
-    /// Number of positions taken but without a result.
+    /// Number of positions that [`next`](Self::next) has returned and that have no result yet.
     in_flight: usize,
     positions: usize,
     is_abandoned: bool,
@@ -74,7 +74,7 @@ pub(super) struct Position<G: Game> {
     pub(super) rng: ChaCha8Rng,
 }
 
-/// The results required from the search of a position.
+/// The kind of result that a position needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// A policy and a value from a full search.
@@ -132,12 +132,12 @@ impl<G: Game> Course<G> {
         self.is_abandoned = true;
     }
 
-    /// Returns the number of positions not yet taken; 0 for an abandoned trajectory.
+    /// Returns the number of positions that [`next`](Self::next) has not returned yet; 0 for an abandoned trajectory.
     pub(super) fn left(&self) -> usize {
         if self.is_abandoned { 0 } else { self.left }
     }
 
-    /// Takes the next position to search. `None` if no position is left. `number` is the number of this course.
+    /// Returns the next position to search, or `None` if no position is left. `number` is the number of this course.
     pub(super) fn next(&mut self, game: &G, number: u64, seed: u64) -> Option<Position<G>> {
         if self.left() == 0 {
             return None;

@@ -1,4 +1,4 @@
-//! A match between two weights versions with an evaluator each, and the resulting difference in strength.
+//! Plays a match between two weights versions, each with an evaluator, and computes the difference in strength.
 
 use std::ops::ControlFlow;
 

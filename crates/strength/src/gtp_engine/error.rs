@@ -1,4 +1,4 @@
-//! The reasons why an engine cannot play: [`Error`].
+//! Defines [`Error`], the reasons why an engine cannot play.
 
 use protocols::gtp;
 
@@ -11,7 +11,7 @@ pub enum Error {
         /// Name of the game.
         game: String,
     },
-    /// The first process cannot play the game.
+    /// The first process did not start, or cannot play the game.
     #[error("the engine {name} cannot play {game} (run the engine by hand to see its error output)")]
     Start {
         /// Name of the engine.

@@ -1,4 +1,4 @@
-//! A process of an engine, and the game that it plays: [`Session`].
+//! Defines [`Session`], a process of an engine with the game that the process plays.
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::notation::Notation;
 
 /// Minimum time limit for the first response of a process, which may load weights before it responds.
 const START_TIME: Duration = Duration::from_secs(60);
-/// Maximum characters of an engine's text in a report.
+/// Maximum number of characters that a report quotes from an engine.
 const PHRASE_CHARACTERS_MAX: usize = 200;
 
-/// The rules of the games, as named by the protocol.
+/// The game and its settings, in the terms of the protocol.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules {
     pub(super) notation: Notation,
@@ -42,12 +42,12 @@ pub(super) struct Session {
     seat: Option<Seat>,
 }
 
-/// A game of a session.
+/// The game that a session plays.
 #[derive(Debug)]
 struct Seat {
     /// Number of the game.
     number: usize,
-    /// Number of actions that the process knows; `None` if the game is not set up in the process.
+    /// Number of actions that the process has received; `None` if the game is not set up in the process.
     known_plies: Option<usize>,
     /// True if a process has been restarted for this game.
     is_restarted: bool,
@@ -85,7 +85,7 @@ impl Session {
         self.seat = Some(Seat { number, known_plies: None, is_restarted: false, has_failed: false });
     }
 
-    /// Leaves the game. Returns true if the engine has lost the game by failing.
+    /// Ends the game of the session. Returns true if the engine has lost the game by failing.
     pub(super) fn leave(&mut self) -> bool {
         self.seat.take().is_some_and(|seat| seat.has_failed)
     }
@@ -242,7 +242,7 @@ fn reply(rules: &Rules, game: &AnyGame, position: &games::AnyPosition, color: Co
     }
 }
 
-/// Returns the text as one line of limited length.
+/// Shortens a text to one line of limited length.
 pub(super) fn phrase(text: &str) -> String {
     text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(PHRASE_CHARACTERS_MAX).collect()
 }

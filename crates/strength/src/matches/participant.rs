@@ -1,4 +1,4 @@
-//! The players of a match: [`Participant`]. Every [`Contestant`] is a participant.
+//! Defines [`Participant`], a player of a match. Every [`Contestant`] is a participant.
 
 use game::{Action, Game};
 
@@ -44,13 +44,13 @@ pub enum Reply {
     Resign,
     /// The player loses the game because it broke the rules or failed.
     Forfeit {
-        /// Reason, as a phrase.
+        /// Reason, as a short phrase for reports.
         reason: String,
     },
     /// The game has no result, because neither player is clearly at fault. The other game of the opening is not played
     /// either.
     Void {
-        /// Reason, as a phrase.
+        /// Reason, as a short phrase for reports.
         reason: String,
     },
 }

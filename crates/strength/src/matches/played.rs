@@ -1,4 +1,4 @@
-//! The finished games of a match: [`Played`].
+//! Defines [`Played`], the finished games of a match.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ pub struct PlayedGame {
     pub actions: Vec<Action>,
     /// Result of the game.
     pub outcome: Outcome,
-    /// The way in which the result came about.
+    /// How the result came about.
     pub end: GameEnd,
 }
 
@@ -26,7 +26,7 @@ pub enum GameEnd {
     Resigned,
     /// The loser forfeited the game.
     Forfeited {
-        /// Reason, as a phrase.
+        /// Reason, as a short phrase for reports.
         reason: String,
     },
 }
@@ -40,8 +40,8 @@ pub struct Pair {
     pub opening_plies: usize,
     /// The games: in the first, contestant 0 is the first player; in the second, sides are exchanged.
     pub games: [PlayedGame; 2],
-    /// True if one of the games repeats, move by move and from the same side, a game that counts. Such a pair is no
-    /// evidence: the repeated game would count twice, and the other game alone favours a side.
+    /// True if one of the games repeats, move by move and from the same side, a game that counts. Such a pair does not
+    /// count: the repeated game would otherwise count twice, and the other game alone would favour a side.
     pub is_repeated: bool,
 }
 
@@ -50,7 +50,7 @@ pub struct Pair {
 pub struct VoidOpening {
     /// Index of the opening in the match.
     pub opening: usize,
-    /// Reason, as a phrase.
+    /// Reason, as a short phrase for reports.
     pub reason: String,
 }
 
@@ -64,7 +64,7 @@ pub struct Played {
     counted: Counted,
 }
 
-/// The games between two contestants that count as evidence, including earlier matches.
+/// The games between two contestants that count, including games of earlier matches.
 #[derive(Debug, Clone, Default)]
 pub struct Counted {
     /// Actions of each game, by the contestant that is the first player: with sides exchanged, the same moves are a
@@ -126,7 +126,7 @@ impl Played {
         self.counted
     }
 
-    /// Counts openings from which games start, and returns the index of the first.
+    /// Reserves indices for `openings` openings that are about to be played, and returns the first index.
     pub(super) fn begin(&mut self, openings: usize) -> usize {
         let first = self.openings;
         self.openings += openings;

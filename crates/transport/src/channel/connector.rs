@@ -56,7 +56,7 @@ impl Attached for Rejection {
     }
 }
 
-/// Opens the connections of one channel; the caller bounds the time.
+/// Opens the connections of one channel. The caller sets the time limit.
 #[derive(Debug, Clone)]
 pub(super) struct Connector {
     target: Arc<Target>,

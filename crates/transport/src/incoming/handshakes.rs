@@ -21,7 +21,7 @@ const HANDSHAKES_MAX: usize = if cfg!(test) { 8 } else { 512 };
 /// Time limit of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time for reading further data from a rejected client, so that the client can read the alert.
+/// Time during which the server still reads from a rejected client, so that the client receives the alert.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// Interval between warnings about failed handshakes, which any client can cause.
@@ -39,7 +39,8 @@ pub(super) struct Handshakes {
     warned: Option<Instant>,
 }
 
-/// Origin of a connection, and the place among the connections from that address without an accepted call.
+/// Origin of a connection, and the permit that counts the connection among those from its address without an accepted
+/// call.
 pub(super) struct Arrival {
     pub(super) network: Arc<Network>,
     pub(super) place: OwnedSemaphorePermit,

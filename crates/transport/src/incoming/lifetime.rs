@@ -1,4 +1,5 @@
-//! The lifetime of a connection: until the first call is due, then while the credentials are accepted.
+//! Decides how long a connection stays open: at first until the deadline of the first call, afterwards as long as the
+//! credentials are accepted.
 
 use std::io;
 use std::pin::Pin;
@@ -13,7 +14,8 @@ use tokio::time::{Instant, Sleep, sleep};
 use crate::security::{Peer, Security, ServerTls};
 use crate::socket::Attached;
 
-/// Places of a connection without an accepted call: one for the client's address, and one for the whole server.
+/// The permits of a connection without an accepted call: one counts for the client's address, and one for the whole
+/// server.
 pub(super) type NewcomerPermit = (OwnedSemaphorePermit, OwnedSemaphorePermit);
 
 /// Time after the deadline of the first call for reading data that has already arrived. A process that was paused
@@ -25,12 +27,12 @@ const GRACE: Duration = Duration::from_secs(1);
 pub struct Lifetime {
     pub(super) peer: Peer,
     _permit: OwnedSemaphorePermit,
-    /// Held until the first accepted call.
+    /// The permits, held until the first accepted call.
     newcomer: Option<NewcomerPermit>,
     security: Security,
     certificate: Option<Certificate>,
     timer: Pin<Box<Sleep>>,
-    /// True once the deadline of the first call is over.
+    /// True once the deadline of the first call has passed.
     in_grace: bool,
     /// True after logging the reason for closing the connection.
     has_ended: bool,

@@ -4,9 +4,9 @@ use std::time::Duration;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
-/// First delay, before jitter: a server restarts within a few such delays.
+/// First delay before jitter, chosen so that a server restarts within a few such delays.
 const FIRST: Duration = Duration::from_millis(50);
-/// Longest delay, before jitter: the longest time until a client notices that the server is reachable again.
+/// Longest delay before jitter, and so the longest time until a client notices that the server is reachable again.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// The delay before the next attempt: doubling, bounded, and jittered so that the clients of a fleet do not reconnect

@@ -1,4 +1,4 @@
-//! The client of a call, for a service that needs more than the scope check.
+//! Identifies the client of a call, for a service that needs more than the scope check.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -9,7 +9,7 @@ use tonic::{Request, Status};
 
 use super::scope::{Holder, Scope};
 
-/// Prefix of the actors in a line of tokens or scopes.
+/// Prefix of the actor ids in a line of the token file or scope file.
 const ACTORS: &str = "actors=";
 
 /// The actor ids that a token or certificate may insert as.
@@ -25,12 +25,12 @@ pub(super) enum ActorIds {
 /// The client of a call, for services that serve clients differently.
 #[derive(Debug, Clone, Default)]
 pub struct Caller {
-    /// `None`: the server requires no credentials.
+    /// The client's token or certificate; `None` if the server requires no credentials.
     holder: Option<Arc<Holder>>,
 }
 
 impl ActorIds {
-    /// Reads the optional last word of a line.
+    /// Parses the actor ids from the optional last word of a line.
     pub(super) fn of_word(word: Option<&str>) -> Result<Self, String> {
         let Some(word) = word else { return Ok(Self::Any) };
         let ids = word.strip_prefix(ACTORS).ok_or("the last word is not actors=ID[-ID][,ID[-ID]]")?;

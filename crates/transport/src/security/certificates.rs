@@ -1,4 +1,4 @@
-//! Scopes of client certificates, by DNS name. They apply on a server that requires certificates and no tokens.
+//! Maps client certificates to scopes by DNS name, on a server that requires certificates and no tokens.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::scope::{Credential, Holder, Scope, Scopes};
 use super::tokens::{bad_line, lines};
 use super::watched::Fault;
 
-/// The client scopes of each service, by name in the certificates of `cargo xtask certs`.
+/// The client scopes of each service, by the name in the certificates that `cargo xtask certs` creates.
 const BY_SERVICE: [(&str, &[Scope]); 6] = [
     ("replay", &[]),
     ("learner", &[Scope::Train]),
@@ -21,8 +21,8 @@ const BY_SERVICE: [(&str, &[Scope]); 6] = [
     ("operator", &Scope::ALL),
 ];
 
-/// Maps the name of a client certificate to scopes: by `security.client_scopes`, else by service. Any other
-/// certificate may read, and nothing else.
+/// Maps the name of a client certificate to scopes: by `security.client_scopes`, else by service. Any other certificate
+/// has no scope, and may only read.
 #[derive(Debug)]
 pub(super) struct CertificateScopes(HashMap<Box<str>, Arc<Holder>>);
 

@@ -9,7 +9,7 @@ use tonic::codegen::http::HeaderValue;
 use super::watched::{Fault, Times, Watched};
 use super::{LOOK_INTERVAL, tls};
 
-/// The credentials of this process, and the source section.
+/// The credentials of this process, and the section from which they were read.
 static OF_PROCESS: OnceLock<(SecuritySection, Credentials)> = OnceLock::new();
 
 /// The trusted authorities, the certificate and the token of a client. Cheap to clone; the default trusts no server

@@ -22,7 +22,7 @@ use super::tokens::Tokens;
 use super::watched::{Usable, Watched};
 use crate::status::retry_after;
 
-/// The source of client scopes.
+/// The source from which the scopes of a client follow.
 #[derive(Debug, Clone, Default)]
 pub(super) enum Access {
     /// Every client may call every method.
@@ -45,7 +45,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// `clients` are the files for verifying client certificates, if any.
+    /// Creates a guard. `clients` are the files for verifying client certificates, if any.
     pub(super) fn new(access: Access, clients: Option<Arc<Usable>>, quota: Option<Quota>) -> Self {
         let named = match &access {
             Access::Open => None,
@@ -110,8 +110,7 @@ impl Guard {
         Ok(accepted)
     }
 
-    /// Checks a call and returns the caller. The permit belongs to a call on a connection without accepted
-    /// credentials.
+    /// Checks a call and returns the caller. The permit counts a call on a connection without accepted credentials.
     pub(super) fn check(
         &self,
         path: &str,
@@ -205,7 +204,7 @@ where
     }
 }
 
-/// The response to a call that counts as in progress until the whole response is sent.
+/// The response to a call. The call counts as in progress until the whole response is sent.
 type Held<E> = BoxFuture<'static, Result<Response<Body>, E>>;
 
 async fn held<E>(

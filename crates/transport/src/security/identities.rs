@@ -8,11 +8,11 @@ use super::scope::Holder;
 use super::shared_by_key::SharedByKey;
 use crate::status::retry_after;
 
-/// Delay before a retry: a refused connection is closed within some seconds.
+/// Delay before a retry. It takes some seconds until a refused connection is closed.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// The connections of each token or certificate name. One name takes at most three quarters of a server's places, so
-/// a client that opens connections endlessly leaves places for clients with other credentials.
+/// Limits the connections for each token or certificate name. One name takes at most three quarters of a server's
+/// connections, so a client that keeps opening connections leaves room for clients with other credentials.
 #[derive(Debug)]
 pub(crate) struct Identities {
     places: usize,
@@ -26,7 +26,7 @@ impl Identities {
         Self { places, open: SharedByKey::default() }
     }
 
-    /// Takes a place for a connection of `holder`.
+    /// Counts a connection of `holder` towards the limit.
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED`: too many connections of this holder are open.

@@ -1,4 +1,4 @@
-//! The required scopes and the request limits of each method: the only list of methods.
+//! Lists the required scopes and the request limits of every method. There is no other list of methods.
 
 use super::scope::{Need, Scope};
 use crate::limits::{MESSAGE_BYTES_MAX, PRIORITIES_BYTES_MAX};
@@ -12,7 +12,7 @@ const SMALL_BYTES_MAX: usize = 64 << 10;
 /// The number of client messages in a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Messages {
-    /// A single message, at once.
+    /// A single message, sent with the call.
     One,
     /// A stream of messages.
     Many,
@@ -42,7 +42,7 @@ pub fn takes_stream(path: &str) -> Option<bool> {
 
 impl Method {
     /// Returns the method at `path`, `/package.Service/Method`. An unlisted method needs `admin` and takes one small
-    /// message, so that a forgotten method is closed, not open.
+    /// message, so that a method missing from the list is protected, not open.
     pub(super) fn of(path: &str) -> Self {
         let closed = || Self::new(Need::OneOf(&[Scope::Admin]), Messages::One, SMALL_BYTES_MAX);
         Self::listed(path).unwrap_or_else(closed)

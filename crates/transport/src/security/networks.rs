@@ -1,5 +1,5 @@
-//! Shared state of all connections from one address: places for new connections and for requests, and memory for
-//! unfinished messages.
+//! Shares limits among all connections from one address: the number of new connections and of requests, and the memory
+//! for unfinished messages.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use super::methods::Messages;
 use super::shared_by_key::SharedByKey;
 use crate::status::retry_after;
 
-/// Maximum number of connections from one network without an accepted call: all processes of a large machine may
-/// start at once.
+/// Maximum number of connections from one network without an accepted call. All processes of a large machine may start
+/// at once.
 pub(crate) const NEWCOMERS_MAX: usize = 64;
 
 /// Maximum number of incomplete single-message requests from one network. Each may fill an HTTP/2 window.
@@ -94,12 +94,12 @@ impl Networks {
 }
 
 impl Network {
-    /// Takes a place among the connections without an accepted call; `None` if all are taken.
+    /// Counts a connection without an accepted call; returns `None` if the limit is reached.
     pub(crate) fn newcomer(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.newcomers).try_acquire_owned().ok()
     }
 
-    /// Takes a place for a single-message request, needed until the message has arrived.
+    /// Counts a single-message request until the message has arrived.
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED`: too many such requests are arriving.

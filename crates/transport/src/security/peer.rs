@@ -13,7 +13,7 @@ use super::scope::Holder;
 /// Maximum number of calls in progress on a connection without an accepted call: health probes need one or two.
 const STRANGER_CALLS_MAX: usize = 8;
 
-/// Maximum number of tokens in calls on one connection: a proxy may serve several processes over one connection.
+/// Maximum number of different tokens on one connection. A proxy may serve several processes over one connection.
 const HOLDERS_MAX: usize = 64;
 
 /// The client of a connection, in the extensions of each request.
@@ -25,13 +25,14 @@ pub struct Peer {
     pub(crate) standing: Arc<Standing>,
 }
 
-/// State from the calls of a connection; shared by the connection and the call checks.
+/// State that a connection shares with the checks of its calls.
 #[derive(Debug)]
 pub(crate) struct Standing {
     pub(super) network: Arc<Network>,
     identities: Arc<Identities>,
     is_known: AtomicBool,
-    /// The holders of the tokens or of the certificate in accepted calls, each with a place.
+    /// The holders of the tokens or the certificate in accepted calls, each with the permit that counts this
+    /// connection.
     holders: Mutex<Vec<(Arc<Holder>, OwnedSemaphorePermit)>>,
     stranger_calls: Arc<Semaphore>,
 }
@@ -83,7 +84,7 @@ impl Standing {
         holders.iter().map(|(holder, _)| Arc::clone(holder)).collect()
     }
 
-    /// Takes a place for a call; needed until the connection is known.
+    /// Counts a call on a connection that has no accepted call yet.
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED`: too many calls are in progress.

@@ -3,14 +3,14 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Maximum number of credential holders with separate quotas, and the same for addresses. Further clients of a kind
-/// share one quota.
+/// Maximum number of credential holders, and also of addresses, that have separate quotas. All further holders share
+/// one quota, and so do all further addresses.
 const CLIENTS_TRACKED_MAX: usize = 4096;
 
-/// Burst of an idle client, as the time over which the burst accrues.
+/// Number of calls that an idle client may make at once, given as the time in which the quota allows as many.
 const BURST: Duration = Duration::from_secs(1);
 
-/// A unit of clients with calls counted together.
+/// A group of clients with a common quota.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Client {
     /// All connections with the token or certificate of this name.
@@ -21,23 +21,24 @@ pub(super) enum Client {
     Others,
 }
 
-/// Time until which each client has used the quota.
+/// The time up to which each client has used up the quota.
 type UsedUntil = HashMap<Client, Instant>;
 
 /// Limits the calls that each client may start per second.
 ///
 /// The generic cell rate algorithm of ATM networks: each call advances the client's theoretical arrival time by one
-/// interval. This needs one word per client and no timer. A rejected call advances nothing.
+/// interval. This needs one word per client and no timer. A rejected call does not advance the time.
 #[derive(Debug)]
 pub(super) struct Quota {
     interval: Duration,
-    /// Separate from addresses, so that clients without credentials take no place here, for any number of addresses.
+    /// Quotas of credential holders. The map is separate from addresses, so that clients without credentials cannot
+    /// fill it, from any number of addresses.
     of_holders: Mutex<UsedUntil>,
     of_addresses: Mutex<UsedUntil>,
 }
 
 impl Quota {
-    /// Returns `None` for 0: no limit.
+    /// Creates a quota; returns `None` for 0, which means no limit.
     pub(super) fn new(requests_per_second_max: u32) -> Option<Self> {
         let interval = Duration::from_secs(1).checked_div(requests_per_second_max)?;
         Some(Self { interval, of_holders: Mutex::default(), of_addresses: Mutex::default() })

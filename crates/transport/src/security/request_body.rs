@@ -1,5 +1,5 @@
-//! Request bodies with limits on the size of messages, on the time until a message is complete, and on the memory of
-//! unfinished messages.
+//! Wraps request bodies with limits on the size of messages, on the time until a message is complete, and on the memory
+//! for unfinished messages.
 //!
 //! tonic buffers a message until it is complete. Without limits, a client that sends the first half of many messages
 //! would hold the memory for any length of time.
@@ -19,14 +19,14 @@ use tonic::Status;
 use super::methods::{Messages, RequestLimits};
 use super::networks::{Network, UnfinishedPermit};
 
-/// Time limit for receiving a message, on top of the time at the slowest rate.
+/// Time limit for receiving a message, in addition to the time that the message takes at the slowest rate.
 pub(super) const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Slowest rate of an arriving message, in bytes per second: half a megabit per second.
 const BYTES_PER_SECOND_MIN: u64 = 64 << 10;
 
-/// A body read this long after the deadline was not being read when the deadline passed; otherwise the body would have
-/// failed.
+/// Time after the deadline that shows that the server was not reading. If a read comes this late, the body was not
+/// being read at the deadline, since it would otherwise have failed.
 const READ_LATE: Duration = Duration::from_secs(1);
 
 /// Maximum size of an unfinished message without a permit: the number of streams bounds the memory for such messages.
@@ -35,7 +35,7 @@ const FREE_BYTES_MAX: usize = 64 << 10;
 /// Bytes before each message in gRPC: a flag, and the message length as a big-endian u32.
 pub(super) const HEADER_BYTES: usize = 5;
 
-/// A request body that fails beyond the limits.
+/// A request body that fails when it exceeds a limit.
 pub(super) struct RequestBody<B> {
     inner: B,
     limits: RequestLimits,
@@ -45,9 +45,9 @@ pub(super) struct RequestBody<B> {
     complete: u64,
     /// Deadline of the arriving message; for single-message requests, the deadline of the whole request.
     deadline: Option<Instant>,
-    /// Armed at the deadline while the body waits for the client.
+    /// A timer for the deadline, set while the body waits for the client.
     timer: Option<Pin<Box<Sleep>>>,
-    /// The place of a single-message request, until the message is complete.
+    /// The permit of a single-message request, held until the message is complete.
     place: Option<OwnedSemaphorePermit>,
     /// Memory of the arriving message.
     permit: Option<UnfinishedPermit>,
@@ -135,7 +135,7 @@ impl<B> RequestBody<B> {
         self.deadline = Some(Instant::now() + MESSAGE_TIMEOUT + at_slowest);
     }
 
-    /// Returns request data: at once, or after acquiring memory for the message left unfinished.
+    /// Returns request data, if necessary after acquiring memory for a message that the data leaves unfinished.
     fn receive(&mut self, frame: Frame<Bytes>) -> Result<Option<Frame<Bytes>>, Status> {
         let Some(data) = frame.data_ref() else { return Ok(Some(frame)) };
         let (complete, had_header) = (self.complete, self.position.has_header());

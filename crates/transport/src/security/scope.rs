@@ -10,14 +10,14 @@ use super::caller::ActorIds;
 pub(super) enum Scope {
     /// Inserting trajectories, following weights.
     Act,
-    /// Choosing stored trajectories of any actor and replacing the searches.
+    /// Choosing stored trajectories of any actor and replacing their searches.
     Revise,
     /// Drawing samples, updating priorities and reporting trajectories, following weights, training with other
     /// learners.
     Train,
     /// Evaluating positions, following weights.
     Infer,
-    /// Changing tables, quarantine.
+    /// Changing tables; quarantining and releasing trajectories and actors.
     Admin,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Holder {
     pub(super) credential: Credential,
     pub(super) name: Arc<str>,
     pub(super) scopes: Scopes,
-    /// The actors to insert as, with the scope `act`.
+    /// The actor ids under which a holder with the scope `act` may insert.
     pub(super) actors: ActorIds,
 }
 
@@ -76,7 +76,7 @@ impl fmt::Display for Credential {
     }
 }
 
-/// Leaves digests out: a weak token could be guessed from the digest.
+/// Omits digests, because a weak token could be guessed from the digest.
 impl fmt::Debug for Credential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -147,7 +147,7 @@ pub(super) enum Need {
 }
 
 impl Need {
-    /// Returns the scopes of which the call needs one but `scopes` has none; `None` if the call is allowed.
+    /// Returns the scopes that would allow the call, if `scopes` has none of them; `None` if the call is allowed.
     pub(super) fn missing(self, scopes: &Scopes) -> Option<String> {
         match self {
             Self::Nothing | Self::AnyHolder => None,

@@ -1,4 +1,4 @@
-//! Reads certificates and keys for rustls. The cryptography is ring's, which needs a C compiler but no cmake.
+//! Reads certificates and keys for rustls. The cryptography comes from ring, which needs a C compiler but no cmake.
 
 use std::sync::Arc;
 

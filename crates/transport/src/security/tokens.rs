@@ -1,4 +1,4 @@
-//! The accepted tokens of a server, stored as digests: the file reveals no token.
+//! Holds the tokens that a server accepts, as digests, so that the file reveals no token.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,8 @@ type Digest = [u8; 32];
 
 /// All tokens of a server.
 ///
-/// Lookup is by digest: the timing depends on the digest of the received token, which reveals no accepted token.
+/// Tokens are looked up by digest. The timing therefore depends on the digest of the received token, and reveals no
+/// accepted token.
 #[derive(Debug, Default)]
 pub(super) struct Tokens(HashMap<Digest, Arc<Holder>>);
 

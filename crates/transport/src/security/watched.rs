@@ -11,10 +11,10 @@ use metrics::gauge;
 use service::ConfigError;
 use tonic::Status;
 
-/// Maximum file size: certificate revocation lists have megabytes.
+/// Maximum file size in bytes. Certificate revocation lists can have megabytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// A key of the run file and the named file.
+/// A key of the run file, and the file that the key names.
 pub(super) type Named = (&'static str, PathBuf);
 
 /// An error in the contents of a file.
@@ -25,12 +25,12 @@ pub(super) struct Fault {
     pub(super) reason: String,
 }
 
-/// Time limits of watched files.
+/// Time limits for watched files.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
     /// Interval at which a thread reads the files again. Zero, in tests: read on each use, without a thread.
     pub(super) interval: Duration,
-    /// See [`Usable::check`].
+    /// Maximum time during which the files may be unusable: see [`Usable::check`].
     pub(super) unusable_max: Duration,
 }
 
@@ -59,7 +59,7 @@ struct Files<T> {
 struct LastRead {
     /// The contents in use.
     contents: Contents,
-    /// The reason why the files cannot be used now.
+    /// The reason why the current files cannot be used.
     error: Option<String>,
 }
 
@@ -198,7 +198,7 @@ fn made<T>(names: &[Named], build: Build<T>, contents: &[Vec<u8>]) -> Result<T, 
     })
 }
 
-/// Leaves the secret value out.
+/// Omits the value, which is secret.
 impl<T> fmt::Debug for Watched<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Watched").field("files", &self.files.names).finish_non_exhaustive()

@@ -16,7 +16,8 @@ use crate::limits::{ACTIONS_MAX, DIMENSION_MAX};
 const FLOAT_BYTES: usize = size_of::<f32>();
 /// Bytes of a half-precision float on the wire.
 const HALF_BYTES: usize = size_of::<f16>();
-/// Tolerance for the sum of received probabilities around one: many small probabilities, rounded to half precision.
+/// Maximum distance of the sum of received probabilities from 1. It allows for many small probabilities, each rounded
+/// to half precision.
 const SUM_TOLERANCE: f32 = 0.05;
 
 /// Checks that there are exactly `expected` entries.
@@ -231,8 +232,8 @@ fn unpack(bits: &[u8], planes: &mut [f32]) {
     }
 }
 
-/// Converts the response to the request `id`, with probabilities of wins, draws and losses: no server evaluates
-/// networks of returns.
+/// Converts the response to the request `id`. The predictions have probabilities of win, draw and loss, since no server
+/// evaluates networks of returns.
 #[must_use]
 pub fn predictions_to_wire(id: u64, version: u64, predictions: &Predictions) -> v1::Predictions {
     let (mut priors, mut wdl) = (Vec::new(), Vec::with_capacity(predictions.len() * Outcome::RESULTS * HALF_BYTES));
@@ -265,7 +266,7 @@ pub(crate) fn predictions_from_wire(message: &v1::Predictions, batch: &Batch) ->
     Ok(predictions)
 }
 
-/// Normalises values that are nearly probabilities.
+/// Divides probabilities that sum to almost 1 by the sum.
 fn normalise(probabilities: &mut [f32]) -> Result<(), String> {
     if let Some(wrong) = probabilities.iter().find(|p| !(0.0..=1.0).contains(*p)) {
         return Err(format!("has {wrong}, which is not a probability"));

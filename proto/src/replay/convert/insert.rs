@@ -49,7 +49,7 @@ impl From<InsertWait> for v1::InsertResponse {
     }
 }
 
-/// Checks the reason why trajectories wait.
+/// Checks a server's report of why trajectories wait.
 pub(crate) fn checked_wait(v1::InsertWaiting { wait }: v1::InsertWaiting) -> Result<InsertWait, Invalid> {
     match InsertWait::try_from(wait) {
         Ok(InsertWait::Unspecified) | Err(_) => Err(invalid("wait", format!("{wait} is not a wait reason"))),

@@ -46,7 +46,7 @@ pub fn waiting_to_wire(reason: String) -> v1::SampleResponse {
     v1::SampleResponse { message: Some(v1::sample_response::Message::Waiting(waiting)) }
 }
 
-/// Returns the checked reason of a `waiting` message.
+/// Checks a `waiting` message and returns the reason.
 pub(crate) fn waiting_from_wire(v1::Waiting { reason }: v1::Waiting) -> Result<String, Invalid> {
     sentence("reason", reason)
 }
@@ -58,7 +58,8 @@ pub fn batch_to_wire(batch: &SampleBatch) -> Vec<v1::SampleResponse> {
     parts(batch, PART_BYTES_MAX).into_iter().map(response).collect()
 }
 
-/// Splits a batch into parts. Each part has the table of the whole batch, so that the part can be decoded alone.
+/// Splits a batch into parts. Each part repeats the table statistics of the whole batch, so that a part can be decoded
+/// alone.
 pub(crate) fn parts(batch: &SampleBatch, part_bytes_max: usize) -> Vec<v1::Batch> {
     let v1::Batch { samples, table } = batch.into();
     let mut parts: Vec<v1::Batch> = Vec::new();
@@ -110,7 +111,7 @@ impl TryFrom<v1::Sample> for Sample {
     }
 }
 
-/// Converts a whole batch to one part of any size.
+/// Converts a whole batch to a single message, however large. [`batch_to_wire`] splits a batch by size instead.
 impl From<&SampleBatch> for v1::Batch {
     fn from(SampleBatch { samples, table }: &SampleBatch) -> Self {
         Self { samples: samples.iter().map(v1::Sample::from).collect(), table: Some(table.clone()) }

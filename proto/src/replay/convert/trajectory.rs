@@ -37,7 +37,7 @@ pub(crate) fn within(v1::Trajectory { id, columns }: v1::Trajectory, limits: Lim
     Trajectory::parse(id, within_limit(&columns)?, limits)
 }
 
-/// Returns the columns, if a sample cut from them fits a message.
+/// Returns `columns` if every sample cut from these columns fits a message.
 pub(crate) fn within_limit(columns: &[u8]) -> Result<&[u8], Invalid> {
     at_most("columns", columns.len(), "bytes", TRAJECTORY_BYTES_MAX)?;
     Ok(columns)

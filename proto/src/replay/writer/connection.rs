@@ -15,7 +15,7 @@ use crate::replay::{client, v1};
 
 /// Capacity of the request queue between task and socket: enough to keep a connection busy, at no cost.
 const REQUESTS_BUFFERED: usize = 16;
-/// Time to wait for the server to close the stream, so that the goodbye is delivered.
+/// Maximum time to wait for the server to close the stream, which shows that the goodbye has arrived.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The client of a writer: drives the [`Outbox`] over one stream at a time.

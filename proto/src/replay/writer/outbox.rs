@@ -25,19 +25,19 @@ pub enum EpochUse {
     Known,
 }
 
-/// Counters of a writer, since the start.
+/// Counters of a writer since it started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WriterStats {
     /// Trajectories acknowledged as new.
     pub inserted: u64,
     /// Trajectories acknowledged as already stored, because an earlier acknowledgement was lost.
     pub duplicates: u64,
-    /// Lost trajectories, acknowledged as already stored although sent for the first time: the server has stored
-    /// other trajectories under these ids.
+    /// Lost trajectories: the server had already stored other trajectories under the same ids, and acknowledged these
+    /// as already stored although sent for the first time.
     pub collisions: u64,
-    /// Trajectories dropped because of policy lag.
+    /// Trajectories that the server dropped because the policy lag was too large.
     pub stale: u64,
-    /// Trajectories refused as invalid and dropped.
+    /// Trajectories that the server refused as invalid.
     pub refused: u64,
     /// Streams that broke, or could not be opened.
     pub broken_streams: u64,
@@ -103,7 +103,7 @@ struct Stream {
     goodbye_sent: bool,
 }
 
-/// The effect of a server message.
+/// The effect of a message from the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Received {
     /// Trajectories may be sent.
@@ -206,8 +206,8 @@ impl Outbox {
         self.stream.next_heartbeat
     }
 
-    /// Returns a heartbeat and schedules the next. If there is no room for a heartbeat, the requests that take the
-    /// room serve instead.
+    /// Returns a heartbeat and schedules the next. If the send queue has no room for a heartbeat, the requests that
+    /// fill the queue serve as one.
     pub fn heartbeat(&mut self, now: Instant) -> v1::InsertRequest {
         self.schedule_heartbeat(now);
         request(Message::Heartbeat(v1::Heartbeat {}))

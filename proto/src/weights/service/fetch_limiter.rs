@@ -6,8 +6,8 @@ use tokio::task::AbortHandle;
 
 /// Limits the number of sending fetches; further fetches wait in request order.
 ///
-/// Sending a version to all subscribers concurrently would copy a chunk or two for each, and all would have the
-/// version only with the last chunks. With a limit there are few copies, and half of the subscribers have the version
+/// Sending a version to all subscribers concurrently would copy a chunk or two for each, and every subscriber would
+/// have to wait until almost the end. With a limit there are few copies, and half of the subscribers have the version
 /// after half of the time.
 #[derive(Debug, Clone)]
 pub(super) struct FetchLimiter(Arc<Semaphore>);
