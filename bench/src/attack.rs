@@ -14,7 +14,6 @@ use std::time::Duration;
 use ::weights::WeightsVersion;
 use anyhow::{Context, bail};
 use bytes::{BufMut as _, Bytes, BytesMut};
-use clap::ValueEnum as _;
 use experience::{Step, StepKind, Trajectory, TrajectoryId};
 use futures::stream::{self, StreamExt as _};
 use game::{Action, Outcome};
@@ -38,7 +37,7 @@ use tonic::codegen::http;
 use crate::hostile::weights;
 use crate::inference::hello;
 use crate::network::random_positions;
-use crate::own_process;
+use crate::own_process::{self, words};
 use crate::replay::games::Games;
 use crate::replay::load::writer;
 use crate::script::{self, Script};
@@ -65,7 +64,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_millis(20);
 
 /// The behaviour of hostile clients.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// Connections that send nothing.
     Silent,
@@ -80,7 +80,7 @@ pub enum Kind {
 }
 
 /// Options of the hidden command `zerofleet-bench attack`.
-#[derive(Debug, Clone, clap::Args)]
+#[derive(Debug, Clone, clap::Args, serde::Serialize)]
 pub struct Args {
     /// Behaviour of the clients.
     #[arg(long, value_enum)]
@@ -120,7 +120,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
 }
 
 fn attackers(args: &Args, count: &Arc<AtomicU64>) -> anyhow::Result<JoinSet<()>> {
-    let (endpoint, games, mut tasks) = (args.endpoint.clone(), Games::new(30, args.seed)?, JoinSet::new());
+    let (endpoint, games, mut tasks) = (args.endpoint.clone(), Games::new(args.seed), JoinSet::new());
     let count = || Arc::clone(count);
     match args.kind {
         Kind::Silent => {
@@ -258,10 +258,6 @@ async fn request_a_future_version(client: Evaluations, batch: Batch, count: Arc<
 /// # Errors
 /// The process cannot be started, or exits at once.
 pub(crate) fn start(args: &Args) -> anyhow::Result<Script> {
-    let kind = args.kind.to_possible_value().context("a kind without a name")?;
-    let Args { endpoint, token, forged_streams, seed, .. } = args;
-    let words = format!("{COMMAND} --kind {} --endpoint {endpoint} --seed {seed}", kind.get_name());
-    let mut command = own_process::command(&words.split(' ').map(str::to_owned).collect::<Vec<_>>())?;
-    command.args(["--forged-streams", &forged_streams.to_string(), "--token"]).arg(token);
+    let command = own_process::command(&[vec![COMMAND.to_owned()], words(args)].concat())?;
     Ok(Script::start::<IgnoredAny>(command, PATIENCE)?.0)
 }

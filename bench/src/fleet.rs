@@ -13,8 +13,8 @@ mod scaling;
 
 use anyhow::Context;
 
+use crate::output::temporary_folder;
 use crate::report::Report;
-use crate::training_run::TemporaryFolder;
 
 #[cfg(test)]
 mod tests;
@@ -51,7 +51,7 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
     report.note(format!("seed {}; file descriptors that a process may have open: {descriptors}", args.seed));
     scaling::measure(&args.scaling, args.folder.as_deref(), args.seed, &mut report)?;
     if args.load.actors > 0 {
-        let folder = TemporaryFolder::new(args.folder.as_deref())?;
+        let folder = temporary_folder(args.folder.as_deref())?;
         let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
         runtime.block_on(load::measure(&args.load, folder.path(), args.seed, &mut report))?;
         if !args.load.networks.is_empty() {

@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use clap::ValueEnum as _;
 use games::ConnectFour;
 use proto::weights::Published;
@@ -17,14 +17,18 @@ use serde_json::json;
 use crate::attack::{self, Kind};
 use crate::inference::{Load, fast, write_weights};
 use crate::network::random_weights;
+use crate::output::temporary_folder;
 use crate::replay::games::Games;
 use crate::replay::load;
 use crate::report::{Report, Unit};
 use crate::script::Count;
 use crate::server_process::ServerProcess;
-use crate::training_run::TemporaryFolder;
 use crate::{Turns, output, usage};
 
+/// Load of the honest client, as a share of the rate without attack.
+const OFFERED: f64 = 0.25;
+/// Memory limit of the replay server, in MiB.
+const MEMORY_MIB: u64 = 512;
 /// Unacknowledged trajectories of the honest writer, and requests in flight of the honest evaluation client.
 const IN_FLIGHT: usize = 256;
 /// Positions per evaluation request.
@@ -36,18 +40,9 @@ const HOSTILE: [&str; 2] = ["hostile", "8f383ccddc6f17eb57a96c711523e4a8072d8e79
 /// Options of `zerofleet bench hostile`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// Load of the honest client, as a share of the rate without attack.
-    #[arg(long, default_value_t = 0.25)]
-    pub offered: f64,
     /// Number of concurrent streams with forged ids.
     #[arg(long, default_value_t = 64)]
     pub forged_streams: u64,
-    /// Memory limit of the replay server, in MiB (`replay.memory_bytes_max`).
-    #[arg(long, default_value_t = 512)]
-    pub memory_mib: u64,
-    /// Override one setting of the replay server; may be repeated.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    pub sets: Vec<String>,
     /// Duration, repeats and seed of every measurement.
     #[command(flatten)]
     pub turns: Turns,
@@ -61,15 +56,14 @@ const EVALUATIONS: &str = "evaluations beside an attack";
 /// # Errors
 /// An option is invalid, or a server is not built or cannot start.
 pub fn measure(args: &Args) -> anyhow::Result<Report> {
-    ensure!(args.offered > 0.0 && args.offered <= 1.0, "--offered must be above 0 and at most 1");
     let time = args.turns.time()?;
-    let folder = TemporaryFolder::new(None)?;
+    let folder = temporary_folder(None)?;
     let tokens = Tokens::write(folder.path())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let mut report = Report::new("hostile", "An honest client beside hostile ones");
-    report.set("offered, as a share of the rate alone", args.offered);
+    report.set("offered, as a share of the rate alone", OFFERED);
     report.set("streams of forged ids", args.forged_streams);
-    report.set("memory limit of the replay server, MiB", args.memory_mib);
+    report.set("memory limit of the replay server, MiB", MEMORY_MIB);
     report.note("server, honest client and hostile clients share the cores of this machine, over loopback");
     report.note_turns(args.turns);
     let bench = Bench { args, time, folder: folder.path(), tokens };
@@ -115,12 +109,11 @@ impl Tokens {
 
 async fn measure_inserts(bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
     let Bench { args, time, folder, tokens } = bench;
-    let games = Games::new(30, args.turns.seed)?;
+    let games = Games::new(args.turns.seed);
     // Forged trajectories fill the table, which then evicts.
     let own = ["replay.capacity_items=200000".to_owned(), "replay.window_items_min=200000".to_owned()];
-    let limit = format!("replay.memory_bytes_max={}", args.memory_mib << 20);
-    let sets: Vec<String> =
-        own.into_iter().chain([limit, tokens.set.clone()]).chain(args.sets.iter().cloned()).collect();
+    let limit = format!("replay.memory_bytes_max={}", MEMORY_MIB << 20);
+    let sets: Vec<String> = own.into_iter().chain([limit, tokens.set.clone()]).collect();
     let server = ServerProcess::replay(folder, &sets).await?;
     let mut insert =
         async |rate: f64| Ok(load::insert(&server.endpoint, &games, (1, IN_FLIGHT), rate, *time).await?.speed);
@@ -159,7 +152,7 @@ async fn beside(
         alone.push(work(f64::INFINITY).await?);
     }
     let alone = args.turns.turn.speed(&alone).context("no turn was measured")?;
-    let offered = alone * args.offered;
+    let offered = alone * OFFERED;
     let memory = usage::memory(server.id()).map(|bytes| bytes as f64);
     let cell = report.at(section, &[("beside", &"nothing, at full speed")]);
     cell.value("served/s", Unit::PerSecond, alone).value("server memory", Unit::Bytes, memory);
@@ -198,17 +191,4 @@ async fn beside(
 /// The network cannot be built.
 pub(crate) fn weights() -> anyhow::Result<Published> {
     random_weights(game::Game::spec(&ConnectFour::new()), 2, 32, 1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_offered_share_outside_of_its_range_is_rejected() {
-        for share in ["--offered=0", "--offered=1.5"] {
-            let error = measure(&crate::tests::args(share)).unwrap_err().to_string();
-            assert!(error.contains("--offered"), "{error}");
-        }
-    }
 }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use evaluators::Calibration;
 use game::{Game as _, ObservationShape};
 use games::{GameKind, with_game};
 use inference::{Batch, DevicePreference, Evaluator, PrecisionPreference};
@@ -25,10 +26,13 @@ use tokio::net::TcpListener;
 use weights::Architecture;
 
 use crate::network::{choose_evaluators, evaluations_per_second, random_positions, random_weights};
+use crate::output::temporary_folder;
 use crate::replay::load::Pace;
 use crate::report::{Report, Unit};
-use crate::training_run::TemporaryFolder;
 use crate::{Turns, machine, output};
+
+/// Requests in flight with full batches.
+const IN_FLIGHT: usize = 6;
 
 /// Options of `zerofleet bench inference`.
 #[derive(Debug, Clone, clap::Args)]
@@ -48,20 +52,11 @@ pub struct Args {
     /// Positions per request, and per batch when the evaluator is measured without a server.
     #[arg(long, default_value_t = 64)]
     pub batch: usize,
-    /// Maximum number of requests in flight.
-    #[arg(long, default_value_t = 6)]
-    pub in_flight: usize,
     /// Numbers of callers to measure, each with one position per request.
     ///
     /// A caller waits for the response before sending the next request.
     #[arg(long, value_delimiter = ',', default_value = "1,8,64")]
     pub callers: Vec<usize>,
-    /// Deadline of a request under overload, in milliseconds.
-    #[arg(long, default_value_t = 20)]
-    pub deadline_ms: u64,
-    /// CPU engine: `auto`, `libtorch`, or a kernel path like `avx512-bf16`.
-    #[arg(long, default_value = "auto")]
-    pub kernel: String,
     /// Override one setting of the server; may be repeated.
     ///
     /// For example `inference.queue_delay_us=200`.
@@ -78,66 +73,72 @@ pub struct Args {
 /// An option is invalid, or a server cannot start.
 pub fn measure(args: &Args) -> anyhow::Result<Report> {
     ensure!(args.batch > 0, "--batch must be at least 1");
-    ensure!(args.in_flight > 0, "--in-flight must be at least 1");
     ensure!(!args.callers.contains(&0), "every number in --callers must be at least 1");
     let time = args.turns.time()?;
     let thread_count = machine::threads(args.threads);
     let spec = with_game!(args.game, |game| game.spec().clone());
     let weights = random_weights(&spec, args.blocks, args.channels, args.turns.seed)?;
-    let folder = TemporaryFolder::new(None)?;
+    let folder = temporary_folder(None)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let server = runtime.block_on(Server::start(args, thread_count, folder.path(), &weights))?;
     let (mut local, architecture) = (in_process(args, thread_count, &weights)?, &weights.manifest.architecture);
     let batch = |thread| random_positions(architecture, args.turns.seed + thread as u64, args.batch);
 
-    let (mut alone, mut on_fast_path, mut open) = (Vec::new(), Vec::new(), Vec::new());
-    let full = Load { callers: args.in_flight, positions: args.batch, timeout: None, rate: f64::INFINITY };
-    for _ in 0..args.turns.repeats {
-        alone.push(evaluations_per_second(&[], &mut local, batch, time)?);
-        on_fast_path.push(runtime.block_on(fast(&server.endpoint, architecture, full, time)));
-        open.push(runtime.block_on(model_infer(&server, architecture, full, time))?);
-    }
-    let in_process = args.turns.turn.speed(&alone).unwrap_or(f64::NAN);
+    let full = Load { callers: IN_FLIGHT, positions: args.batch, timeout: None, rate: f64::INFINITY };
     let speed = |loaded: &Loaded| loaded.positions_per_second;
+    let load_fast = |load| runtime.block_on(fast(&server.endpoint, architecture, load, time));
+    let paths = args.turns.each(
+        [IN_PROCESS, FAST_PATH, MODEL_INFER],
+        |path, _| match *path {
+            IN_PROCESS => {
+                let positions_per_second = evaluations_per_second(&mut local, batch, time)?;
+                Ok(Loaded { positions_per_second, ..Loaded::default() })
+            }
+            FAST_PATH => Ok(load_fast(full)),
+            _ => runtime.block_on(model_infer(&server, architecture, full, time)),
+        },
+        speed,
+    )?;
+    let in_process = speed(&paths[0].1);
+    let by_callers = args.turns.each(
+        args.callers.iter().copied(),
+        |callers, _| Ok(load_fast(Load { callers: *callers, positions: 1, ..full })),
+        speed,
+    )?;
     let mut report = Report::new("inference", "The inference server beside its evaluator in a process");
     report.set("game", &args.game);
     report.set("network", format!("{}x{}", args.blocks, args.channels));
     report.set("threads", thread_count);
     report.set("positions per request", args.batch);
-    report.set("requests in flight", args.in_flight);
-    report.at(FULL, &[("path", &"in process")]).value(EVALUATIONS, Unit::PerSecond, in_process);
-    for (path, turns) in [("fast path", on_fast_path), ("ModelInfer", open)] {
-        let mut loaded = args.turns.turn.of(turns, speed).context("no turn was measured")?;
-        report
-            .at(FULL, &[("path", &path)])
-            .value(EVALUATIONS, Unit::PerSecond, speed(&loaded))
-            .value(SHARE, Unit::Share, speed(&loaded) / in_process)
-            .latency("request", &mut loaded.answered);
+    report.set("requests in flight", IN_FLIGHT);
+    for (path, mut loaded) in paths {
+        let cell = report.at(FULL, &[("path", &path)]).value(EVALUATIONS, Unit::PerSecond, speed(&loaded));
+        if path != IN_PROCESS {
+            cell.value(SHARE, Unit::Share, speed(&loaded) / in_process).latency("request", &mut loaded.answered);
+        }
     }
-    for &count in &args.callers {
-        let one = Load { callers: count, positions: 1, ..full };
-        let turns = (0..args.turns.repeats).map(|_| runtime.block_on(fast(&server.endpoint, architecture, one, time)));
-        let mut loaded = args.turns.turn.of(turns.collect(), speed).context("no turn was measured")?;
+    for (callers, mut loaded) in by_callers {
         report
-            .at(CALLERS, &[("callers", &count)])
+            .at(CALLERS, &[("callers", &callers)])
             .value(EVALUATIONS, Unit::PerSecond, speed(&loaded))
             .latency("request", &mut loaded.answered);
     }
-    let deadline = Duration::from_millis(args.deadline_ms);
-    // Four times the requests that the server can serve by the deadline.
-    let requests = 4.0 * in_process * deadline.as_secs_f64() / args.batch as f64;
-    let overload = Load { callers: (requests.ceil() as usize).clamp(8, 1024), timeout: Some(deadline), ..full };
-    let mut overloaded = runtime.block_on(fast(&server.endpoint, architecture, overload, time));
+    // A fixed deadline would reject everything where a batch takes longer, and nothing where it takes no time.
+    let deadline = Duration::from_secs_f64((IN_TIME * args.batch) as f64 / in_process).max(DEADLINE_MIN);
+    let overload = Load { callers: 4 * IN_TIME, timeout: Some(deadline), ..full };
+    let mut overloaded = load_fast(overload);
     let (rejected, expired) = (overloaded.share(overloaded.rejected), overloaded.share(overloaded.expired));
     let evaluator = runtime.block_on(server.stop())?;
     report
-        .at(OVERLOAD, &[("deadline ms", &args.deadline_ms)])
-        .value("callers", Unit::Count, overload.callers as f64)
+        .at(OVERLOAD, &[("callers", &overload.callers)])
+        .value("deadline", Unit::Microseconds, 1e6 * deadline.as_secs_f64())
         .value(EVALUATIONS, Unit::PerSecond, speed(&overloaded))
         .latency("answered request", &mut overloaded.answered)
         .value("rejected at once", Unit::Share, rejected)
         .value("expired in the queue", Unit::Share, expired);
-    report.note(format!("evaluator: {evaluator}, random weights, no position cache"));
+    let own = local[0].attributes().name;
+    report
+        .note(format!("evaluators: {evaluator} in the server, {own} in a process; random weights, no position cache"));
     report.note("server and clients share the cores of this machine, over loopback");
     if !args.sets.is_empty() {
         report.note(format!("server with {}", args.sets.join(", ")));
@@ -149,18 +150,24 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
 
 /// One client that keeps the maximum number of requests in flight.
 const FULL: &str = "full batches";
+const IN_PROCESS: &str = "in process";
+const FAST_PATH: &str = "fast path";
+const MODEL_INFER: &str = "ModelInfer";
 /// Callers that each wait for the response to one position before the next request.
 const CALLERS: &str = "one position per request";
-/// Four times the requests that can be served in time.
+/// Four times the requests that the evaluator serves by the deadline.
 const OVERLOAD: &str = "overload";
+/// Requests that the evaluator serves by the deadline under overload: 20 ms with the default network on a CPU with AMX.
+const IN_TIME: usize = 22;
+/// Minimum deadline under overload: a shorter one expires on the way.
+const DEADLINE_MIN: Duration = Duration::from_millis(1);
 const EVALUATIONS: &str = "evaluations/s";
 const SHARE: &str = "share of in process";
 
 /// Builds the same evaluators in this process, with as many threads as in the server.
 fn in_process(args: &Args, threads: usize, weights: &Published) -> anyhow::Result<Vec<Box<dyn Evaluator>>> {
-    let kernel: KernelPreference = args.kernel.parse().map_err(anyhow::Error::msg).context("parse --kernel")?;
-    let preference = (DevicePreference::Auto, PrecisionPreference::Auto, kernel);
-    let backend = choose_evaluators(preference, &weights.manifest.architecture, threads, args.batch)?;
+    let preference = (DevicePreference::Auto, PrecisionPreference::Auto, KernelPreference::Auto);
+    let backend = choose_evaluators(preference, Calibration::Off, &weights.manifest.architecture, threads, args.batch)?;
     (0..threads).map(|_| Ok(backend.build(&weights.manifest, &weights.bytes)?)).collect()
 }
 
@@ -182,7 +189,6 @@ impl Server {
             format!("run.game={}", args.game),
             format!("inference.weights={}", path.display()),
             format!("inference.threads={threads}"),
-            format!("inference.kernel={}", args.kernel),
             // The cache would serve the requests that measure the evaluator.
             "inference.cache_positions=0".to_owned(),
             "inference.requests_max=4096".to_owned(),
@@ -375,7 +381,7 @@ mod tests {
 
     #[test]
     fn options_that_make_no_sense_are_rejected_by_name() {
-        for options in [["--batch", "0"], ["--in-flight", "0"], ["--callers", "0"]] {
+        for options in [["--batch", "0"], ["--callers", "0"]] {
             let error = measure(&args(&options)).unwrap_err().to_string();
             assert!(error.contains(options[0]), "{error}");
         }

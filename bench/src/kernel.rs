@@ -28,6 +28,8 @@ use peers::Peers;
 
 /// Number of random positions for calibrating int8 paths.
 const CALIBRATION: usize = 64;
+/// Maximum time of a batch; larger batches are left out.
+const BATCH_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Options of `zerofleet bench kernel`.
 #[derive(Debug, Clone, clap::Args)]
@@ -47,9 +49,6 @@ pub struct Args {
     /// Duration, repeats and seed of every measurement.
     #[command(flatten)]
     pub turns: Turns,
-    /// Time limit per batch, in seconds; larger batches are skipped.
-    #[arg(long, default_value_t = 10.0)]
-    pub batch_seconds_max: f64,
     /// Also measure OpenVINO and onnxruntime, in this Python environment.
     ///
     /// Creates the environment with python3 and pip if it does not exist.
@@ -150,8 +149,7 @@ impl<'a> Bench<'a> {
             let worthwhile = KernelVariant::INT8.into_iter().filter(|&path| path != KernelVariant::PortableI8);
             KernelVariant::ALL.into_iter().chain(worthwhile).filter(|path| path.is_available()).collect()
         };
-        let call_time_max = Duration::try_from_secs_f64(args.batch_seconds_max).context("parse --batch-seconds-max")?;
-        let limits = Limits { time: args.turns.time()?, call_time_max };
+        let limits = Limits { time: args.turns.time()?, call_time_max: BATCH_TIME_MAX };
         let threads = machine::threads(args.threads);
         let peers = args.peers.as_deref().map(|folder| {
             let peers = Peers::start(folder, threads, args.turns.seed).map_err(|error| service::chain(&error));
@@ -169,7 +167,7 @@ impl<'a> Bench<'a> {
             "share of the peak: multiply-adds of nine taps that lie on the board, over what the instructions do from \
              registers alone; paths in float32 make down to a quarter as many in the blocks, so theirs may exceed 100 %",
         );
-        report.note(format!("left out: batches that take longer than {} s", self.args.batch_seconds_max));
+        report.note(format!("left out: batches that take longer than {BATCH_TIME_MAX:?}"));
         match &self.peers {
             Some(Ok(peers)) => {
                 report.note(format!("called from Python, with the softmax left out: {}", peers.borrow().versions));
@@ -229,7 +227,7 @@ impl<'a> Bench<'a> {
         for precision in [Precision::Bf16, Precision::F32] {
             let evaluators = libtorch_evaluators(architecture, bytes, (Device::Cpu, precision), self.threads);
             let work = evaluators.map(|evaluators| evaluating(evaluators, architecture, 1, self.args.turns.seed));
-            let series = Series::new(Engine::other("libtorch", precision), self.threads, work);
+            let series = Series::new(Engine::other("libtorch", Some(precision)), self.threads, work);
             all.push(Contestant { series, path: None });
         }
         for (peers, (library, precision)) in
@@ -364,7 +362,7 @@ mod tests {
         let report = measured(&format!("{TINY} --paths portable-f32 --peers {}", file.path().display()));
         let note = report.notes.iter().any(|note| note.contains("not measured: create a virtual environment"));
         assert!(note, "{report:?}");
-        assert_eq!(report.findings[0].matches(": not measured: create a virtual").count(), 3, "{report:?}");
+        assert_eq!(report.findings[0].matches(": not measured: create a virtual").count(), 5, "{report:?}");
     }
 
     #[test]

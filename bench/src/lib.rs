@@ -70,7 +70,7 @@ enum Part {
     Kernel(kernel::Args),
     /// Search tree without a network: evaluations are constant.
     Search(self::search::Args),
-    /// MuZero: inference, training loops and searches in a learned model.
+    /// MuZero: inference and training loops.
     Muzero(Box<muzero::Args>),
     /// One training loop; started by `muzero` in a separate process.
     #[command(hide = true)]

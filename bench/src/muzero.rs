@@ -1,14 +1,12 @@
-//! `zerofleet bench muzero`: inference, searches and whole training loops of MuZero.
+//! `zerofleet bench muzero`: inference and whole training loops of MuZero.
 //!
-//! It has three parts. `inference` times initial and recurrent inference on every engine; `training` runs a loop of
-//! self-play and updates in a separate process; `trading` searches in one market at a time and in many. Start with
-//! [`measure`].
+//! It has two parts. `inference` times initial and recurrent inference on every engine; `training` runs a loop of
+//! self-play and updates in a separate process. Start with [`measure`].
 
 mod engine;
 mod inference;
 mod players;
 mod replay;
-mod searches;
 pub mod training;
 mod workload;
 
@@ -19,9 +17,7 @@ use games::GameKind;
 
 use crate::Turns;
 use crate::report::{Report, SoFar};
-use engine::{Engine, LIBTORCH};
 use inference::InferenceArgs;
-use training::Variant;
 use workload::{UNROLL_STEPS, Workload};
 
 /// A part of the benchmark `zerofleet bench muzero`.
@@ -31,15 +27,13 @@ pub enum Part {
     Inference,
     /// Whole training loops, one per game.
     Training,
-    /// Market making with search, in one environment at a time and in many.
-    Trading,
 }
 
 /// Options of `zerofleet bench muzero`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     /// Parts of the benchmark to measure.
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "inference,training,trading")]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "inference,training")]
     pub parts: Vec<Part>,
     /// Games of the part `training`.
     #[arg(long = "game", value_delimiter = ',', default_value = "cartpole-v1,breakout")]
@@ -47,13 +41,10 @@ pub struct Args {
     /// Options of the part `inference`.
     #[command(flatten)]
     pub inference: InferenceArgs,
-    /// Options for the work in the parts `training` and `trading`.
+    /// Options for the work of training loops.
     #[command(flatten)]
     pub workload: Workload,
-    /// Environments and engines of training loops, and the first engine of the part `trading`.
-    #[command(flatten)]
-    pub full: Variant,
-    /// Duration, repeats and seed of every measurement except training loops.
+    /// Repeats and seed of the part `inference`; the seed also of training loops.
     #[command(flatten)]
     pub turns: Turns,
 }
@@ -77,30 +68,23 @@ pub fn measure(
     }
     if args.parts.contains(&Part::Training) {
         for game in &args.games {
-            let (workload, variant, seed) = (args.workload.clone(), args.full, args.turns.seed);
-            let of_game = training::Args { game: game.clone(), workload, variant, seed };
+            let (workload, seed) = (args.workload.clone(), args.turns.seed);
+            let of_game = training::Args { game: game.clone(), workload, seed };
             let measured = measure_loop(&of_game).with_context(|| format!("measure the loop of {game}"))?;
-            let mut cell = report.at(training::SECTION, &[("game", game)]);
-            for row in &measured.rows {
-                cell = cell.value(&row.metric, row.unit, row.value);
-            }
+            report.rows.extend(measured.rows);
             report.note(format!("{game}: {}", measured.notes.join(", ")));
             so_far(&report)?;
         }
-    }
-    if args.parts.contains(&Part::Trading) {
-        let engines = [Engine::new(args.full.engine)?, Engine::new(LIBTORCH)?];
-        searches::add_trading(&mut report, args, &engines)?;
     }
     Ok(report)
 }
 
 impl Args {
     fn empty_report(&self) -> Report {
-        let Workload { simulations, leaves, steps, batch, positions, publish_iterations, loop_seconds, .. } =
-            self.workload;
-        let mut report = Report::new("muzero", "MuZero: inference, searches, training loops");
-        report.set("environments", self.full.environments);
+        let Workload { environments, simulations, leaves, steps, batch, positions, .. } = self.workload;
+        let Workload { publish_iterations, loop_seconds, .. } = self.workload;
+        let mut report = Report::new("muzero", "MuZero: inference and training loops");
+        report.set("environments", environments);
         report.set("simulations", simulations);
         report.set("leaves", leaves);
         report.set("iteration", format!("{steps} steps and an update of {batch} positions x {UNROLL_STEPS} steps"));
@@ -119,6 +103,7 @@ mod tests {
     use game::Game as _;
     use games::CartPole;
 
+    use super::engine::Engine;
     use super::players::players;
     use super::*;
     use crate::network::published;
@@ -136,7 +121,7 @@ mod tests {
             Ok(())
         });
         let report = report.unwrap();
-        assert_eq!(parts, 2, "the report is written after each part but the last");
+        assert_eq!(parts, 2, "the report is written after each part");
         for section in [inference::INITIAL, inference::RECURRENT] {
             for network in ["dense 1x32", "residual 1x32@3x3"] {
                 for batch in ["1", "4"] {
@@ -146,8 +131,6 @@ mod tests {
                 }
             }
         }
-
-        assert!(report.value(searches::TRADING, &[("environments", "4")], searches::OVER_SEQUENTIAL) > Some(0.0));
         let of_loop = |metric| report.value(training::SECTION, &[("game", "cartpole-v1")], metric);
         assert!(of_loop(training::MEASURED) >= Some(2.0) && of_loop(training::ITERATIONS) > Some(0.0), "{report:?}");
     }
@@ -155,11 +138,12 @@ mod tests {
     #[test]
     fn the_report_is_a_table_or_json() {
         let (mut table, mut json) = (Vec::new(), Vec::new());
-        let line = format!("{TINY} --parts trading");
+        let line = format!("{TINY} --parts inference");
         crate::tests::run("muzero", &line, &mut table).unwrap();
         crate::tests::run("muzero", &format!("{line} --json"), &mut json).unwrap();
-        assert!(String::from_utf8(table).unwrap().contains("| answers per simulation |"));
-        assert_eq!(serde_json::from_slice::<Report>(&json).unwrap().sections(), [searches::TRADING]);
+        assert!(String::from_utf8(table).unwrap().contains("| over libtorch cpu f32 |"));
+        let report: Report = serde_json::from_slice(&json).unwrap();
+        assert!(report.sections().contains(&inference::RECURRENT), "{report:?}");
     }
 
     #[test]
@@ -174,18 +158,14 @@ mod tests {
         assert!(parsed::<Args>(["--parts", "search"]).is_err());
     }
 
-    fn engine() -> Engine {
-        Engine::new(args::<Args>("--device cpu --precision f32").full.engine).unwrap()
-    }
-
     #[test]
     fn threads_have_equal_shares_of_the_environments() {
         let game = CartPole::new(games::cartpole::Version::new(0).unwrap());
         let shares = |threads, environments| {
-            let workload = args::<Args>(&format!("--channels 32 --threads {threads}")).workload;
+            let workload = args::<Args>(&format!("--precision f32 --channels 32 --threads {threads}")).workload;
             let weights = published(workload.architecture(game.spec()), 3).unwrap();
-            let engine = (&engine(), &weights);
-            let all = players(&game, &workload, environments, engine, 1).unwrap();
+            let engine = Engine::new(&workload).unwrap();
+            let all = players(&game, &workload, environments, (&engine, &weights), 1).unwrap();
             all.iter().map(|player| player.episodes.slots()).collect::<Vec<_>>()
         };
         assert_eq!(shares(3, 256), [85, 85, 86]);

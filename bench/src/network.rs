@@ -16,7 +16,6 @@ use proto::weights::Published;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
-use service::cpus::Cpu;
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
 use crate::series::Work;
@@ -156,6 +155,7 @@ impl Backend for LibtorchBackend {
 /// This machine cannot satisfy an option; the error names it.
 pub(crate) fn choose_evaluators(
     (device, precision, kernel): (DevicePreference, PrecisionPreference, KernelPreference),
+    calibration: Calibration,
     architecture: &Architecture,
     threads: usize,
     batch_max: usize,
@@ -169,8 +169,7 @@ pub(crate) fn choose_evaluators(
         return Ok(Arc::new(LibtorchBackend(Libtorch::new(device, precision, Instant::now)?)));
     }
     let threads = evaluators::Threads::exactly(threads);
-    let (calibration, torch_build) = (Calibration::Off, "use --device or --kernel libtorch");
-    let batch_max = BatchMax::exactly(batch_max);
+    let (batch_max, torch_build) = (BatchMax::exactly(batch_max), "use --device or --kernel libtorch");
     let settings = evaluators::Settings { device, precision, kernel, calibration, threads, batch_max, torch_build };
     let host = Host { clock: Instant::now, machine: service::machine::describe(), speeds: Store::none() };
     let chosen = evaluators::choose(&settings, host);
@@ -178,12 +177,11 @@ pub(crate) fn choose_evaluators(
 }
 
 /// Measures the evaluations/s over all evaluators, each in a separate thread with a separate batch. `batch` makes the
-/// batch from the thread index. Threads are pinned to `cpus` in turn, unless that is empty.
+/// batch from the thread index.
 ///
 /// # Errors
-/// An evaluator fails, or a thread cannot be pinned.
+/// An evaluator fails.
 pub(crate) fn evaluations_per_second(
-    cpus: &[Cpu],
     evaluators: &mut [Box<dyn Evaluator>],
     batch: impl Fn(usize) -> Batch,
     time: Duration,
@@ -191,7 +189,7 @@ pub(crate) fn evaluations_per_second(
     let with_batch = |(index, evaluator)| (evaluator, batch(index), Predictions::new());
     let mut workers: Vec<(&mut Box<dyn Evaluator>, Batch, Predictions)> =
         evaluators.iter_mut().enumerate().map(with_batch).collect();
-    threads::rate(cpus, &mut workers, time, |(evaluator, batch, predictions)| {
+    threads::rate(&mut workers, time, |(evaluator, batch, predictions)| {
         evaluator.evaluate(batch, predictions)?;
         Ok(batch.len())
     })
@@ -229,7 +227,7 @@ pub(crate) fn evaluating(
     Work::of_size(move |size, time| {
         network_torch::set_threads(threads);
         let batch = |thread| random_positions(&architecture, seed.wrapping_add(thread as u64), size);
-        Ok(evaluations_per_second(&[], &mut evaluators, batch, time)? / size as f64)
+        Ok(evaluations_per_second(&mut evaluators, batch, time)? / size as f64)
     })
 }
 
@@ -270,7 +268,8 @@ mod tests {
         let size = NetworkSize { blocks: 3, channels, height: 3, width: 3 };
         let architecture = Architecture { squeeze_excitation: 8, global_pooling: 4, ..size.architecture() };
         let Published { manifest, bytes } = published(architecture, 1)?;
-        let backend = choose_evaluators((DevicePreference::Cpu, precision, kernel), &manifest.architecture, 1, 1)?;
+        let preference = (DevicePreference::Cpu, precision, kernel);
+        let backend = choose_evaluators(preference, Calibration::Off, &manifest.architecture, 1, 1)?;
         Ok(backend.build(&manifest, &bytes)?)
     }
 

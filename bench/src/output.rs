@@ -77,6 +77,17 @@ pub(crate) fn write(path: &Path, bytes: impl AsRef<[u8]>) -> anyhow::Result<()> 
     std::fs::write(path, bytes).with_context(|| format!("write {}", path.display()))
 }
 
+/// Creates a directory below `parent`, or below the system's temporary directory; it is removed on drop.
+///
+/// # Errors
+/// The directory cannot be created.
+pub(crate) fn temporary_folder(parent: Option<&Path>) -> anyhow::Result<tempfile::TempDir> {
+    let parent = parent.map_or_else(std::env::temp_dir, Path::to_owned);
+    std::fs::create_dir_all(&parent).with_context(|| format!("create {}", parent.display()))?;
+    let created = tempfile::Builder::new().prefix("zerofleet-bench-").tempdir_in(&parent);
+    created.with_context(|| format!("create a directory in {}", parent.display()))
+}
+
 /// Reads an earlier report of a benchmark.
 fn read(path: &Path, benchmark: &str) -> anyhow::Result<Report> {
     let text = std::fs::read_to_string(path).with_context(|| format!("read the earlier report {}", path.display()))?;

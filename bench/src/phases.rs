@@ -127,10 +127,11 @@ fn describe(run: &training_run::RunArgs, measured: &Measured) -> Report {
         run.game, config.network.blocks, config.network.channels, config.actor.threads, config.learner.threads
     ));
     report.note(format!(
-        "self-play evaluates with {}; the learner trains on {}, {}",
+        "self-play evaluates with {}; the learner trains on {}, {}, by {}",
         label(Role::Actor, "evaluator", "evaluator"),
         label(Role::Learner, "device", "device"),
         label(Role::Learner, "device", "precision"),
+        label(Role::Learner, "device", "backend"),
     ));
     report
         .note(format!("measured: {:.1} s, {:.0} s after the first training step", window.seconds, run.warm_up_seconds));
@@ -166,7 +167,7 @@ mod tests {
             actor.usage = Some(usage(&[(1, "selfplay-0", seconds)]));
             let learner = learner(&format!(
                 "zerofleet_learner_positions_total {}\n\
-             zerofleet_learner_device{{device=\"cpu\",precision=\"bf16\"}} 1\n\
+             zerofleet_learner_device{{device=\"cpu\",precision=\"bf16\",backend=\"CPU kernels\"}} 1\n\
              zerofleet_learner_seconds_total{{phase=\"wait\"}} {seconds}\n\
              zerofleet_learner_seconds_total{{phase=\"train\"}} {}",
                 positions * 4.0,
@@ -199,7 +200,7 @@ mod tests {
         for cost_text in [
             "run: tic_tac_toe, network ",
             ", learner.threads=1\n",
-            "self-play evaluates with CPU kernel; the learner trains on cpu, bf16\n",
+            "self-play evaluates with CPU kernel; the learner trains on cpu, bf16, by CPU kernels\n",
             "- transfers: none: the learner trains on the CPU",
             "- accelerator: none here\n",
             "\n**Self-play is the bottleneck: the learner waits 80 % of the time",

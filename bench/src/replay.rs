@@ -14,12 +14,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
+use crate::output::temporary_folder;
 use crate::report::{Report, Unit};
-use crate::training_run::TemporaryFolder;
 use crate::{Turns, ascending};
-use games::Games;
+use games::{Games, STEPS};
 use load::Loaded;
 use server::Server;
+
+/// Unacknowledged trajectories of a writer at full speed.
+const IN_FLIGHT: usize = 256;
 
 /// Options of `zerofleet bench replay`.
 #[derive(Debug, Clone, clap::Args)]
@@ -27,18 +30,6 @@ pub struct Args {
     /// Numbers of concurrent writers to measure.
     #[arg(long, value_delimiter = ',', default_value = "1,4,16")]
     pub writers: Vec<usize>,
-    /// Maximum number of unacknowledged trajectories per writer.
-    #[arg(long, default_value_t = 256)]
-    pub in_flight: usize,
-    /// Number of steps per trajectory.
-    #[arg(long, default_value_t = 30)]
-    pub steps: usize,
-    /// Number of samples per batch.
-    #[arg(long, default_value_t = 256)]
-    pub batch: usize,
-    /// Number of unroll steps per sample; 0 samples single positions.
-    #[arg(long, default_value_t = 0)]
-    pub unroll: usize,
     /// Table sizes, in positions, for measuring sampling and a restart.
     #[arg(long, value_delimiter = ',', default_value = "10000,1000000,10000000")]
     pub positions: Vec<usize>,
@@ -68,19 +59,16 @@ pub struct Args {
 /// An option is invalid, or a server cannot start.
 pub fn measure(args: &Args) -> anyhow::Result<Report> {
     ensure!(!args.writers.contains(&0), "every number in --writers must be at least 1");
-    ensure!(args.in_flight > 0, "--in-flight must be at least 1");
-    ensure!(args.batch > 0, "--batch must be at least 1");
     ensure!(!args.positions.contains(&0), "every number in --positions must be at least 1");
     ensure!(Duration::try_from_secs_f64(args.stall_seconds).is_ok(), "--stall-seconds must be at least 0");
     let time = args.turns.time()?;
-    let games = Games::new(args.steps, args.turns.seed)?;
-    let folder = TemporaryFolder::new(args.folder.as_deref())?;
+    let games = Games::new(args.turns.seed);
+    let folder = temporary_folder(args.folder.as_deref())?;
     let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
     let mut report = Report::new("replay", "The replay server");
-    report.set("steps per trajectory", args.steps);
-    report.set("samples per batch", args.batch);
-    report.set("unroll", args.unroll);
-    report.set("unacknowledged per writer", args.in_flight);
+    report.set("steps per trajectory", STEPS);
+    report.set("samples per batch", load::BATCH);
+    report.set("unacknowledged per writer", IN_FLIGHT);
     report.note("server and clients share the cores of this machine, over loopback; every insert is on disk before its acknowledgement");
     if !args.sets.is_empty() {
         report.note(format!("servers with {}", args.sets.join(", ")));
@@ -122,10 +110,10 @@ async fn measure_writers(bench: Bench<'_>, writers: usize, report: &mut Report) 
     let (mut inserts, mut latencies) = (Vec::new(), Vec::new());
     let (mut alone, mut beside) = (Vec::new(), Vec::new());
     for _ in 0..args.turns.repeats {
-        inserts.push(insert(args.in_flight).await?.speed);
+        inserts.push(insert(IN_FLIGHT).await?.speed);
         latencies.push(insert(1).await?);
-        alone.push(load::sample(&server, args, time).await);
-        let (inserted, sampled) = tokio::join!(insert(args.in_flight), load::sample(&server, args, time));
+        alone.push(load::sample(&server, time).await);
+        let (inserted, sampled) = tokio::join!(insert(IN_FLIGHT), load::sample(&server, time));
         inserted?;
         beside.push(sampled);
     }
@@ -152,7 +140,7 @@ async fn measure_sizes(bench: Bench<'_>, report: &mut Report) -> anyhow::Result<
         load::fill(&server.endpoint, games, positions as u64).await?;
         let mut sampled = Vec::new();
         for _ in 0..args.turns.repeats {
-            sampled.push(load::sample(&server, args, time).await);
+            sampled.push(load::sample(&server, time).await);
         }
         let mut sampled = args.turns.turn.of(sampled, |loaded| loaded.speed).unwrap_or_default();
         let stats = load::stats(&server.endpoint).await?;
@@ -185,7 +173,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let out = folder.path().join("out");
         let tiny = format!(
-            "--writers 1,2 --steps 5 --batch 8 --in-flight 4 --positions 60,200 --stall-seconds 0.02 --seconds 0.02 --repeats 1 --folder {}",
+            "--writers 1,2 --positions 60,210 --stall-seconds 0.02 --seconds 0.02 --repeats 1 --folder {}",
             folder.path().display()
         );
         let mut table = Vec::new();
@@ -206,7 +194,7 @@ mod tests {
                 measured(WRITERS, ("writers", writers), metric);
             }
         }
-        for positions in ["60", "200"] {
+        for positions in ["60", "210"] {
             measured(SIZES, ("positions held", positions), "restart");
             measured(SIZES, ("positions held", positions), "log");
         }
@@ -222,9 +210,6 @@ mod tests {
     fn options_that_make_no_sense_are_named() {
         let error = |line: &str| format!("{:#}", crate::tests::run("replay", line, &mut Vec::new()).unwrap_err());
         assert!(error("--writers 0").contains("--writers"));
-        assert!(error("--batch 0").contains("--batch"));
-        assert!(error("--steps 50").contains("--steps"));
-        assert!(error("--in-flight 0").contains("--in-flight"));
         assert!(error("--stall-seconds=-1").contains("--stall-seconds"));
         assert!(error("--repeats 0").contains("--repeats"));
         assert!(error("--compare /nowhere/earlier.json").contains("/nowhere/earlier.json"));

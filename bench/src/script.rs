@@ -31,6 +31,12 @@ struct Answer {
     error: Option<String>,
 }
 
+/// Response to a request for a measurement.
+#[derive(Debug, Deserialize)]
+struct Rate {
+    per_second: Option<f64>,
+}
+
 impl Script {
     /// Starts `command`, and returns the first response.
     ///
@@ -66,6 +72,16 @@ impl Script {
         request["id"] = self.last_id.into();
         writeln!(self.requests, "{request}").and_then(|()| self.requests.flush()).context("write to the script")?;
         self.receive(patience)
+    }
+
+    /// Requests a measurement over `time`, to which the script responds within `patience` more; returns units/s.
+    ///
+    /// # Errors
+    /// The script fails, or the response is late or has no speed.
+    pub(crate) fn measure(&mut self, mut request: Value, time: Duration, patience: Duration) -> anyhow::Result<f64> {
+        request["seconds"] = time.as_secs_f64().into();
+        let Rate { per_second } = self.ask(request, time + patience)?;
+        per_second.filter(|&speed| speed > 0.0).context("the response has no positive speed")
     }
 
     /// Reads the next line, which must respond to the last request.

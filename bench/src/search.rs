@@ -9,10 +9,11 @@
 mod player;
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ::search::SearchAlgorithm;
 use anyhow::ensure;
+use evaluators::Calibration;
 use game::Game;
 use games::{GameKind, with_game};
 use inference::{DevicePreference, PrecisionPreference};
@@ -57,7 +58,7 @@ pub struct Args {
     pub threads: Vec<usize>,
     /// Residual blocks of the network for one tree; 0 skips this part.
     ///
-    /// In this part, many threads search one tree, in the first game of `--games`.
+    /// In this part, many threads search one tree in the first game of `--games`, with the largest of `--simulations`.
     #[arg(long, default_value_t = 6)]
     pub blocks: usize,
     /// Channels of the network for one tree.
@@ -66,9 +67,6 @@ pub struct Args {
     /// Numbers of leaves per evaluation request of a thread.
     #[arg(long, value_delimiter = ',', default_value = "1,8")]
     pub leaves: Vec<usize>,
-    /// Simulations per search of one tree.
-    #[arg(long, default_value_t = 800)]
-    pub together_simulations: u32,
     /// Duration, repeats and seed of every measurement.
     #[command(flatten)]
     pub turns: Turns,
@@ -85,26 +83,18 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
     let simulations = !args.simulations.is_empty() && !args.simulations.contains(&0);
     ensure!(simulations, "every number in --simulations must be at least 1");
     ensure!(!args.leaves.contains(&0), "every number in --leaves must be at least 1");
-    ensure!(args.together_simulations > 0, "--together-simulations must be at least 1");
     let time = args.turns.time()?;
-    let mut all = trees(args);
-    all.extend(teams(args)?);
-    for _ in 0..args.turns.repeats {
-        for case in &mut all {
-            let (speed, bytes_per_node) = (case.search)(time)?;
-            case.speeds.push(speed);
-            case.bytes_per_node = bytes_per_node;
-        }
-    }
+    let cases = trees(args).into_iter().chain(teams(args)?);
+    let measured = args.turns.each(cases, |case, _| (case.search)(time), |(speed, _)| *speed)?;
     let mut report = Report::new("search", "Simulations/s of the tree alone");
     report.note(
         "uniform priors, every position worth zero; games from start to end, every move from a fresh root with noise",
     );
     report.note_turns(args.turns);
-    for Case { section, dimensions, speeds, bytes_per_node, .. } in &all {
+    for (Case { section, dimensions, .. }, (speed, bytes_per_node)) in &measured {
         let dimensions: Vec<(&str, &dyn ToString)> =
             dimensions.iter().map(|(name, value)| (*name, value as &dyn ToString)).collect();
-        let cell = report.at(section, &dimensions).value(SPEED, Unit::PerSecond, args.turns.turn.speed(speeds));
+        let cell = report.at(section, &dimensions).value(SPEED, Unit::PerSecond, *speed);
         if let Some(bytes) = bytes_per_node {
             cell.value("bytes per node", Unit::Count, *bytes);
         }
@@ -125,8 +115,6 @@ struct Case {
     section: &'static str,
     dimensions: Vec<(&'static str, String)>,
     search: Search,
-    speeds: Vec<f64>,
-    bytes_per_node: Option<f64>,
 }
 
 /// Runs one turn. Returns the simulations/s over all threads, and the bytes per node of a tree at the end of a search,
@@ -157,8 +145,7 @@ fn trees(args: &Args) -> Vec<Case> {
                             (SIMULATIONS, simulations.to_string()),
                             ("threads", threads.to_string()),
                         ];
-                        let speeds = Vec::new();
-                        cases.push(Case { section: ALONE, dimensions, search, speeds, bytes_per_node: None });
+                        cases.push(Case { section: ALONE, dimensions, search });
                     };
                     let search = with_game!(*game, |game| alone(game, algorithm, simulations, seeds.clone()));
                     add(game.to_string(), search);
@@ -176,9 +163,9 @@ fn trees(args: &Args) -> Vec<Case> {
 fn alone<G: Game>(game: G, algorithm: SearchAlgorithm, simulations: u32, seeds: impl Iterator<Item = u64>) -> Search {
     let mut players: Vec<_> = seeds.map(|seed| Player::new(game.clone(), algorithm, simulations, seed)).collect();
     Box::new(move |time| {
-        let speed = threads::rate(&[], &mut players, time, |player| Ok(player.play_move()))?;
+        let speed = threads::rate(&mut players, time, |player| Ok(player.play_move()))?;
         let sum = |of: fn(&Player<G>) -> u64| players.iter().map(of).sum::<u64>() as f64;
-        Ok((speed, Some(sum(Player::bytes) / sum(Player::nodes))))
+        Ok((speed, Some(sum(|player| player.bytes) / sum(|player| player.nodes))))
     })
 }
 
@@ -202,10 +189,10 @@ fn teams(args: &Args) -> anyhow::Result<Vec<Case>> {
 fn team<G: Game>(args: &Args, game: &G, threads: usize, leaves: usize) -> anyhow::Result<Case> {
     let weights = random_weights(game.spec(), args.blocks, args.channels, args.turns.seed)?;
     let auto = (DevicePreference::Auto, PrecisionPreference::Auto, KernelPreference::Auto);
-    let backend = choose_evaluators(auto, &weights.manifest.architecture, threads, leaves)?;
+    let backend = choose_evaluators(auto, Calibration::Off, &weights.manifest.architecture, threads, leaves)?;
     let evaluator = |_| backend.build(&weights.manifest, &weights.bytes);
     let mut evaluators: Vec<_> = (0..threads).map(evaluator).collect::<Result<_, _>>()?;
-    let simulations = args.together_simulations;
+    let simulations = args.simulations.iter().copied().max().unwrap_or(1);
     let dimensions = vec![
         ("game", args.games[0].to_string()),
         ("network", format!("{}x{}", args.blocks, args.channels)),
@@ -219,19 +206,15 @@ fn team<G: Game>(args: &Args, game: &G, threads: usize, leaves: usize) -> anyhow
     let (game, mut rng) = (game.clone(), ChaCha8Rng::seed_from_u64(args.turns.seed));
     let search = move |time| {
         let start = game.start();
-        let mut search = || analyse_together(&game, &start, &settings, &mut evaluators, &mut rng);
+        let mut search = || -> anyhow::Result<usize> {
+            let analysis = analyse_together(&game, &start, &settings, &mut evaluators, &mut rng)?;
+            Ok(analysis.visit_counts.iter().map(|&visits| visits as usize).sum())
+        };
         // The first evaluations choose kernels and grow buffers.
         search()?;
-        let (begun, mut simulations) = (Instant::now(), 0_u64);
-        loop {
-            simulations += search()?.visit_counts.iter().copied().map(u64::from).sum::<u64>();
-            if begun.elapsed() >= time {
-                return Ok((simulations as f64 / begun.elapsed().as_secs_f64(), None));
-            }
-        }
+        Ok((threads::rounds(time, search)?, None))
     };
-    let (search, speeds) = (Box::new(search), Vec::new());
-    Ok(Case { section: TOGETHER, dimensions, search, speeds, bytes_per_node: None })
+    Ok(Case { section: TOGETHER, dimensions, search: Box::new(search) })
 }
 
 #[cfg(test)]
@@ -240,7 +223,7 @@ mod tests {
     use crate::tests::{args, parsed};
 
     const TINY: &str = "--games tic_tac_toe,hex-3 --simulations 4,16 --threads 1,2 --blocks 1 --channels 16 \
-    --together-simulations 20 --seconds 0.001 --repeats 2";
+    --seconds 0.001 --repeats 2";
 
     #[test]
     fn a_tiny_run_measures_everything() {

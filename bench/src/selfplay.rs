@@ -4,7 +4,8 @@
 //! All measurements use the same network, device and number of threads, in the same run. An evaluator alone evaluates
 //! full, prepared batches at every batch size of a list; the speed at the best size is the upper bound. Self-play is
 //! measured twice: plain, without cache and reuse, so that no evaluation is saved; and whole, as in a run. Both are
-//! measured in turns with the evaluators, because the speed of a machine varies during the measurement. Start with
+//! measured in turns with the evaluators, because the speed of a machine varies during the measurement. Games have the
+//! search of the preset and begin at different plies, and the kernel chooses the precision as in an actor. Start with
 //! [`measure`].
 
 pub mod ablation;
@@ -44,16 +45,16 @@ pub struct Args {
     /// Number of leaves per game in a batch.
     #[arg(long, default_value_t = 1)]
     pub leaves: usize,
-    /// Simulations per move.
-    #[arg(long, default_value_t = 64)]
-    pub simulations: u32,
+    /// Simulations of every search [default: full and fast searches of the game's preset].
+    #[arg(long)]
+    pub simulations: Option<u32>,
     /// Position cache size for whole self-play; 0 disables the cache.
     #[arg(long, default_value_t = 1 << 20)]
     pub cache_positions: usize,
-    /// Keep the subtree below the move played, in whole self-play.
+    /// Keep the subtree below the played move, where whole games are played.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub subtree_reuse: bool,
-    /// Share evaluations between symmetric positions, in whole self-play.
+    /// Share evaluations between symmetric positions, where whole games are played.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub symmetry_reuse: bool,
     /// Measure only whole self-play, with cache and reuse.
@@ -73,18 +74,12 @@ pub struct Args {
     /// Device: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
     #[arg(long, default_value = "auto")]
     pub device: DevicePreference,
-    /// Precision: `auto`, `f32` or `bf16`.
+    /// Precision: `auto`, `f32`, `bf16` or `int8`, as in an actor.
     #[arg(long, default_value = "auto")]
     pub precision: PrecisionPreference,
-    /// CPU engine: `auto`, `libtorch`, or a kernel path like `avx512-bf16`.
+    /// CPU engine to evaluate with: `auto`, `libtorch`, or a kernel such as `avx512-bf16`.
     #[arg(long, default_value = "auto")]
     pub kernel: KernelPreference,
-    /// Maximum number of batches in flight on an accelerator.
-    #[arg(long, default_value_t = 2)]
-    pub in_flight: usize,
-    /// Pin each thread to a separate CPU.
-    #[arg(long)]
-    pub pin: bool,
     /// Options for self-play on a simulated accelerator.
     #[command(flatten)]
     pub simulated: SimulatedArgs,
@@ -105,75 +100,90 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
 impl Args {
     fn check(&self) -> anyhow::Result<()> {
         ensure!(self.games > 0 && self.leaves > 0, "--games and --leaves must be at least 1");
-        ensure!(self.simulations > 0, "--simulations must be at least 1");
-        let depths = 1..=inference::DEPTH_MAX;
-        ensure!(depths.contains(&self.in_flight), "--in-flight must be from 1 to {}", depths.end());
+        ensure!(self.simulations != Some(0), "--simulations must be at least 1");
         ensure!(!self.batches.is_empty() && !self.batches.contains(&0), "every size in --batches must be at least 1");
         self.turns.time().map(drop)
     }
 }
 
 fn measure_game<G: Game>(game: &G, args: &Args) -> anyhow::Result<Report> {
-    let (time, turn) = (args.turns.time()?, args.turns.turn);
+    let time = args.turns.time()?;
     let plain = Args { cache_positions: 0, subtree_reuse: false, symmetry_reuse: false, ..args.clone() };
     let contestants = Contestants::new(game, args)?;
     let (selfplay, libtorch) = contestants.backends()?;
     let engines: [(&str, &dyn Backend); 2] = [("of self-play", &*selfplay), ("libtorch", &*libtorch)];
 
-    let mut alone = vec![[Vec::new(), Vec::new()]; args.batches.len()];
-    let (mut plain_speeds, mut whole_speeds) = (Vec::new(), Vec::new());
-    for repeat in 0..args.turns.repeats as u64 {
-        if !args.whole_only {
-            for (speeds, &batch) in alone.iter_mut().zip(&args.batches) {
-                for (speeds, (_, backend)) in speeds.iter_mut().zip(engines) {
-                    speeds.push(contestants.alone(backend, batch, time)?);
-                }
-            }
-            plain_speeds.push(contestants.play(&*selfplay, &plain, repeat, time, None)?);
-        }
-        whole_speeds.push(contestants.play(&*selfplay, args, repeat, time, None)?);
+    let mut cases = vec![Case::Whole];
+    if !args.whole_only {
+        let of_engine = |engine| args.batches.iter().map(move |&batch| Case::Alone { engine, batch });
+        cases = [0, 1].into_iter().flat_map(of_engine).chain([Case::Plain, Case::Whole]).collect();
     }
+    let measure = |case: &mut Case, turn| -> anyhow::Result<Vec<Value>> {
+        match *case {
+            Case::Alone { engine, batch } => {
+                let speed = contestants.alone(engines[engine].1, batch, time)?;
+                Ok(vec![(EVALUATIONS, Unit::PerSecond, Some(speed))])
+            }
+            Case::Plain => contestants.play(&*selfplay, &plain, turn, time, None),
+            Case::Whole => contestants.play(&*selfplay, args, turn, time, None),
+        }
+    };
+    let speed = |values: &Vec<Value>| value_of(values, POSITIONS).or(value_of(values, EVALUATIONS)).unwrap_or(f64::NAN);
+    let measured = args.turns.each(cases, measure, speed)?;
 
     let mut report = Report::new("selfplay", "Self-play beside its evaluator alone");
     report.set("network", format!("{}x{}", args.blocks, args.channels));
     contestants.describe(&mut report);
     report.note(format!("{ENGINE}{}", contestants.evaluator_name(&*selfplay)?));
     report.note(format!("libtorch: {}", libtorch.describe()));
-    if args.pin {
-        report.note("each thread stays on a cpu of its own");
-    }
     if let Some(in_flight) = libtorch.0.in_flight() {
         report.note(format!("batches of libtorch in flight: at most {in_flight}"));
     }
     report.note_turns(args.turns);
-    let mut best: [Option<f64>; 2] = [None; 2];
-    for (engine, (name, _)) in engines.into_iter().enumerate() {
-        for (batch, speeds) in args.batches.iter().zip(&alone) {
-            let Some(speed) = turn.speed(&speeds[engine]) else { continue };
-            best[engine] = Some(best[engine].map_or(speed, |best| f64::max(best, speed)));
-            report.at(ALONE, &[("evaluator", &name), ("batch", batch)]).value(EVALUATIONS, Unit::PerSecond, speed);
+    // `f64::max` ignores NaN: no batch was measured yet.
+    let mut best = [f64::NAN; 2];
+    for (case, values) in &measured {
+        let evaluations = value_of(values, EVALUATIONS).unwrap_or(f64::NAN);
+        match *case {
+            Case::Alone { engine, batch } => {
+                best[engine] = best[engine].max(evaluations);
+                report.at(ALONE, &[("evaluator", &engines[engine].0), ("batch", &batch)]).values(values);
+            }
+            Case::Plain => {
+                let [of_own, of_libtorch] = best.map(|best| evaluations / best);
+                report
+                    .at(SELF_PLAY, &[("self-play", &PLAIN)])
+                    .values(values)
+                    .value("share of its evaluator's best batch", Unit::Share, of_own)
+                    .value("share of libtorch's best batch", Unit::Share, of_libtorch);
+                report.finding(format!(
+                    "**Plain self-play makes {} of the evaluations/s of its evaluator alone at its best batch size.**",
+                    percent(Some(of_own))
+                ));
+            }
+            Case::Whole => {
+                let peak = machine::peak_memory_bytes().map(|bytes| bytes as f64);
+                let cell = report.at(SELF_PLAY, &[("self-play", &WHOLE)]);
+                cell.values(values).value(PEAK_MEMORY, Unit::Bytes, peak);
+            }
         }
     }
-    let of = |metric| move |values: &Vec<Value>| value_of(values, metric).unwrap_or(f64::NAN);
-    if let Some(plain) = turn.of(plain_speeds, of(EVALUATIONS)) {
-        let share = |best: Option<f64>| Some(of(EVALUATIONS)(&plain) / best?);
-        let share_of_its_own = share(best[0]);
-        report
-            .at(SELF_PLAY, &[("self-play", &PLAIN)])
-            .values(&plain)
-            .value("share of its evaluator's best batch", Unit::Share, share_of_its_own)
-            .value("share of libtorch's best batch", Unit::Share, share(best[1]));
-        report.finding(format!(
-            "**Plain self-play makes {} of the evaluations/s of its evaluator alone at its best batch size.**",
-            percent(share_of_its_own)
-        ));
-    }
-    let whole = turn.of(whole_speeds, of(POSITIONS)).unwrap_or_default();
-    let peak_memory = machine::peak_memory_bytes().map(|bytes| bytes as f64);
-    report.at(SELF_PLAY, &[("self-play", &WHOLE)]).values(&whole).value(PEAK_MEMORY, Unit::Bytes, peak_memory);
     report.plot(ALONE, EVALUATIONS, Some("batch"), None);
     report.plot(SELF_PLAY, POSITIONS, None, None);
     Ok(report)
+}
+
+/// A measurement of each turn.
+#[derive(Debug, Clone, Copy)]
+enum Case {
+    /// An evaluator on prepared batches.
+    Alone {
+        /// Index of the engine.
+        engine: usize,
+        batch: usize,
+    },
+    Plain,
+    Whole,
 }
 
 /// Evaluators by themselves, on full batches.
@@ -224,15 +234,10 @@ mod tests {
         assert!((1.0..200.0).contains(&of_whole(&report, EXPERIENCE)), "{report:?}");
     }
 
-    #[cfg(target_os = "linux")]
     #[test]
-    fn pinned_threads_play_and_are_noted_in_the_report() {
-        let report = measure(&args(&format!("{TINY} --whole-only --pin"))).unwrap();
-        assert!(of_whole(&report, POSITIONS) > 0.0);
-        let text = report.markdown();
-        assert!(text.contains("\n- each thread stays on a cpu of its own\n"), "{text}");
-        assert!(!text.contains("in flight"), "on a CPU nothing is in flight: {text}");
-        assert!(measure(&args(&format!("{TINY} --in-flight 5"))).unwrap_err().to_string().contains("--in-flight"));
+    fn on_a_cpu_nothing_is_in_flight() {
+        let text = measure(&args(&format!("{TINY} --whole-only"))).unwrap().markdown();
+        assert!(!text.contains("in flight"), "{text}");
     }
 
     #[test]

@@ -3,8 +3,6 @@
 //! It waits until the learner trains, then reads the metrics and the resource usage of every process at the start and
 //! the end of a time window; callers interpret them. Start with [`measure`].
 
-mod temporary_folder;
-
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -22,7 +20,7 @@ use service::gpus::{Gpu, Gpus};
 
 use super::accelerator;
 use super::usage::{self, ThreadUsage, Usage};
-pub(crate) use temporary_folder::TemporaryFolder;
+use crate::output::temporary_folder;
 
 /// Interval between two checks of the processes and of Ctrl-C.
 const WATCH_INTERVAL: Duration = Duration::from_millis(50);
@@ -93,7 +91,7 @@ pub(super) fn measure(
     prepare: impl FnOnce(&Fleet) -> anyhow::Result<()>,
 ) -> anyhow::Result<Measured> {
     let (warm_up, measured) = times(args.seconds, args.warm_up_seconds)?;
-    let folder = TemporaryFolder::new(args.runs.as_deref())?;
+    let folder = temporary_folder(args.runs.as_deref())?;
     let plan = Plan::new(
         &plan::Args {
             minutes: None,

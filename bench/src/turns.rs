@@ -64,6 +64,26 @@ impl Turns {
         ensure!(self.repeats > 0, "--repeats must be at least 1");
         Duration::try_from_secs_f64(self.seconds).context("parse --seconds")
     }
+
+    /// Measures every case once in each turn, and returns the cases with the result of the reported turn. `measure`
+    /// takes a case and the index of the turn, `speed` orders the turns.
+    ///
+    /// # Errors
+    /// A measurement fails.
+    pub(crate) fn each<C, T>(
+        &self,
+        cases: impl IntoIterator<Item = C>,
+        mut measure: impl FnMut(&mut C, u64) -> anyhow::Result<T>,
+        speed: impl Fn(&T) -> f64,
+    ) -> anyhow::Result<Vec<(C, T)>> {
+        let mut all: Vec<(C, Vec<T>)> = cases.into_iter().map(|case| (case, Vec::new())).collect();
+        for turn in 0..self.repeats as u64 {
+            for (case, results) in &mut all {
+                results.push(measure(case, turn)?);
+            }
+        }
+        Ok(all.into_iter().filter_map(|(case, results)| Some((case, self.turn.of(results, &speed)?))).collect())
+    }
 }
 
 /// Returns the sizes of an option, ascending and without duplicates.

@@ -14,9 +14,6 @@ use crate::report::{Report, Unit};
 use crate::script::Count;
 use crate::usage;
 
-/// Shares of the subscribers with reported times, in addition to the first subscriber.
-const SHARES: [f64; 6] = [0.1, 0.25, 0.5, 0.75, 0.9, 1.0];
-
 /// Time at which a subscriber held a complete version, and the received bytes.
 #[derive(Debug, Clone, Copy)]
 struct Held {
@@ -61,27 +58,23 @@ pub(super) async fn measure(args: &LoadArgs, seed: u64, report: &mut Report) -> 
         let fan_out = FanOut {
             size_bytes,
             bytes_sent: held.iter().map(|held| held.bytes).sum(),
-            held: quantiles(begun, &held),
+            held_seconds: held_seconds(begun, &held),
             publisher_cpu_seconds: usage::cpu_since(id, cpu),
             clients_cpu_seconds: usage::cpu_since(us, clients_cpu),
             publisher_memory: (memory, memory_max),
         };
         add(report, &tower_name(network), &fan_out);
     }
-    conclude(report, args.actors);
     subscribers.shutdown().await;
     Ok(())
 }
 
 const WEIGHTS: &str = "a version to every subscriber";
-const HELD: &str = "subscribers that hold the version";
 const ON_PAPER: &str = "a version over the publisher's link, computed";
 /// Links between machines, in bits per second.
 const LINKS: [(&str, f64); 3] = [("1 Gbit/s", 1e9), ("10 Gbit/s", 10e9), ("25 Gbit/s", 25e9)];
 /// Threads of the publisher that serve sockets.
 const PUBLISHER_THREADS: f64 = 2.0;
-/// Default of `learner.publish_interval_seconds`.
-const PUBLISH_INTERVAL_SECONDS: f64 = 10.0;
 
 /// Measured delivery of one weights version to every subscriber.
 #[derive(Debug, Clone, PartialEq)]
@@ -90,9 +83,8 @@ pub(super) struct FanOut {
     pub(super) size_bytes: u64,
     /// Bytes received by all subscribers.
     pub(super) bytes_sent: u64,
-    /// Delivery times, ascending: a number of subscribers, and the seconds from the publish request until that many
-    /// held the version. Includes entries for the first subscriber and for all subscribers.
-    pub(super) held: Vec<(usize, f64)>,
+    /// Seconds from the publish request until the first subscriber, half of the subscribers, and all held the version.
+    pub(super) held_seconds: [f64; 3],
     /// CPU seconds of the publisher.
     pub(super) publisher_cpu_seconds: Option<f64>,
     /// CPU seconds of this process, which runs all subscribers.
@@ -102,13 +94,6 @@ pub(super) struct FanOut {
 }
 
 impl FanOut {
-    /// Returns the seconds until this share of the subscribers, and at least the first, held the version.
-    pub(super) fn seconds(&self, share: f64) -> f64 {
-        let all = self.held.last().map_or(0, |(count, _)| *count);
-        let held = self.held.iter().find(|(count, _)| *count as f64 >= share * all as f64);
-        held.map_or(f64::NAN, |(_, seconds)| *seconds)
-    }
-
     /// Computes the seconds to send a version to every subscriber over a link, which is the minimum interval between
     /// versions. Also names the bottleneck: the link, or the threads that serve sockets.
     pub(super) fn delivery(&self, bits_per_second: f64) -> (f64, &'static str) {
@@ -123,39 +108,23 @@ impl FanOut {
 /// Adds the delivery of a version, and the computed delivery time over links between machines.
 pub(super) fn add(report: &mut Report, network: &str, fan_out: &FanOut) {
     let us = |seconds: f64| 1e6 * seconds;
-    let sent = fan_out.bytes_sent as f64;
-    let cpu_seconds = fan_out.publisher_cpu_seconds;
+    let [first, half, all] = fan_out.held_seconds;
     report
         .at(WEIGHTS, &[("network", &network)])
         .value("size", Unit::Bytes, fan_out.size_bytes as f64)
-        .value("sent", Unit::Bytes, sent)
-        .value("first holds it", Unit::Microseconds, us(fan_out.seconds(0.0)))
-        .value("half", Unit::Microseconds, us(fan_out.seconds(0.5)))
-        .value("all", Unit::Microseconds, us(fan_out.seconds(1.0)))
-        .value("throughput", Unit::BytesPerSecond, sent / fan_out.seconds(1.0))
-        .value("CPU of publisher", Unit::Microseconds, cpu_seconds.map(us))
+        .value("sent", Unit::Bytes, fan_out.bytes_sent as f64)
+        .value("first holds it", Unit::Microseconds, us(first))
+        .value("half", Unit::Microseconds, us(half))
+        .value("all", Unit::Microseconds, us(all))
+        .value("CPU of publisher", Unit::Microseconds, fan_out.publisher_cpu_seconds.map(us))
         .value("CPU of subscribers", Unit::Microseconds, fan_out.clients_cpu_seconds.map(us))
-        .value("sent per CPU second", Unit::Bytes, cpu_seconds.map(|seconds| sent / seconds))
         .value("memory of publisher before", Unit::Bytes, known(fan_out.publisher_memory.0))
         .value("at most", Unit::Bytes, known(fan_out.publisher_memory.1));
-    for (subscribers, seconds) in &fan_out.held {
-        let cell = report.at(HELD, &[("network", &network), ("subscribers", subscribers)]);
-        cell.value("time", Unit::Microseconds, us(*seconds));
-    }
     for (link, bits_per_second) in LINKS {
         let (seconds, limit) = fan_out.delivery(bits_per_second);
         let cell = report.at(ON_PAPER, &[("network", &network), ("link", &link), ("limit", &limit)]);
         cell.value("time", Unit::Microseconds, us(seconds));
     }
-}
-
-/// Adds the conclusion from all versions, and the plot.
-pub(super) fn conclude(report: &mut Report, actors: usize) {
-    report.finding(format!(
-        "No shorter interval of publishing than those below reaches all {actors} subscribers \
-         (learner.publish_interval_seconds is {PUBLISH_INTERVAL_SECONDS} unless set)."
-    ));
-    report.plot(HELD, "time", Some("subscribers"), None);
 }
 
 /// Waits until `count` subscribers hold the version.
@@ -212,14 +181,11 @@ async fn follow(
     Ok(())
 }
 
-/// Computes the seconds from `begun` until the first subscriber, and each share in [`SHARES`], held the version;
-/// returns them with the number of subscribers. `held` is ascending.
-fn quantiles(begun: Instant, held: &[Held]) -> Vec<(usize, f64)> {
-    let counts = SHARES.iter().map(|share| (held.len() as f64 * share).ceil() as usize);
-    let mut counts: Vec<usize> = std::iter::once(1).chain(counts).filter(|&count| count > 0).collect();
-    counts.dedup();
-    let seconds = |count: usize| Some((count, held.get(count - 1)?.at.saturating_duration_since(begun).as_secs_f64()));
-    counts.into_iter().filter_map(seconds).collect()
+/// Returns the seconds from `begun` until the first subscriber, half of the subscribers, and all held the version; NaN
+/// without subscribers. `held` is ascending.
+fn held_seconds(begun: Instant, held: &[Held]) -> [f64; 3] {
+    let seconds = |held: &Held| held.at.saturating_duration_since(begun).as_secs_f64();
+    [1, held.len().div_ceil(2), held.len()].map(|count| held.get(count.saturating_sub(1)).map_or(f64::NAN, seconds))
 }
 
 #[cfg(test)]
@@ -229,13 +195,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn delivery_times_are_reported_for_the_first_and_for_fixed_shares_of_the_subscribers() {
+    fn delivery_times_are_reported_for_the_first_half_and_all_of_the_subscribers() {
         let begun = Instant::now();
         let held = |milliseconds| Held { at: begun + Duration::from_millis(milliseconds), bytes: 1 };
         let held: Vec<Held> = (1..=100).map(held).collect();
-        let all = quantiles(begun, &held);
-        assert_eq!(all, [(1, 0.001), (10, 0.01), (25, 0.025), (50, 0.05), (75, 0.075), (90, 0.09), (100, 0.1)]);
-        assert_eq!(quantiles(begun, &held[..1]), [(1, 0.001)]);
-        assert_eq!(quantiles(begun, &[]), []);
+        assert_eq!(held_seconds(begun, &held), [0.001, 0.05, 0.1]);
+        assert_eq!(held_seconds(begun, &held[..1]), [0.001; 3]);
+        assert!(held_seconds(begun, &[]).iter().all(|seconds| seconds.is_nan()));
     }
 }

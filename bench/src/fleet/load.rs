@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 
 use super::publisher::tower;
-use crate::replay::games::Games;
+use crate::replay::games::{Games, STEPS};
 use crate::replay::load::{self, Client};
 use crate::report::{Report, Unit, Value, bytes, number, percentiles_us, value_of};
 use crate::server_process::ServerProcess;
@@ -23,9 +23,6 @@ pub struct LoadArgs {
     /// Each actor has a connection to the replay server and one to the publisher.
     #[arg(long, default_value_t = 1_000)]
     pub actors: usize,
-    /// Steps per trajectory.
-    #[arg(long, default_value_t = 30)]
-    pub steps: usize,
     /// Insert rates to measure, in inserts per second and actor.
     #[arg(long, value_delimiter = ',', default_value = "1,10,20")]
     pub rates: Vec<f64>,
@@ -50,7 +47,7 @@ impl LoadArgs {
         ensure!(self.rates.iter().all(is_rate), "every rate in --rates must be above 0");
         Duration::try_from_secs_f64(self.load_seconds).context("parse --load-seconds")?;
         ensure!(self.load_seconds > 0.0, "--load-seconds must be above 0");
-        Games::new(self.steps, 0).map(drop)
+        Ok(())
     }
 }
 
@@ -64,7 +61,7 @@ const REPLAY_CORES: &str = "cores of replay server";
 /// # Errors
 /// A process is not built or dies, or a server does not respond.
 pub(super) async fn measure(args: &LoadArgs, folder: &Path, seed: u64, report: &mut Report) -> anyhow::Result<()> {
-    let games = &Games::new(args.steps, seed)?;
+    let games = &Games::new(seed);
     describe(report, args, games.mean_wire_bytes());
     let server = ServerProcess::replay(folder, &[]).await?;
     let before = usage::memory(server.id());
@@ -92,12 +89,12 @@ pub(super) async fn measure(args: &LoadArgs, folder: &Path, seed: u64, report: &
 
 /// Adds the settings and conditions of the measurement.
 pub(super) fn describe(report: &mut Report, args: &LoadArgs, trajectory_bytes: f64) {
-    let LoadArgs { actors, steps, load_seconds, fetches, .. } = args;
+    let LoadArgs { actors, load_seconds, fetches, .. } = args;
     report.set("actors of one process", actors);
     let fetches = fetches.map_or("as many subscribers at once as a learner".to_owned(), |n| format!("{n} at once"));
     report.note(format!(
         "{actors} actors from one process: each has a connection and an insert stream to a replay server, and a connection and a \
-         subscription to a publisher of weights, both processes of their own; trajectories of Connect Four with {steps} steps, \
+         subscription to a publisher of weights, both processes of their own; trajectories of Connect Four with {STEPS} steps, \
          {} each; {load_seconds} s for each rate, every insert durable before its acknowledgement; the publisher sends to {fetches}",
         bytes(trajectory_bytes)
     ));

@@ -4,9 +4,9 @@ use std::path::Path;
 use anyhow::ensure;
 use games::GameKind;
 
-use crate::Turn;
 use crate::report::{Report, Unit, Value, time, value_of};
 use crate::training_run::{self, RunArgs, Window};
+use crate::{Turn, Turns};
 use fleet::{Rating, Role};
 
 /// Options for measuring real fleets.
@@ -99,16 +99,13 @@ pub(super) const INSERTS_PER_SECOND: &str = "inserts/s";
 /// A process dies or is not built, or a setting is invalid.
 pub(super) fn measure(args: &ScalingArgs, folder: Option<&Path>, seed: u64, report: &mut Report) -> anyhow::Result<()> {
     let fleets: BTreeSet<usize> = args.scale.iter().copied().filter(|&actors| actors > 0).collect();
-    let mut turns = vec![Vec::new(); fleets.len()];
-    for _ in 0..args.repeats {
-        for (turns, &actors) in turns.iter_mut().zip(&fleets) {
-            let measured = training_run::measure(&args.run(actors, folder, seed), Rating::Off, |_| Ok(()))?;
-            turns.push(scale(&measured.window, actors));
-        }
-    }
-    let middle = |turns| Turn::Median.of(turns, |turn: &Vec<Value>| inserts_per_second(turn));
-    let measured = fleets.into_iter().zip(turns).filter_map(|(actors, turns)| Some((actors, middle(turns)?)));
-    add(report, args, &measured.collect::<Vec<_>>());
+    let turns = Turns { seconds: args.seconds, repeats: args.repeats, turn: Turn::Median, seed };
+    let measure = |actors: &mut usize, _| -> anyhow::Result<Vec<Value>> {
+        let measured = training_run::measure(&args.run(*actors, folder, seed), Rating::Off, |_| Ok(()))?;
+        Ok(scale(&measured.window, *actors))
+    };
+    let measured = turns.each(fleets, measure, |values: &Vec<Value>| inserts_per_second(values))?;
+    add(report, args, &measured);
     Ok(())
 }
 

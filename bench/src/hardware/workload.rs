@@ -143,7 +143,7 @@ fn dense(mut networks: Vec<DenseNetwork>, shape: DenseShape, threads: usize, see
         };
         let mut workers: Vec<(&mut DenseNetwork, Vec<f32>, Vec<f32>)> =
             networks.iter_mut().enumerate().map(with_observations).collect();
-        threads::rate(&[], &mut workers, time, |(network, observations, answers)| {
+        threads::rate(&mut workers, time, |(network, observations, answers)| {
             network.evaluate(observations, answers)?;
             Ok(1)
         })
@@ -157,7 +157,7 @@ fn in_bursts<S: Send>(
     time: Duration,
     call: impl Fn(&mut S, usize) -> anyhow::Result<f64> + Sync,
 ) -> anyhow::Result<f64> {
-    threads::rate(&[], &mut [(state, 1)], time, |(state, times)| {
+    threads::rate(&mut [(state, 1)], time, |(state, times)| {
         let (begun, calls) = (Instant::now(), *times);
         call(state, calls)?;
         if begun.elapsed() < BURST / 2 {

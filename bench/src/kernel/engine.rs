@@ -32,9 +32,14 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    /// Engines that Python runs; onnxruntime computes in float32 only.
-    pub(super) const PEERS: [(&str, Precision); 3] =
-        [("openvino", Precision::Bf16), ("openvino", Precision::F32), ("onnxruntime", Precision::F32)];
+    /// Engines that Python runs; onnxruntime computes in float32 and integers only.
+    pub(super) const PEERS: [(&str, Option<Precision>); 5] = [
+        ("openvino", Some(Precision::Bf16)),
+        ("openvino", Some(Precision::F32)),
+        ("openvino", None),
+        ("onnxruntime", Some(Precision::F32)),
+        ("onnxruntime", None),
+    ];
 
     /// Returns the kernel on one path.
     pub(super) fn kernel(path: KernelVariant) -> Self {
@@ -42,62 +47,58 @@ impl Engine {
         Self { name: path.to_string(), library: KERNEL, precision: (!path.is_int8()).then_some(precision) }
     }
 
-    /// Returns an engine of another library.
-    pub(super) fn other(library: &'static str, precision: Precision) -> Self {
-        Self { name: format!("{library} {precision}"), library, precision: Some(precision) }
+    /// Returns an engine of another library; it multiplies integers without a precision.
+    pub(super) fn other(library: &'static str, precision: Option<Precision>) -> Self {
+        let named = precision.map_or("int8".to_owned(), |precision| precision.to_string());
+        Self { name: format!("{library} {named}"), library, precision }
     }
 }
 
-/// Compares the kernel on the path `chosen` with every other library in the faster precision. If that path multiplies
-/// bfloat16, also compares the fastest float32 path with the other libraries in float32. Returns one sentence per
-/// comparison.
+/// Compares the kernel on the path `chosen` with every other library in the faster floating-point precision. If that
+/// path multiplies bfloat16, also compares the fastest float32 path with the other libraries in float32; and always the
+/// fastest integer path with integers. Returns one sentence per comparison.
 pub(super) fn ratios(engines: &[Speeds<Engine>], chosen: Option<&str>) -> Vec<String> {
     let chosen = engines.iter().find(|engine| Some(engine.label.name.as_str()) == chosen);
-    let is_bf16 = |engine: &&Speeds<Engine>| engine.label.precision == Some(Precision::Bf16);
-    let float32 = chosen.filter(is_bf16).and_then(|_| {
-        let paths = of(engines, KERNEL, Some(Precision::F32)).filter_map(|path| Some((path, path.best()?)));
+    let fastest = |precision: Option<Precision>| {
+        let paths = engines.iter().filter(|path| path.label.library == KERNEL && path.label.precision == precision);
+        let paths = paths.filter_map(|path| Some((path, path.best()?)));
         paths.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(path, _)| path)
+    };
+    let is_bf16 = |engine: &&Speeds<Engine>| engine.label.precision == Some(Precision::Bf16);
+    let float32 = chosen.filter(is_bf16).and_then(|_| fastest(Some(Precision::F32)));
+    let compared: [(Option<&Speeds<Engine>>, &str, IsCompared); 3] = [
+        (chosen, "", |precision| precision.is_some()),
+        (float32, " in f32", |precision| precision == Some(Precision::F32)),
+        (fastest(None), " in int8", |precision| precision.is_none()),
+    ];
+    let compared = compared.into_iter().filter_map(|(kernel, what, is_compared)| Some((kernel?, what, is_compared)));
+    let ratios = compared.flat_map(|(kernel, what, is_compared)| {
+        OTHERS.map(|library| {
+            let others: Vec<&Speeds<Engine>> = engines
+                .iter()
+                .filter(|other| other.label.library == library && is_compared(other.label.precision))
+                .collect();
+            ratio(kernel, &others).map(|ratio| format!("{} over {library}{what}: {ratio}", kernel.label.name))
+        })
     });
-    let compared = [(chosen, None), (float32, Some(Precision::F32))];
-    let compared = compared.into_iter().filter_map(|(kernel, precision)| Some((kernel?, precision)));
-    compared
-        .flat_map(|(kernel, precision)| OTHERS.map(|over| ratio(engines, kernel, over, precision)))
-        .flatten()
-        .collect()
+    ratios.flatten().collect()
 }
 
-/// Returns the kernel's evaluations/s relative to the fastest engine of a library; `None` if no engine of the library
-/// was measured.
-fn ratio(
-    engines: &[Speeds<Engine>],
-    kernel: &Speeds<Engine>,
-    over: &'static str,
-    precision: Option<Precision>,
-) -> Option<String> {
+/// Returns true for the precisions of other libraries with which a path is compared.
+type IsCompared = fn(Option<Precision>) -> bool;
+
+/// Describes the evaluations/s of a path relative to the fastest of other engines; `None` if none was measured.
+fn ratio(kernel: &Speeds<Engine>, others: &[&Speeds<Engine>]) -> Option<String> {
     let ratio = |speed: &dyn Fn(&Speeds<Engine>) -> Option<f64>| {
-        let other = of(engines, over, precision).filter_map(speed).max_by(f64::total_cmp)?;
+        let other = others.iter().filter_map(|other| speed(other)).max_by(f64::total_cmp)?;
         Some(speed(kernel)? / other)
     };
-    let best = ratio(&Speeds::best)?;
-    let mut text = format!("{} over {over}", kernel.label.name);
-    text += &precision.map_or_else(String::new, |precision| format!(" in {precision}"));
-    text += &format!(": {best:.2} times at the best batch of each");
+    let mut text = format!("{:.2} times at the best batch of each", ratio(&Speeds::best)?);
     for batch in [1, 8] {
         text += &ratio(&|engine| engine.at(batch))
             .map_or_else(String::new, |ratio| format!(", {ratio:.2} times at batch {batch}"));
     }
     Some(text)
-}
-
-/// Returns the engines of a library, in one precision or any.
-fn of<'a>(
-    engines: &'a [Speeds<Engine>],
-    library: &'static str,
-    precision: Option<Precision>,
-) -> impl Iterator<Item = &'a Speeds<Engine>> {
-    engines.iter().filter(move |engine| {
-        engine.label.library == library && (precision.is_none() || engine.label.precision == precision)
-    })
 }
 
 /// Parts of a network with measured times.
@@ -124,7 +125,7 @@ impl Path {
     /// Measures one turn of multiply-adds from registers alone.
     pub(super) fn measure_peak(&mut self, threads: usize, time: Duration) -> anyhow::Result<()> {
         let burst = |(): &mut ()| Ok(self.variant.burst(BURST_ROUNDS));
-        self.peaks.push(threads::rate(&[], &mut vec![(); threads], time, burst)?);
+        self.peaks.push(threads::rate(&mut vec![(); threads], time, burst)?);
         Ok(())
     }
 
@@ -141,7 +142,7 @@ impl Path {
             Watcher { evaluator, batch, seconds: [0.0; LAYERS.len()], positions: 0 }
         };
         let mut watchers: Vec<Watcher> = (0..threads).map(watcher).collect();
-        threads::rate(&[], &mut watchers, time.mul_f64(LAYERS_SHARE), Watcher::round)?;
+        threads::rate(&mut watchers, time.mul_f64(LAYERS_SHARE), Watcher::round)?;
         let positions: usize = watchers.iter().map(|watcher| watcher.positions).sum();
         for (layer, turns) in self.layers.entry(size).or_default().iter_mut().enumerate() {
             let seconds: f64 = watchers.iter().map(|watcher| watcher.seconds[layer]).sum();
@@ -196,14 +197,14 @@ pub(super) mod tests {
 
     /// Returns two paths, libtorch in two precisions, OpenVINO, and no onnxruntime.
     pub(in super::super) fn engines() -> Vec<Speeds<Engine>> {
-        let mut missing = made_up(Engine::other("onnxruntime", Precision::F32), &[]);
+        let mut missing = made_up(Engine::other("onnxruntime", Some(Precision::F32)), &[]);
         missing.not_measured = Some("the script stopped".to_owned());
         vec![
             made_up(Engine::kernel(KernelVariant::Avx512Bf16), &[(1, 6000.0), (8, 12_000.0), (32, 24_000.0)]),
             made_up(Engine::kernel(KernelVariant::Avx2F32), &[(1, 3000.0), (8, 4000.0), (32, 5000.0)]),
-            made_up(Engine::other("libtorch", Precision::Bf16), &[(1, 1000.0), (8, 4000.0), (32, 12_000.0)]),
-            made_up(Engine::other("libtorch", Precision::F32), &[(1, 2000.0), (8, 3000.0)]),
-            made_up(Engine::other("openvino", Precision::Bf16), &[(1, 4000.0), (32, 8000.0)]),
+            made_up(Engine::other("libtorch", Some(Precision::Bf16)), &[(1, 1000.0), (8, 4000.0), (32, 12_000.0)]),
+            made_up(Engine::other("libtorch", Some(Precision::F32)), &[(1, 2000.0), (8, 3000.0)]),
+            made_up(Engine::other("openvino", Some(Precision::Bf16)), &[(1, 4000.0), (32, 8000.0)]),
             missing,
         ]
     }
@@ -223,6 +224,16 @@ pub(super) mod tests {
         let ratios = ratios(&engines(), Some(CHOSEN));
         let expected = "avx2-f32 over libtorch in f32: 1.67 times at the best batch of each, 1.50 times at batch 1, 1.33 times at batch 8";
         assert_eq!(ratios[2..], [expected]);
+    }
+
+    #[test]
+    fn integers_are_compared_with_integers() {
+        let int8 = |engine, speed| made_up(engine, &[(8, speed)]);
+        let integers =
+            [int8(Engine::kernel(KernelVariant::AmxI8), 9000.0), int8(Engine::other("openvino", None), 6000.0)];
+        let ratios = ratios(&[engines(), integers.to_vec()].concat(), Some(CHOSEN));
+        let expected = "amx-i8 over openvino in int8: 1.50 times at the best batch of each, 1.50 times at batch 8";
+        assert_eq!(ratios[3..], [expected]);
     }
 
     #[test]

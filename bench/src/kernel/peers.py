@@ -12,6 +12,7 @@ import json
 import multiprocessing
 import os
 import sys
+import tempfile
 import threading
 import time
 
@@ -19,6 +20,8 @@ HEAD_CHANNELS = 32
 VALUE_HIDDEN = 64
 # Duration of the warm-up, as a share of the measured time.
 WARM_UP = 0.25
+# Random positions on which integers are calibrated.
+CALIBRATION = 64
 # The longest time that the processes wait for each other.
 PATIENCE_SECONDS = 240
 
@@ -91,6 +94,42 @@ def model(seed, blocks, channels, planes, height, width, actions):
     return helper.make_model(made, opset_imports=[opset], ir_version=8).SerializeToString()
 
 
+@functools.lru_cache(maxsize=1)
+def quantised(model, seed, *shape):
+    """The same network with products of eight-bit integers, as the bytes of an ONNX file."""
+    from onnxruntime import quantization
+
+    class Positions(quantization.CalibrationDataReader):
+        def __init__(self):
+            self.batches = iter([{"observations": positions(seed, CALIBRATION, *shape)}])
+
+        def get_next(self):
+            return next(self.batches, None)
+
+    with tempfile.TemporaryDirectory() as folder:
+        before, after = os.path.join(folder, "float.onnx"), os.path.join(folder, "int8.onnx")
+        with open(before, "wb") as file:
+            file.write(model)
+        quantization.quantize_static(
+            before,
+            after,
+            Positions(),
+            quant_format=quantization.QuantFormat.QDQ,
+            per_channel=True,
+            activation_type=quantization.QuantType.QUInt8,
+            weight_type=quantization.QuantType.QInt8,
+        )
+        with open(after, "rb") as file:
+            return file.read()
+
+
+def positions(seed, count, *shape):
+    """Random binary observations."""
+    import numpy
+
+    return (numpy.random.default_rng(seed).random((count, *shape), dtype="float32") < 0.3).astype("float32")
+
+
 def openvino(model, observations, precision):
     """A function that answers the batch once."""
     import openvino as ov
@@ -136,14 +175,14 @@ def onnxruntime(model, observations, outputs):
 
 def prepare(request, seed, index):
     """The engine, as a function that answers the batch once."""
-    import numpy
-
     network = request["network"]
     bytes_of_model = model(seed, **network)
-    shape = (request["batch"], network["planes"], network["height"], network["width"])
-    rng = numpy.random.default_rng(seed + index)
-    observations = (rng.random(shape, dtype="float32") < 0.3).astype("float32")
+    shape = (network["planes"], network["height"], network["width"])
+    observations = positions(seed + index, request["batch"], *shape)
     family, precision = request["engine"].split()
+    if precision == "int8":
+        # What is not quantised is computed in float32.
+        bytes_of_model, precision = quantised(bytes_of_model, seed, *shape), "f32"
     if family == "openvino":
         return openvino(bytes_of_model, observations, precision)
     if family == "onnxruntime":
@@ -177,7 +216,7 @@ def work(pipe, seed, index, barrier):
         except EOFError:
             return
         try:
-            pipe.send({"evaluations_per_second": measure(request, seed, index, barrier)})
+            pipe.send({"per_second": measure(request, seed, index, barrier)})
         except threading.BrokenBarrierError:
             pipe.send({"waited": True})
         except Exception as error:
@@ -196,7 +235,7 @@ def ask(request, pipes, barrier):
     errors = [answer["error"] for answer in answers if "error" in answer]
     if errors or any("waited" in answer for answer in answers):
         return {"error": errors[0] if errors else "its processes waited too long for each other"}
-    return {"evaluations_per_second": sum(answer["evaluations_per_second"] for answer in answers)}
+    return {"per_second": sum(answer["per_second"] for answer in answers)}
 
 
 def versions():

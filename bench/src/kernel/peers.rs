@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::anyhow;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use weights::Architecture;
@@ -31,12 +30,6 @@ pub(super) struct Peers {
 #[derive(Debug, Deserialize)]
 struct Hello {
     versions: String,
-}
-
-/// Response of the script to a request.
-#[derive(Debug, Deserialize)]
-struct Answer {
-    evaluations_per_second: Option<f64>,
 }
 
 impl Peers {
@@ -70,19 +63,17 @@ impl Peers {
         batch: usize,
         time: Duration,
     ) -> anyhow::Result<f64> {
-        let request = request(engine, architecture, batch, time);
-        let Answer { evaluations_per_second } = self.script.ask(request, PATIENCE + time)?;
-        evaluations_per_second.filter(|&speed| speed > 0.0).ok_or_else(|| anyhow!("the response has no speed"))
+        self.script.measure(request(engine, architecture, batch), time, PATIENCE)
     }
 }
 
 /// Builds a request to the script.
-fn request(engine: &str, architecture: &Architecture, batch: usize, time: Duration) -> Value {
+fn request(engine: &str, architecture: &Architecture, batch: usize) -> Value {
     let Architecture { blocks, channels, planes, height, width, actions, .. } = architecture;
     let network = json!({
         "blocks": blocks, "channels": channels, "planes": planes, "height": height, "width": width, "actions": actions
     });
-    json!({ "engine": engine, "network": network, "batch": batch, "seconds": time.as_secs_f64() })
+    json!({ "engine": engine, "network": network, "batch": batch })
 }
 
 /// Returns the Python interpreter of a virtual environment with the packages that the script needs.
@@ -126,7 +117,7 @@ mod tests {
 
     #[test]
     fn speeds_are_read_in_turn() {
-        let answer = |id, speed| format!(r#"{{"id": {id}, "evaluations_per_second": {speed}}}"#);
+        let answer = |id, speed| format!(r#"{{"id": {id}, "per_second": {speed}}}"#);
         let mut peers = script(&[HELLO, &answer(1, 10.5), &answer(2, 20.0)]).unwrap();
         assert_eq!(peers.versions, "openvino 1.2.3");
         for expected in [10.5, 20.0] {
@@ -137,10 +128,10 @@ mod tests {
 
     #[test]
     fn missing_speeds_are_reported() {
-        for nothing in [r#"{"id": 1}"#, r#"{"id": 1, "evaluations_per_second": 0}"#] {
+        for nothing in [r#"{"id": 1}"#, r#"{"id": 1, "per_second": 0}"#] {
             let mut peers = script(&[HELLO, nothing]).unwrap();
             let error = peers.measure("onnxruntime f32", &architecture(), 8, Duration::ZERO).unwrap_err();
-            assert_eq!(error.to_string(), "the response has no speed");
+            assert_eq!(error.to_string(), "the response has no positive speed");
         }
     }
 
@@ -148,8 +139,8 @@ mod tests {
     fn a_request_names_engine_and_network() {
         let architecture = NetworkSize { blocks: 6, channels: 64, height: 6, width: 7 }.architecture();
         assert_eq!(
-            request("openvino bf16", &architecture, 8, Duration::from_millis(500)).to_string(),
-            r#"{"batch":8,"engine":"openvino bf16","network":{"actions":7,"blocks":6,"channels":64,"height":6,"planes":3,"width":7},"seconds":0.5}"#
+            request("openvino bf16", &architecture, 8).to_string(),
+            r#"{"batch":8,"engine":"openvino bf16","network":{"actions":7,"blocks":6,"channels":64,"height":6,"planes":3,"width":7}}"#
         );
     }
 

@@ -1,15 +1,16 @@
 //! Backends for training steps: the CPU kernels and libtorch in this process, and PyTorch in another process.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use network_torch::{Device, Network};
+use serde_json::json;
 use training::{Trainer, TrainerSettings, TrainingKernel};
 
 use super::inputs::Inputs;
-use super::pytorch::{self, PyTorch};
+use super::pytorch;
 use super::steps::{CHECKED_STEPS, FirstSteps};
 use crate::series::Work;
+use crate::threads::rounds;
 
 /// A backend for training steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -83,27 +84,17 @@ fn in_this_process(mut trainer: impl Trainer + 'static, inputs: &Inputs, details
     let first_steps = FirstSteps::new(&losses, &trainer.published()?, inputs)?;
     let work = Work::of_size(move |_, time| {
         network_torch::set_threads(threads);
-        steps_per_second(time, || Ok(trainer.step(&examples)?))
+        rounds(time, || {
+            trainer.step(&examples)?;
+            Ok(1)
+        })
     });
     Ok(Prepared { work, first_steps, details })
 }
 
 fn pytorch(inputs: &Inputs, python: &Path, mode: pytorch::Mode) -> anyhow::Result<Prepared> {
-    let (mut pytorch, started) = PyTorch::start(python, inputs, mode)?;
+    let (mut script, started) = pytorch::start(python, inputs, mode)?;
     let details = format!("PyTorch {}, {}", started.version, started.format);
-    let work = Work::of_size(move |_, time| pytorch.steps_per_second(time));
+    let work = Work::of_size(move |_, time| script.measure(json!({}), time, pytorch::STEP_PATIENCE));
     Ok(Prepared { work, first_steps: started.first_steps, details })
-}
-
-/// Takes steps for `time`, at least one; returns steps per second.
-pub(super) fn steps_per_second<T>(time: Duration, mut step: impl FnMut() -> anyhow::Result<T>) -> anyhow::Result<f64> {
-    let (mut steps, begun) = (0_u32, Instant::now());
-    loop {
-        step()?;
-        steps += 1;
-        let elapsed = begun.elapsed();
-        if elapsed >= time {
-            return Ok(f64::from(steps) / elapsed.as_secs_f64());
-        }
-    }
 }

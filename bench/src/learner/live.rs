@@ -33,6 +33,9 @@ const RUN: [&str; 9] = [
     "learner.validation_share=0",
 ];
 
+/// Positions in the replay server.
+pub(super) const POSITIONS: u64 = 200_000;
+
 /// Options of the part `live`: a learner with a replay server.
 #[derive(Debug, Clone, clap::Args)]
 pub struct LiveArgs {
@@ -42,12 +45,6 @@ pub struct LiveArgs {
     /// Seconds between the first training step and the measurement.
     #[arg(long, default_value_t = 5.0)]
     pub warm_up_seconds: f64,
-    /// Number of positions in the replay server.
-    #[arg(long, default_value_t = 200_000)]
-    pub positions: u64,
-    /// Number of steps per trajectory in the replay server.
-    #[arg(long, default_value_t = 30)]
-    pub steps: usize,
 }
 
 /// Returns true if the learner can train this case on games of Connect Four.
@@ -82,9 +79,8 @@ fn run(args: &Args, case: Case, folder: &Path) -> RunArgs {
 /// # Errors
 /// An option is invalid; the error names it.
 pub(super) fn check(args: &LiveArgs) -> anyhow::Result<()> {
-    let LiveArgs { live_seconds, warm_up_seconds, steps, .. } = *args;
-    training_run::times(live_seconds, warm_up_seconds).context("parse --live-seconds and --warm-up-seconds")?;
-    Games::new(steps, 0).map(drop)
+    let times = training_run::times(args.live_seconds, args.warm_up_seconds);
+    times.context("parse --live-seconds and --warm-up-seconds").map(drop)
 }
 
 /// Measures a learner that trains with the CPU kernels.
@@ -94,11 +90,10 @@ pub(super) fn check(args: &LiveArgs) -> anyhow::Result<()> {
 pub(super) fn measure(args: &Args, case: Case, folder: &Path) -> anyhow::Result<Measured> {
     ensure!(is_possible(&case), "the part `live` needs the board of Connect Four, 6x7");
     Trainer::check(&training::TrainerSettings { precision: case.precision, ..Default::default() })?;
-    let LiveArgs { steps, positions, .. } = args.live;
-    let games = Games::new(steps, args.turns.seed)?;
+    let games = Games::new(args.turns.seed);
     training_run::measure(&run(args, case, folder), Rating::Off, |fleet| {
         let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
-        runtime.block_on(load::fill(&format!("http://{}", fleet.replay()[0]), &games, positions))
+        runtime.block_on(load::fill(&format!("http://{}", fleet.replay()[0]), &games, POSITIONS))
     })
 }
 
@@ -118,6 +113,11 @@ pub(super) fn speed(window: &Window) -> f64 {
     window.metrics().rate(Role::Learner, "positions_total", &[]).unwrap_or(0.0)
 }
 
+/// Returns the code that computed the training steps, as the learner reports it.
+pub(super) fn backend(window: &Window) -> String {
+    window.metrics().label(Role::Learner, "device", "backend").unwrap_or("unknown").to_owned()
+}
+
 /// Adds a learner; `from_memory` is the speed of the same steps from memory.
 pub(super) fn add(report: &mut Report, case: &Case, measured: &Measured, from_memory: Option<f64>) {
     let Measured { config, window, .. } = measured;
@@ -127,6 +127,7 @@ pub(super) fn add(report: &mut Report, case: &Case, measured: &Measured, from_me
     let all = wait + train + publish;
     let simulated_us = config.learner.simulated_step_us as f64;
     let bound = (simulated_us > 0.0).then(|| 1e6 * case.batch as f64 / simulated_us);
+    let steps = if bound.is_some() { "simulated".to_owned() } else { backend(window) };
     let (trained, prepare) =
         (learner("positions_total", &[]), learner("prepare_seconds_total", &[("part", "prepare")]));
     let cores = window.sum(Role::Learner, |process| process.cpu_seconds_of_threads("prepare")).filter(|cpu| *cpu > 0.0);
@@ -135,7 +136,7 @@ pub(super) fn add(report: &mut Report, case: &Case, measured: &Measured, from_me
     let skipped = ["weights", "checkpoint"].map(|what| learner("writes_skipped_total", &[("what", what)]));
     let writing = |what| learner("write_seconds_total", &[("what", what)]) / window.seconds;
     report
-        .at(LIVE, &at(case, "steps", if bound.is_some() { &"simulated" } else { &"kernels" }))
+        .at(LIVE, &at(case, "steps", &steps))
         .value(SPEED, Unit::PerSecond, speed(window))
         .value("of the speed from memory", Unit::Share, from_memory.map(|speed_max| speed(window) / speed_max))
         .value("of the fastest possible", Unit::Share, bound.map(|bound| speed(window) / bound))
@@ -149,12 +150,8 @@ pub(super) fn add(report: &mut Report, case: &Case, measured: &Measured, from_me
         .value("busy writing checkpoints", Unit::Share, writing("checkpoint"))
         .value("writes skipped", Unit::Count, skipped.iter().sum::<f64>());
     for process in window.processes.iter().filter(|process| process.role != Role::Actor) {
-        let per_second = |seconds: Option<f64>| seconds.map(|seconds| seconds / window.seconds);
-        report
-            .at(PROCESSES, &at(case, "process", &process.name))
-            .value("cores", Unit::Cores, per_second(process.cpu_seconds()))
-            .value("cores of sockets", Unit::Cores, per_second(process.cpu_seconds_of_threads("tokio")))
-            .value("memory", Unit::Bytes, process.memory_bytes());
+        let cores = process.cpu_seconds().map(|seconds| seconds / window.seconds);
+        report.at(PROCESSES, &at(case, "process", &process.name)).value("cores", Unit::Cores, cores);
     }
 }
 
@@ -170,6 +167,7 @@ pub(super) mod tests {
     pub(in super::super) fn measured(sets: impl FnOnce(&mut run_file::RunFile)) -> Measured {
         let text = |scale: u32| {
             [
+                ("device{backend=\"CPU kernels\"}", 1),
                 ("positions_total", 102_400),
                 ("seconds_total{phase=\"wait\"}", 1),
                 ("seconds_total{phase=\"train\"}", 8),

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::ensure;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use training::Optimiser;
@@ -21,7 +20,7 @@ const REQUIREMENTS: &str = include_str!("pytorch/requirements.txt");
 /// Maximum time for the first steps: `torch.compile` takes minutes on a busy machine, for each of two memory formats.
 const START_PATIENCE: Duration = Duration::from_secs(1800);
 /// Maximum time of a turn beyond the requested duration: one step.
-const STEP_PATIENCE: Duration = Duration::from_secs(300);
+pub(super) const STEP_PATIENCE: Duration = Duration::from_secs(300);
 /// Settings of the C library's allocator, matching [`network_torch::keep_memory`] in this process.
 const ALLOCATOR: [(&str, &str); 3] =
     [("MALLOC_ARENA_MAX", "1"), ("MALLOC_TRIM_THRESHOLD_", "2147483647"), ("MALLOC_MMAP_THRESHOLD_", "33554432")];
@@ -35,12 +34,6 @@ pub(super) enum Mode {
     Compiled,
 }
 
-/// A PyTorch process after the first steps, in the faster of two memory formats.
-#[derive(Debug)]
-pub(super) struct PyTorch {
-    script: Script,
-}
-
 /// First response of the process.
 #[derive(Debug, Deserialize)]
 pub(super) struct Started {
@@ -52,40 +45,21 @@ pub(super) struct Started {
     pub(super) first_steps: FirstSteps,
 }
 
-/// Response of the process to a request.
-#[derive(Debug, Deserialize)]
-struct Answer {
-    steps_per_second: f64,
-}
-
-impl PyTorch {
-    /// Starts the process with the virtual environment in `folder`, which is made if it does not exist.
-    ///
-    /// # Errors
-    /// A step fails; the error describes it.
-    pub(super) fn start(folder: &Path, inputs: &Inputs, mode: Mode) -> anyhow::Result<(Self, Started)> {
-        let python = python::environment_with(folder, REQUIREMENTS)?;
-        let program = folder.join("train.py");
-        output::write(&program, PROGRAM)?;
-        let mut command = Command::new(python);
-        command.arg(program).arg(options(inputs, mode).to_string()).envs(ALLOCATOR).stderr(Stdio::null());
-        // Later runs find compiled code there. One compile thread, so that no compile workers remain.
-        command.env("TORCHINDUCTOR_CACHE_DIR", std::path::absolute(folder.join("compiled"))?);
-        command.env("TORCHINDUCTOR_COMPILE_THREADS", "1");
-        let (script, started) = Script::start(command, START_PATIENCE)?;
-        Ok((Self { script }, started))
-    }
-
-    /// Takes training steps for `time`, at least one.
-    ///
-    /// # Errors
-    /// PyTorch fails.
-    pub(super) fn steps_per_second(&mut self, time: Duration) -> anyhow::Result<f64> {
-        let request = json!({ "seconds": time.as_secs_f64() });
-        let Answer { steps_per_second } = self.script.ask(request, time + STEP_PATIENCE)?;
-        ensure!(steps_per_second > 0.0, "the response has no speed");
-        Ok(steps_per_second)
-    }
+/// Starts PyTorch with the virtual environment in `folder`, which is made if it does not exist. The process takes the
+/// first steps, in the faster of two memory formats, and then measures steps/s on request.
+///
+/// # Errors
+/// A step fails; the error describes it.
+pub(super) fn start(folder: &Path, inputs: &Inputs, mode: Mode) -> anyhow::Result<(Script, Started)> {
+    let python = python::environment_with(folder, REQUIREMENTS)?;
+    let program = folder.join("train.py");
+    output::write(&program, PROGRAM)?;
+    let mut command = Command::new(python);
+    command.arg(program).arg(options(inputs, mode).to_string()).envs(ALLOCATOR).stderr(Stdio::null());
+    // Later runs find compiled code there. One compile thread, so that no compile workers remain.
+    command.env("TORCHINDUCTOR_CACHE_DIR", std::path::absolute(folder.join("compiled"))?);
+    command.env("TORCHINDUCTOR_COMPILE_THREADS", "1");
+    Script::start(command, START_PATIENCE)
 }
 
 /// Returns the argument of the program.

@@ -82,7 +82,8 @@ impl Results {
         }
         if let Some(Ok(training_run::Measured { window, .. })) = live {
             let (speed, seconds) = (format!("{:.1}", live::speed(window)), window.seconds);
-            rows.push(format!("{},{speed},{speed},1,{seconds:.1},{},", key(case, LIVE), self.cpu));
+            let (key, note) = (key(case, LIVE), field(&live::backend(window)));
+            rows.push(format!("{key},{speed},{speed},1,{seconds:.1},{},{note}", self.cpu));
         }
         rows.iter().try_for_each(|row| self.write(row))?;
         Ok(())

@@ -15,10 +15,10 @@ use training_cpu::Trainer;
 use weights::{Architecture, Model};
 
 use super::Args;
-use super::backend::steps_per_second;
 use super::inputs::random_batch;
 use crate::own_process::{self, words};
 use crate::report::{Report, Row, SoFar, Unit, bytes};
+use crate::threads::rounds;
 use crate::{Turns, ascending, machine};
 
 const SECTION: &str = "sizes of batches";
@@ -141,11 +141,14 @@ fn add_in_this_process(
     let (mut speed, mut peak) = (None, None);
     if bytes_max.is_none_or(|bytes_max| stated <= bytes_max) {
         let examples = random(&architecture, batch, unroll_steps, seed);
-        let mut step = || anyhow::Ok(trainer.step(&examples)?);
+        let mut step = || -> anyhow::Result<usize> {
+            trainer.step(&examples)?;
+            Ok(batch)
+        };
         // The first step allocates memory.
         step()?;
-        let turns = (0..repeats).map(|_| steps_per_second(time, &mut step)).collect::<anyhow::Result<Vec<_>>>()?;
-        speed = turn.speed(&turns).map(|steps| steps * batch as f64);
+        let turns = (0..repeats).map(|_| rounds(time, &mut step)).collect::<anyhow::Result<Vec<_>>>()?;
+        speed = turn.speed(&turns);
         peak = machine::peak_memory_bytes().map(|bytes| bytes as f64);
     }
     let micro_batch = if micro_batch == 0 { WHOLE.to_owned() } else { micro_batch.to_string() };

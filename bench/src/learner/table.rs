@@ -4,6 +4,7 @@ use super::backend::Backend;
 use super::case::Case;
 use super::measured::{Measured, Outcome};
 use super::{Args, Part, live};
+use crate::replay::games::STEPS;
 use crate::report::{Report, Unit};
 use crate::turns::Turn;
 
@@ -24,11 +25,12 @@ pub(super) fn empty_report(args: &Args) -> Report {
         report.plot(SECTION, SPEED, None, Some("network"));
     }
     if args.parts.contains(&Part::Live) {
-        let live::LiveArgs { live_seconds, warm_up_seconds, positions, steps } = args.live;
+        let live::LiveArgs { live_seconds, warm_up_seconds } = args.live;
+        let positions = live::POSITIONS;
         let sets: String = args.run.sets.iter().map(|set| format!(", {set}")).collect();
         report.note(format!(
             "live: a learner process draws from a replay server that holds {positions} positions of Connect Four in \
-             trajectories of {steps} steps, publishes weights and writes checkpoints, on the same cores; {live_seconds} s, \
+             trajectories of {STEPS} steps, publishes weights and writes checkpoints, on the same cores; {live_seconds} s, \
              {warm_up_seconds} s after the first step; PyTorch has no client of the replay server{sets}"
         ));
     }
@@ -39,23 +41,17 @@ pub(super) fn empty_report(args: &Args) -> Report {
 /// Adds the measurements of a case.
 pub(super) fn add(report: &mut Report, measured: &Measured, turn: Turn) {
     let Measured { case, outcomes, live } = measured;
-    let fastest = |outcome: &Outcome| outcome.fastest;
     let reported = |outcome: &Outcome| if turn == Turn::Best { outcome.fastest } else { outcome.median };
-    let of_pytorch = |speed: &dyn Fn(&Outcome) -> Option<f64>| {
-        let of_modes = outcomes.iter().filter(|(backend, _)| backend.is_pytorch());
-        of_modes.filter_map(|(_, outcome)| speed(outcome)).max_by(f64::total_cmp)
-    };
-    let [pytorch, pytorch_fastest] = [of_pytorch(&reported), of_pytorch(&fastest)];
+    let of_pytorch = outcomes.iter().filter(|(backend, _)| backend.is_pytorch());
+    let pytorch = of_pytorch.filter_map(|(_, outcome)| reported(outcome)).max_by(f64::total_cmp);
     let ratio = |speed: Option<f64>, to: Option<f64>| speed.zip(to).map(|(speed, to)| speed / to);
     for (backend, outcome) in outcomes {
-        let (speed, best) = (reported(outcome), fastest(outcome));
+        let speed = reported(outcome);
         report
             .at(SECTION, &dimensions(case, backend))
             .value(SPEED, Unit::PerSecond, speed)
             .value("time of a step", Unit::Microseconds, speed.map(|speed| 1e6 * case.batch as f64 / speed))
-            .value("over PyTorch", Unit::Ratio, ratio(speed, pytorch))
-            .value("fastest turn, positions/s", Unit::PerSecond, best)
-            .value("fastest turns over PyTorch", Unit::Ratio, ratio(best, pytorch_fastest));
+            .value("over PyTorch", Unit::Ratio, ratio(speed, pytorch));
     }
     let kernels = outcomes.iter().find(|(backend, _)| *backend == Backend::Kernels);
     let kernels = kernels.and_then(|(_, outcome)| reported(outcome));
@@ -116,11 +112,10 @@ mod tests {
         let report = report(Turn::Median);
         let of = |backend, metric| report.value(SECTION, &[("backend", backend), ("precision", "f32")], metric);
         assert_eq!((of("kernels", SPEED), of("kernels", "over PyTorch")), (Some(1200.0), Some(3.0)));
-        assert_eq!(of("kernels", "fastest turns over PyTorch"), Some(2.5));
         assert_eq!((of("pytorch", "over PyTorch"), of("pytorch-compile", "over PyTorch")), (Some(1.0), Some(0.75)));
         assert_eq!(of("pytorch", "time of a step"), Some(640_000.0));
         let unknown = report.rows.iter().filter(|row| row.section == SECTION && row.value.is_none());
-        assert_eq!(unknown.count(), 5, "{report:?}");
+        assert_eq!(unknown.count(), 3, "{report:?}");
         let finding = &report.findings[0];
         for expected in [
             "4x64@6x7, batch 256, f32, 1 thread: kernels over PyTorch: ×3.00\n",
@@ -134,7 +129,7 @@ mod tests {
     #[test]
     fn a_live_learner_is_reported_beside_the_speed_from_memory() {
         let report = report(Turn::Best);
-        let of = |metric| report.value(live::LIVE, &[("network", "4x64@6x7"), ("steps", "kernels")], metric);
+        let of = |metric| report.value(live::LIVE, &[("network", "4x64@6x7"), ("steps", "CPU kernels")], metric);
         assert_eq!((of(SPEED), of("of the speed from memory")), (Some(10_240.0), Some(10_240.0 / 1500.0)));
         assert_eq!((of("waiting for data"), of("of the fastest possible")), (Some(0.1), None));
         assert_eq!(report.value(SECTION, &[("backend", "kernels")], "over PyTorch"), Some(2.5));

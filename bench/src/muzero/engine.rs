@@ -5,33 +5,10 @@ use std::time::Instant;
 
 use inference::LatentModel;
 use network_cpu::{Kernel, KernelPreference};
-use network_torch::{
-    Device, DevicePreference, LibtorchLatent, Precision, PrecisionPreference, Purpose, choose_device, choose_precision,
-};
+use network_torch::{Device, LibtorchLatent, Precision, Purpose, choose_device, choose_precision};
 use proto::weights::Published;
 
-/// Options that select the engine for evaluations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::Args, serde::Serialize)]
-pub struct EngineArgs {
-    /// Device for evaluations: `cpu`, `cuda`, `cuda:1` or `mps`.
-    #[arg(long, default_value = "cpu")]
-    pub device: DevicePreference,
-    /// Precision of evaluations: `auto`, `f32` or `bf16`.
-    #[arg(long, default_value = "auto")]
-    pub precision: PrecisionPreference,
-    /// CPU engine: `auto`, `libtorch`, or a kernel path like `avx512-bf16`.
-    ///
-    /// `auto` selects the fastest path of the CPU kernel.
-    #[arg(long, default_value = "auto")]
-    pub kernel: KernelPreference,
-}
-
-/// libtorch on a CPU, the baseline of other engines.
-pub(super) const LIBTORCH: EngineArgs = EngineArgs {
-    device: DevicePreference::Cpu,
-    precision: PrecisionPreference::F32,
-    kernel: KernelPreference::Libtorch,
-};
+use super::workload::Workload;
 
 /// The code that computes networks.
 #[derive(Debug, Clone)]
@@ -41,12 +18,12 @@ pub(super) enum Engine {
 }
 
 impl Engine {
-    /// Finds the engine for the options.
+    /// Finds the engine for evaluations.
     ///
     /// # Errors
     /// A device or precision cannot be used.
-    pub(super) fn new(args: EngineArgs) -> anyhow::Result<Self> {
-        let EngineArgs { device, precision, kernel } = args;
+    pub(super) fn new(workload: &Workload) -> anyhow::Result<Self> {
+        let &Workload { device, precision, kernel, .. } = workload;
         let kernel = if device.is_accelerator() { KernelPreference::Libtorch } else { kernel };
         Ok(match kernel.kernel(precision, &mut Instant::now) {
             Some(kernel) => Self::Kernel(Arc::new(kernel)),

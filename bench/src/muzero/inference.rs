@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use game::Action;
 use inference::{Batch, LatentModel, LatentPredictions, Slot, Unroll};
-use network_cpu::{Kernel, LatentMultiplyAdds, fastest_first};
+use network_cpu::{Kernel, fastest_first};
 use network_torch::{DeviceRules, Precision, PrecisionPreference, Purpose, device_name, devices};
 use proto::weights::Published;
 use weights::{Architecture, Model};
@@ -24,9 +24,7 @@ pub(super) const INITIAL: &str = "initial inference";
 pub(super) const RECURRENT: &str = "recurrent inference";
 pub(super) const TIME: &str = "time";
 pub(super) const PER_SECOND: &str = "per second";
-pub(super) const OVER_ONE: &str = "over batch 1";
 pub(super) const OVER_LIBTORCH: &str = "over libtorch cpu f32";
-const OF_PEAK: &str = "share of the peak";
 
 /// Planes of every observation.
 const PLANES: usize = 4;
@@ -35,8 +33,6 @@ const ACTIONS: usize = 6;
 const NODES: usize = 33;
 /// Maximum time of a batch; larger batches are left out.
 const CALL_TIME_MAX: Duration = Duration::from_secs(5);
-/// Rounds of a burst of multiply-adds in registers.
-const BURST_ROUNDS: usize = 10_000;
 
 /// Options of the part `inference`.
 #[derive(Debug, Clone, clap::Args)]
@@ -110,7 +106,7 @@ pub(super) fn add(report: &mut Report, args: &InferenceArgs, turns: Turns) -> an
             .flat_map(|engine| [INITIAL, RECURRENT].map(|section| series(engine, section, &weights)))
             .collect();
         let measured = measure_in_turns(all, &batches, limits, turns);
-        add_speeds(report, &name(*size), &weights, &measured, time)?;
+        add_speeds(report, &name(*size), &measured);
     }
     for section in [INITIAL, RECURRENT] {
         report.plot(section, PER_SECOND, Some("batch"), Some("network"));
@@ -126,7 +122,7 @@ fn series<'a>(engine: &'a Named, section: &'static str, weights: &Published) -> 
         let architecture = weights.manifest.architecture.clone();
         Work::of_size(move |batch, time| {
             let mut worker = Worker::new(model.as_mut(), &architecture, batch)?;
-            threads::rate(&[], std::slice::from_mut(&mut worker), time, |worker| worker.call(section).map(|()| 1))
+            threads::rate(std::slice::from_mut(&mut worker), time, |worker| worker.call(section).map(|()| 1))
         })
     });
     Series::new((engine, section), 1, work)
@@ -173,42 +169,19 @@ fn slot(tree: usize, node: u32) -> Slot {
 }
 
 /// Adds the speeds of a network.
-fn add_speeds(
-    report: &mut Report,
-    network: &str,
-    weights: &Published,
-    measured: &[Speeds<Label<'_>>],
-    time: Duration,
-) -> anyhow::Result<()> {
-    for Speeds { label: ((name, engine), section), speeds, not_measured } in measured {
+fn add_speeds(report: &mut Report, network: &str, measured: &[Speeds<Label<'_>>]) {
+    for Speeds { label: ((name, _), section), speeds, not_measured } in measured {
         if let Some(reason) = not_measured {
             report.note(format!("{network}, {name}: not measured: {reason}"));
         }
         let libtorch = measured.iter().find(|Speeds { label: ((name, _), of), .. }| name == LIBTORCH && of == section);
-        let one = speeds.iter().find(|speed| speed.size == 1).map(|speed| speed.per_second);
-        let peak = match engine {
-            Engine::Kernel(kernel) => Some(peak(kernel, section, weights, time)?),
-            Engine::Libtorch(..) => None,
-        };
         for speed in speeds {
-            let over = |other: Option<f64>| other.map(|other| speed.per_second / other);
+            let libtorch = libtorch.and_then(|speeds| speeds.at(speed.size));
             report
                 .at(section, &[("network", &network), ("engine", name), ("batch", &speed.size)])
                 .value(TIME, Unit::Microseconds, speed.latency_us)
                 .value(PER_SECOND, Unit::PerSecond, speed.per_second)
-                .value(OVER_ONE, Unit::Ratio, over(one))
-                .value(OVER_LIBTORCH, Unit::Ratio, over(libtorch.and_then(|speeds| speeds.at(speed.size))))
-                .value(OF_PEAK, Unit::Share, peak.map(|peak| speed.per_second / peak));
+                .value(OVER_LIBTORCH, Unit::Ratio, libtorch.map(|libtorch| speed.per_second / libtorch));
         }
     }
-    Ok(())
-}
-
-/// Returns the evaluations/s of a kernel that computes multiply-adds as fast as from registers alone.
-fn peak(kernel: &Kernel, section: &str, weights: &Published, time: Duration) -> anyhow::Result<f64> {
-    let evaluator = kernel.latent_evaluator(&weights.manifest, &weights.bytes)?;
-    let path = evaluator.network().path();
-    let LatentMultiplyAdds { initial, recurrent } = evaluator.network().multiply_adds();
-    let multiply_adds = if section == INITIAL { initial } else { recurrent };
-    Ok(threads::rate(&[], &mut [()], time, |()| Ok(path.burst(BURST_ROUNDS)))? / multiply_adds as f64)
 }

@@ -25,7 +25,7 @@ impl Replay {
     /// # Errors
     /// `positions_max` is 0.
     pub(super) fn new(positions_max: usize) -> anyhow::Result<Self> {
-        anyhow::ensure!(positions_max > 0, "a replay holds at least one position");
+        anyhow::ensure!(positions_max > 0, "the replay capacity must be at least 1 position");
         let items = positions_max as u64;
         let window = Window { items_min: items, exponent: 1.0, slope: 1.0, capacity_items: items };
         let (selector, retention) = (Selector::Uniform, Retention::default());
@@ -87,10 +87,10 @@ mod tests {
 
     /// Plays episodes with shallow searches.
     fn episodes<G: Game>(game: &G, wanted: usize) -> Vec<FinishedEpisode> {
-        let crate::muzero::Args { workload, full, .. } =
+        let crate::muzero::Args { workload, .. } =
             args("--simulations 2 --blocks 1 --channels 32 --threads 1 --precision f32");
         let weights = published(workload.architecture(game.spec()), 1).unwrap();
-        let engine = Engine::new(full.engine).unwrap();
+        let engine = Engine::new(&workload).unwrap();
         let player = &mut players(game, &workload, wanted, (&engine, &weights), 1).unwrap()[0];
         let mut finished = Vec::new();
         while finished.len() < wanted {

@@ -17,31 +17,14 @@ use selfplay::Round;
 use training::{Trainer as _, TrainerSettings};
 use weights::WeightsVersion;
 
-use super::engine::{Engine, EngineArgs};
+use super::engine::Engine;
 use super::players::{Player, players};
 use super::replay::Replay;
-use super::workload::{Workload, positive};
+use super::workload::Workload;
 use crate::machine;
 use crate::network::{published, version_of};
 use crate::own_process::{self, words};
 use crate::report::{Report, Unit};
-
-/// Environments and engines of a training loop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::Args, serde::Serialize)]
-pub struct Variant {
-    /// Number of environments that advance together, over all threads.
-    #[arg(long, default_value_t = 256, value_parser = positive::<usize>)]
-    pub environments: usize,
-    /// Engine for evaluations.
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub engine: EngineArgs,
-    /// Precision of updates: `auto`, `f32`, `bf16` or `f16`.
-    ///
-    /// `auto` selects the fastest precision of the device.
-    #[arg(long, default_value = "auto")]
-    pub training_precision: inference::TrainingPrecision,
-}
 
 /// Options of `zerofleet-bench muzero-loop`.
 #[derive(Debug, Clone, clap::Args)]
@@ -52,9 +35,6 @@ pub struct Args {
     /// Options for the work of the training loop.
     #[command(flatten)]
     pub workload: Workload,
-    /// Environments and engines of the training loop.
-    #[command(flatten)]
-    pub variant: Variant,
     /// Seed of weights, environments and all other random numbers.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -76,7 +56,7 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
 pub(crate) fn in_a_process(args: &Args) -> anyhow::Result<Report> {
     let (game, seed) = (format!("--game={}", args.game), format!("--seed={}", args.seed));
     let own = vec!["muzero-loop".to_owned(), "--json".to_owned(), game, seed];
-    own_process::report(&[own, words(&args.workload), words(&args.variant)].concat())
+    own_process::report(&[own, words(&args.workload)].concat())
 }
 
 pub(super) const SECTION: &str = "training loop";
@@ -106,17 +86,18 @@ struct Loop<'a, G: Game> {
 
 impl<'a, G: Game> Loop<'a, G> {
     fn new(game: &'a G, args: &'a Args) -> anyhow::Result<Self> {
-        let Args { workload, variant, seed, .. } = args;
-        network_torch::set_threads(machine::threads(workload.libtorch_threads));
+        let Args { workload, seed, .. } = args;
+        // The other cores search.
+        network_torch::set_threads(1);
         let architecture = workload.architecture(game.spec());
         let device = choose_device(workload.training_device, Purpose::Training)?.device;
-        let precision = choose_training_precision(variant.training_precision, device, &mut Instant::now)?.precision;
+        let precision = choose_training_precision(workload.training_precision, device, &mut Instant::now)?.precision;
         let settings = TrainerSettings { precision, ..TrainerSettings::muzero() };
         let trainer = Trainer::new(Network::new(&architecture, device, *seed)?, settings)?;
         let updates_by = format!("libtorch {} {precision}", device_name(device));
         let newest = published(architecture, *seed)?;
-        let (engine, replay) = (Engine::new(variant.engine)?, Replay::new(workload.positions)?);
-        let players = players(game, workload, variant.environments, (&engine, &newest), *seed)?;
+        let (engine, replay) = (Engine::new(workload)?, Replay::new(workload.positions)?);
+        let players = players(game, workload, workload.environments, (&engine, &newest), *seed)?;
         let rng = ChaCha8Rng::seed_from_u64(seed ^ 1);
         Ok(Self { game, args, engine, replay, newest, players, trainer, updates_by, rng })
     }
@@ -152,7 +133,7 @@ impl<'a, G: Game> Loop<'a, G> {
     /// Plays the steps of an iteration, and takes the update of the previous iteration, if there is one.
     fn iterate(&mut self, iteration: usize) -> anyhow::Result<()> {
         let Self { game, args, engine, replay, newest, players, trainer, rng, .. } = self;
-        let (game, Args { workload, variant, .. }) = (*game, args);
+        let (game, Args { workload, .. }) = (*game, args);
         let mut update = || -> anyhow::Result<()> {
             trainer.step(&replay.examples(game, workload.batch, rng)?).context("apply an update")?;
             Ok(())
@@ -162,7 +143,7 @@ impl<'a, G: Game> Loop<'a, G> {
                 player.round += player.episodes.settle(player.model.as_mut())?;
                 player.model = engine.build(newest)?;
             }
-            let due = workload.steps * (iteration + 1) * player.episodes.slots() / variant.environments;
+            let due = workload.steps * (iteration + 1) * player.episodes.slots() / workload.environments;
             while player.round.moves < due {
                 advance(game, replay, player)?;
             }
@@ -195,11 +176,10 @@ impl<'a, G: Game> Loop<'a, G> {
         let (played, (bytes, positions)) = (self.played(), self.replay.size());
         let per_second = |count: usize| count as f64 / seconds;
         let mut report = Report::new("muzero-loop", "A training loop of MuZero");
-        report.set("game", &self.args.game);
         report.note(format!("evaluations by {}", self.players[0].model.attributes().name));
         report.note(format!("updates by {}", self.updates_by));
         report
-            .at("loop", &[])
+            .at(SECTION, &[("game", &self.args.game)])
             .value(ITERATIONS, Unit::PerSecond, per_second(iterations))
             .value("steps/s", Unit::PerSecond, per_second(played.moves - before.moves))
             .value("simulations/s", Unit::PerSecond, per_second(played.simulations - before.simulations))
@@ -230,11 +210,12 @@ mod tests {
 
     #[test]
     fn the_options_of_a_loop_are_options_of_its_command() {
-        let line = "--game breakout --blocks 3 --simulations 7 --leaves 2 --loop-seconds 0.5 --threads 3";
-        let Args { workload, variant, .. } = args::<Args>(line);
-        let words = [words(&workload), words(&variant)].concat();
+        let line =
+            "--game breakout --blocks 3 --simulations 7 --leaves 2 --loop-seconds 0.5 --threads 3 --kernel libtorch";
+        let Args { workload, .. } = args::<Args>(line);
+        let words = words(&workload);
         let read: Args = parsed(words.iter().map(String::as_str)).unwrap();
-        assert_eq!((&read.workload, read.variant), (&workload, variant));
+        assert_eq!(read.workload, workload);
         let program = ["zerofleet-bench", "muzero-loop"].map(str::to_owned);
         crate::Bench::try_parse_from(program.into_iter().chain(words)).unwrap();
     }

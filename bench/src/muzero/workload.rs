@@ -1,9 +1,10 @@
-//! The work shared by all rows of a part: game, network, searches and updates.
+//! The work of a training loop: network, searches, engines and updates.
 
 use std::str::FromStr;
 
 use game::{ObservationShape, Spec};
-use network_torch::DevicePreference;
+use network_cpu::KernelPreference;
+use network_torch::{DevicePreference, PrecisionPreference};
 use selfplay::Settings;
 use targets::Unroll;
 use weights::{Architecture, Model};
@@ -19,7 +20,7 @@ pub(super) const DISCOUNT: f32 = 0.997;
 /// Values and rewards are categorical over the integers from −20 to 20, after the value transform.
 pub(super) const SUPPORT: usize = 20;
 
-/// Options for the work of training loops and searches.
+/// Options for the work of training loops.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
 pub struct Workload {
     /// Hidden units or channels [default: 128 for vectors, 32 for planes].
@@ -30,6 +31,9 @@ pub struct Workload {
     /// Residual blocks [default: 1 for vectors, 2 for planes].
     #[arg(long)]
     pub blocks: Option<usize>,
+    /// Number of environments that advance together, over all threads.
+    #[arg(long, default_value_t = 256, value_parser = positive::<usize>)]
+    pub environments: usize,
     /// Simulations per step.
     #[arg(long, default_value_t = 32, value_parser = positive::<u32>)]
     pub simulations: u32,
@@ -53,14 +57,25 @@ pub struct Workload {
     /// Search threads; 0 for one per core.
     #[arg(long, default_value_t = 0)]
     pub threads: usize,
-    /// Threads per libtorch operation, in all loops; 0 for one per core.
+    /// Device for evaluations: `cpu`, `cuda`, `cuda:1` or `mps`.
+    #[arg(long, default_value = "cpu")]
+    pub device: DevicePreference,
+    /// Precision of evaluations: `auto`, `f32` or `bf16`.
+    #[arg(long, default_value = "auto")]
+    pub precision: PrecisionPreference,
+    /// CPU engine to evaluate with: `auto`, `libtorch`, or a kernel such as `avx512-bf16`.
     ///
-    /// One thread per core is faster only if the cores are otherwise idle.
-    #[arg(long, default_value_t = 1)]
-    pub libtorch_threads: usize,
+    /// `auto` selects the fastest path of the CPU kernel.
+    #[arg(long, default_value = "auto")]
+    pub kernel: KernelPreference,
     /// Device for updates: `cpu`, `cuda`, `cuda:1` or `mps`.
     #[arg(long, default_value = "cpu")]
     pub training_device: DevicePreference,
+    /// Precision of updates: `auto`, `f32`, `bf16` or `f16`.
+    ///
+    /// `auto` selects the fastest precision of the device.
+    #[arg(long, default_value = "auto")]
+    pub training_precision: inference::TrainingPrecision,
     /// Duration of each loop in seconds, or of two iterations if longer.
     #[arg(long, default_value_t = 8.0)]
     pub loop_seconds: f64,

@@ -1,6 +1,5 @@
 use std::sync::Arc;
 
-use anyhow::ensure;
 use experience::{ActionProbability, Step, StepKind, Trajectory, TrajectoryId, WeightsVersion};
 use game::{Action, Game, Outcome};
 use games::ConnectFour;
@@ -11,27 +10,18 @@ use rand_chacha::rand_core::SeedableRng;
 /// Number of different games, which are inserted repeatedly with new ids; large enough that a compressor cannot exploit
 /// the repetition.
 const COUNT: usize = 256;
-/// Maximum steps of a game of Connect Four.
-const STEPS_MAX: usize = 42;
+/// Steps of each game.
+pub(crate) const STEPS: usize = 30;
 
 /// Trajectories of Connect Four as self-play makes them, every step a full search.
 #[derive(Debug, Clone)]
 pub(crate) struct Games(Arc<[Trajectory]>);
 
 impl Games {
-    /// Generates games of exactly `steps` steps, which depend on the seed alone.
-    ///
-    /// # Errors
-    /// A game cannot have that many steps.
-    pub(crate) fn new(steps: usize, seed: u64) -> anyhow::Result<Self> {
-        ensure!((1..=STEPS_MAX).contains(&steps), "--steps must be from 1 to {STEPS_MAX}");
+    /// Generates games of [`STEPS`] steps, which depend on the seed alone.
+    pub(crate) fn new(seed: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        Ok(Self((0..COUNT).map(|_| trajectory(steps, &mut rng)).collect()))
-    }
-
-    /// Returns the number of steps per game.
-    pub(crate) fn steps(&self) -> usize {
-        self.0[0].plies()
+        Self((0..COUNT).map(|_| trajectory(&mut rng)).collect())
     }
 
     /// Returns the mean size of a game on the wire, in bytes.
@@ -49,26 +39,26 @@ impl Games {
     }
 }
 
-fn trajectory(steps: usize, rng: &mut ChaCha8Rng) -> Trajectory {
+fn trajectory(rng: &mut ChaCha8Rng) -> Trajectory {
     let game = ConnectFour::new();
-    let actions = actions(&game, steps, rng).into_iter();
+    let actions = actions(&game, rng).into_iter();
     let steps: Vec<Step> = actions.map(|(action, legal)| step(action, &legal, rng)).collect();
     let id = TrajectoryId { actor: 0, epoch: 0, sequence: 0 };
     Trajectory::of(id, &game.spec().name, &steps, Outcome::Draw).expect("policies of visits are valid")
 }
 
-/// Returns the first `steps` actions of a random game that is long enough, each with the legal actions in that
+/// Returns the first [`STEPS`] actions of a random game that is long enough, each with the legal actions in that
 /// position.
-fn actions(game: &ConnectFour, steps: usize, rng: &mut ChaCha8Rng) -> Vec<(Action, Vec<Action>)> {
+fn actions(game: &ConnectFour, rng: &mut ChaCha8Rng) -> Vec<(Action, Vec<Action>)> {
     loop {
         let (mut position, mut actions, mut legal) = (game.start(), Vec::new(), Vec::new());
-        while actions.len() < steps && game.outcome(&position).is_none() {
+        while actions.len() < STEPS && game.outcome(&position).is_none() {
             game.legal_actions(&position, &mut legal);
             let action = legal[rng.random_range(0..legal.len())];
             actions.push((action, legal.clone()));
             game.play(&mut position, action);
         }
-        if actions.len() == steps {
+        if actions.len() == STEPS {
             return actions;
         }
     }
@@ -93,15 +83,14 @@ mod tests {
 
     #[test]
     fn generated_games_are_valid_trajectories_of_full_search_steps() {
-        let games = Games::new(30, 1).unwrap();
+        let games = Games::new(1);
         for sequence in 0..COUNT as u64 + 3 {
             let trajectory = games.trajectory(5, 2, sequence);
             let limits = Limits { steps_max: 42, actions: 7 };
             Trajectory::parse(trajectory.id(), trajectory.columns(), limits).unwrap();
             assert_eq!(trajectory.id(), TrajectoryId { actor: 5, epoch: 2, sequence });
-            assert_eq!(trajectory.full_plies().count(), 30);
+            assert_eq!(trajectory.full_plies().count(), STEPS);
             ConnectFour::new().replay(&trajectory.actions().collect::<Vec<_>>()).unwrap();
         }
-        assert!(Games::new(43, 1).unwrap_err().to_string().contains("--steps"));
     }
 }

@@ -4,12 +4,13 @@ use anyhow::{Context, ensure};
 use proto::replay::{Inspector, MAIN_TABLE, Sampler, SamplerSettings, TableStats, Writer, WriterSettings};
 use tokio::task::JoinSet;
 
-use super::Args;
-use super::games::Games;
+use super::games::{Games, STEPS};
 use super::server::Server;
 
 /// Duration of the warm-up as a share of the measured time. After it, connections are open and buffers have grown.
 const WARM_UP: f64 = 0.25;
+/// Samples per batch.
+pub(super) const BATCH: usize = 256;
 /// Batches that a sampler requests in advance.
 const PREFETCH: usize = 4;
 /// Maximum wait for the last acknowledgements, even from a thousand actors.
@@ -171,12 +172,12 @@ pub(crate) async fn insert(
 }
 
 /// Draws batches with one sampler as fast as possible for `time`.
-pub(super) async fn sample(server: &Server, args: &Args, time: Duration) -> Loaded {
+pub(super) async fn sample(server: &Server, time: Duration) -> Loaded {
     let settings = SamplerSettings {
         game: "connect_four".to_owned(),
         table: MAIN_TABLE.to_owned(),
-        batch_size: args.batch,
-        unroll_steps: args.unroll,
+        batch_size: BATCH,
+        unroll_steps: 0,
         prefetch_batches: PREFETCH,
     };
     let mut sampler = Sampler::start(&server.endpoint, settings);
@@ -193,7 +194,7 @@ pub(super) async fn sample(server: &Server, args: &Args, time: Duration) -> Load
     draw(Instant::now() + time.mul_f64(WARM_UP)).await;
     let start = Instant::now();
     let took = draw(start + time).await;
-    let speed = (took.len() * args.batch) as f64 / start.elapsed().as_secs_f64();
+    let speed = (took.len() * BATCH) as f64 / start.elapsed().as_secs_f64();
     sampler.close().await;
     Loaded { speed, took }
 }
@@ -218,7 +219,7 @@ pub(super) async fn stats(endpoint: &str) -> anyhow::Result<TableStats> {
 /// # Errors
 /// The server does not respond.
 pub(crate) async fn fill(endpoint: &str, games: &Games, positions: u64) -> anyhow::Result<()> {
-    let missing = positions.saturating_sub(stats(endpoint).await?.items).div_ceil(games.steps() as u64);
+    let missing = positions.saturating_sub(stats(endpoint).await?.items).div_ceil(STEPS as u64);
     let mut tasks = JoinSet::new();
     for mut client in Client::start(endpoint, FILLERS.0, FILLERS.1).await? {
         let (games, writers) = (games.clone(), FILLERS.0 as u64);

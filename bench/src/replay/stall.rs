@@ -9,7 +9,7 @@ use proto::replay::v1;
 use proto::replay::v1::sample_request::Message;
 
 use super::server::Server;
-use super::{Bench, INSERTS, SAMPLES, load};
+use super::{Bench, IN_FLIGHT, INSERTS, SAMPLES, load};
 use crate::report::{Report, Unit};
 use crate::usage;
 
@@ -28,8 +28,8 @@ pub(super) async fn measure(bench: Bench<'_>, report: &mut Report) -> anyhow::Re
     load::fill(&server.endpoint, games, POSITIONS).await?;
     let time = Duration::from_secs_f64(seconds);
     let load = async || -> anyhow::Result<(f64, f64)> {
-        let inserting = load::insert(&server.endpoint, games, (1, args.in_flight), f64::INFINITY, time);
-        let (inserted, sampled) = tokio::join!(inserting, load::sample(&server, &args, time));
+        let inserting = load::insert(&server.endpoint, games, (1, IN_FLIGHT), f64::INFINITY, time);
+        let (inserted, sampled) = tokio::join!(inserting, load::sample(&server, time));
         Ok((inserted?.speed, sampled.speed))
     };
     let memory = || usage::memory(Some(std::process::id()));

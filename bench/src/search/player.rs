@@ -18,8 +18,8 @@ pub(super) struct Player<G: Game> {
     priors: Vec<Vec<f32>>,
     policy: Vec<f32>,
     /// Bytes and nodes of the trees at the end of each search, summed.
-    bytes: u64,
-    nodes: u64,
+    pub(super) bytes: u64,
+    pub(super) nodes: u64,
 }
 
 impl<G: Game> Player<G> {
@@ -93,16 +93,6 @@ impl<G: Game> Player<G> {
             self.plies = 0;
         }
     }
-
-    /// Returns the bytes of the trees at the end of each search, summed.
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Returns the nodes of the trees at the end of each search, summed.
-    pub(super) fn nodes(&self) -> u64 {
-        self.nodes
-    }
 }
 
 /// Returns the evaluation of every position: uniform priors and a value of 0.
@@ -146,7 +136,7 @@ mod tests {
     fn a_seed_fixes_the_games() {
         let [first, second, other] = [1, 1, 2].map(|seed| {
             let mut player = player(SearchAlgorithm::Puct, seed);
-            (0..30).map(|_| (player.play_move(), player.nodes())).collect::<Vec<_>>()
+            (0..30).map(|_| (player.play_move(), player.nodes)).collect::<Vec<_>>()
         });
         assert_eq!(first, second);
         assert_ne!(first, other);
@@ -156,6 +146,6 @@ mod tests {
     fn memory_is_counted_at_the_end_of_each_search() {
         let mut player = player(SearchAlgorithm::Puct, 1);
         player.play_move();
-        assert_eq!((player.nodes(), player.bytes()), (player.tree.node_count() as u64, player.tree.bytes() as u64));
+        assert_eq!((player.nodes, player.bytes), (player.tree.node_count() as u64, player.tree.bytes() as u64));
     }
 }

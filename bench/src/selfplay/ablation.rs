@@ -24,7 +24,7 @@ const STEPS: [TakeAway; 9] = [
     ("symmetry reuse", |args| args.symmetry_reuse = false),
     ("the cache", |args| args.cache_positions = 0),
     ("subtree reuse", |args| args.subtree_reuse = false),
-    ("bfloat16", |args| args.precision = PrecisionPreference::F32),
+    ("bfloat16 or int8", |args| args.precision = PrecisionPreference::F32),
     ("the CPU kernel", |args| {
         args.kernel = KernelPreference::Libtorch;
         args.device = DevicePreference::Cpu;
@@ -53,23 +53,18 @@ pub fn measure(args: &Args, measure_step: impl Fn(&Args) -> anyhow::Result<Repor
     args.check()?;
     let mut turns = args.turns;
     turns.repeats = 1;
-    let mut all = Vec::with_capacity(STEPS.len());
     let mut left = Args { turns, whole_only: true, ablate: false, ..args.clone() };
-    for (without, take_away) in STEPS {
+    let steps = STEPS.map(|(without, take_away)| {
         take_away(&mut left);
-        all.push((without, left.clone(), Vec::new()));
-    }
-    for repeat in 0..args.turns.repeats as u64 {
-        for (without, step, reports) in &mut all {
-            step.turns.seed = args.turns.seed.wrapping_add(repeat);
-            reports.push(measure_step(step).with_context(|| format!("measure self-play without {without}"))?);
-        }
-    }
-    let mut counting = Vec::new();
-    for (without, step, reports) in all {
-        let report = args.turns.turn.of(reports, |report| of(report, POSITIONS).unwrap_or(f64::NAN));
-        counting.push((without, options(&step), report.context("--repeats must be at least 1")?));
-    }
+        (without, left.clone())
+    });
+    let measure = |(without, step): &mut (&'static str, Args), turn| {
+        step.turns.seed = args.turns.seed.wrapping_add(turn);
+        measure_step(step).with_context(|| format!("measure self-play without {without}"))
+    };
+    let measured = args.turns.each(steps, measure, |report| of(report, POSITIONS).unwrap_or(f64::NAN))?;
+    let counting: Vec<_> =
+        measured.into_iter().map(|((without, step), report)| (without, options(&step), report)).collect();
     Ok(ablation(args, &counting))
 }
 
@@ -120,13 +115,12 @@ const OVER_LAST: &str = "over naive";
 /// Returns the options of the command that measures a step.
 fn options(args: &Args) -> Vec<String> {
     let Args { game, channels, blocks, threads, games, leaves, simulations, cache_positions, .. } = args;
-    let Args { subtree_reuse, symmetry_reuse, device, precision, kernel, in_flight, .. } = args;
-    let pin = if args.pin { "--pin" } else { "" };
+    let Args { subtree_reuse, symmetry_reuse, device, precision, kernel, .. } = args;
+    let simulations = simulations.map_or(String::new(), |number| format!("--simulations {number}"));
     let text = format!(
         "--whole-only --game {game} --channels {channels} --blocks {blocks} --threads {threads} --games {games} --leaves \
-         {leaves} --simulations {simulations} --cache-positions {cache_positions} --subtree-reuse {subtree_reuse} \
-         --symmetry-reuse {symmetry_reuse} --device {device} --precision {precision} --kernel {kernel} \
-         --in-flight {in_flight} {pin}"
+         {leaves} {simulations} --cache-positions {cache_positions} --subtree-reuse {subtree_reuse} \
+         --symmetry-reuse {symmetry_reuse} --device {device} --precision {precision} --kernel {kernel}"
     );
     text.split_whitespace().map(str::to_owned).collect()
 }
@@ -164,18 +158,18 @@ mod tests {
 
     #[test]
     fn the_options_of_a_step_are_options_of_the_command() {
-        let mut step = args::<Args>(&format!("{TINY} --in-flight 3 --pin"));
+        let mut step = args::<Args>(&format!("{TINY} --leaves 2"));
         for (without, take_away) in STEPS {
             take_away(&mut step);
             let options = options(&step);
             let program = std::iter::once("zerofleet-bench".to_owned());
             crate::Bench::try_parse_from(program.chain(arguments(&step))).unwrap();
             let read: Args = parsed(options.iter().map(String::as_str)).unwrap();
-            assert_eq!(read.settings(), step.settings(), "without {without}");
+            assert_eq!(read.settings(3).unwrap(), step.settings(3).unwrap(), "without {without}");
             assert_eq!((read.threads, read.cache_positions), (step.threads, step.cache_positions), "without {without}");
             assert_eq!(
-                (read.kernel, read.precision, read.device, read.whole_only, read.in_flight, read.pin),
-                (step.kernel, step.precision, step.device, true, step.in_flight, step.pin),
+                (read.kernel, read.precision, read.device, read.whole_only),
+                (step.kernel, step.precision, step.device, true),
                 "without {without}"
             );
         }

@@ -3,19 +3,19 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use ::selfplay::{Episodes, Round, Settings, SubtreeReuse, SymmetryReuse};
-use anyhow::Context as _;
-use evaluators::Backend;
+use ::selfplay::{Episodes, Openings, Round, Settings, SubtreeReuse, SymmetryReuse};
+use evaluators::{Backend, Calibration};
 use experience::TrajectoryId;
 use game::{Action, Game};
-use inference::{Batch, Cache, EngineCounts, Evaluator, WeightsCache};
+use inference::{Batch, Cache, EngineCounts, Evaluator, Predictions, WeightsCache};
 use network_cpu::KernelPreference;
 use network_torch::Libtorch;
 use proto::weights::Published;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
-use service::cpus::{self, Cpu};
+use run_file::actor::Config;
+use service::config::Sources;
 use weights::{Manifest, WeightsVersion};
 
 use super::{Args, EVALUATIONS, EXPERIENCE, MEAN_BATCH, POSITIONS};
@@ -23,22 +23,29 @@ use crate::network::{LibtorchBackend, choose_evaluators, evaluations_per_second,
 use crate::report::{Report, Unit, Value};
 use crate::{machine, threads, usage};
 
+/// Batches in flight on an accelerator.
+pub(super) const IN_FLIGHT: usize = 2;
+/// Batches and positions per batch on which the kernel calibrates, as many as it takes in a sample.
+const CALIBRATION: (u64, usize) = (64, 64);
+/// Random games of which the length is averaged.
+const RANDOM_GAMES: usize = 16;
+
 /// One network, and the threads that play with it.
 pub(super) struct Contestants<'a, G: Game> {
     game: &'a G,
     args: &'a Args,
     threads: usize,
-    /// CPUs to which threads are pinned in turn; if empty, threads run anywhere.
-    cpus: Vec<Cpu>,
     weights: Published,
+    /// Random plies at most with which a game begins, so that the games are at different plies from the start.
+    opening_plies_max: u16,
 }
 
 impl<'a, G: Game> Contestants<'a, G> {
     /// Creates random weights, as a published version.
     pub(super) fn new(game: &'a G, args: &'a Args) -> anyhow::Result<Self> {
         let weights = random_weights(game.spec(), args.blocks, args.channels, args.turns.seed)?;
-        let cpus = if args.pin { cpus::allowed().context("pin threads")? } else { Vec::new() };
-        Ok(Self { game, args, threads: machine::threads(args.threads), cpus, weights })
+        let opening_plies_max = opening_plies_max(game, args.turns.seed);
+        Ok(Self { game, args, threads: machine::threads(args.threads), weights, opening_plies_max })
     }
 
     /// Adds the settings of self-play to a report.
@@ -47,22 +54,43 @@ impl<'a, G: Game> Contestants<'a, G> {
         report.set("threads", self.threads);
         report.set("games per thread", self.args.games);
         report.set("leaves per batch", self.args.leaves);
-        report.set("simulations", self.args.simulations);
+        let simulations = self.args.simulations.map_or("of the preset".to_owned(), |number| number.to_string());
+        report.set("simulations", simulations);
+        report.set("random plies at most", self.opening_plies_max);
     }
 
     /// Chooses the evaluators for self-play, and the libtorch evaluators.
     pub(super) fn backends(&self) -> anyhow::Result<(Arc<dyn Backend>, Arc<LibtorchBackend>)> {
         let Self { args, threads, .. } = *self;
         let libtorch = Libtorch::new(args.device, args.precision, Instant::now)?;
-        libtorch.set_in_flight(args.in_flight);
+        libtorch.set_in_flight(IN_FLIGHT);
         let libtorch = Arc::new(LibtorchBackend(libtorch));
         if libtorch.0.is_accelerated() && !matches!(args.kernel, KernelPreference::Only(_)) {
-            // With the requested number of batches in flight, instead of the number that is measured to be best.
+            // With a fixed number of batches in flight, instead of the number that is measured to be best.
             return Ok((Arc::clone(&libtorch) as Arc<dyn Backend>, libtorch));
         }
         let batch_max = args.batches.iter().copied().max().unwrap_or(1).max(args.games * args.leaves);
-        let preference = (args.device, args.precision, args.kernel);
-        Ok((choose_evaluators(preference, &self.weights.manifest.architecture, threads, batch_max)?, libtorch))
+        let (preference, architecture) =
+            ((args.device, args.precision, args.kernel), &self.weights.manifest.architecture);
+        let calibration = Calibration::OnRecentPositions;
+        let selfplay = choose_evaluators(preference, calibration, architecture, threads, batch_max)?;
+        if args.kernel != KernelPreference::Libtorch {
+            self.calibrate(&*selfplay)?;
+        }
+        Ok((selfplay, libtorch))
+    }
+
+    /// Evaluates positions with other weights: as in a run, the kernel chooses the precision of a version on positions
+    /// of an earlier version.
+    fn calibrate(&self, backend: &dyn Backend) -> anyhow::Result<()> {
+        let Args { blocks, channels, turns, .. } = self.args;
+        let Published { manifest, bytes } = random_weights(self.game.spec(), *blocks, *channels, !turns.seed)?;
+        let (mut evaluator, mut predictions) = (backend.build(&manifest, &bytes)?, Predictions::new());
+        for index in 0..CALIBRATION.0 {
+            let batch = random_batch(self.game, CALIBRATION.1, turns.seed.wrapping_add(index));
+            evaluator.evaluate(&batch, &mut predictions)?;
+        }
+        Ok(())
     }
 
     /// Builds an evaluator for each thread.
@@ -80,7 +108,7 @@ impl<'a, G: Game> Contestants<'a, G> {
     /// Measures the evaluations/s over all threads, on prepared batches of random positions.
     pub(super) fn alone(&self, backend: &dyn Backend, positions: usize, time: Duration) -> anyhow::Result<f64> {
         let batch = |thread| random_batch(self.game, positions, self.args.turns.seed.wrapping_add(thread as u64));
-        evaluations_per_second(&self.cpus, &mut self.evaluators(backend)?, batch, time)
+        evaluations_per_second(&mut self.evaluators(backend)?, batch, time)
     }
 
     /// Measures self-play over all threads with these options, which may differ from `self.args` in cache and reuse.
@@ -95,9 +123,10 @@ impl<'a, G: Game> Contestants<'a, G> {
     ) -> anyhow::Result<Vec<Value>> {
         let cache = (args.cache_positions > 0).then(|| Cache::new(args.cache_positions));
         let newest = AtomicU64::new(self.weights.manifest.version.0);
+        let settings = args.settings(self.opening_plies_max)?;
         let player = |(thread, evaluator)| {
             let seed = args.turns.seed.wrapping_add(repeat << 32).wrapping_add(thread);
-            let episodes = Episodes::new(self.game.clone(), args.settings(), 1.0, seed);
+            let episodes = Episodes::new(self.game.clone(), settings.clone(), 1.0, seed);
             let weights = &self.weights;
             Player { game: self.game, backend, weights, newest: &newest, evaluator, episodes, kept: (0, 0) }
         };
@@ -107,7 +136,7 @@ impl<'a, G: Game> Contestants<'a, G> {
         let whole = |interval: Duration| interval.mul_f64(time.div_duration_f64(interval).ceil().max(1.0));
         let time = swap.map_or(time, whole);
         let (us, cpu_before) = (Some(std::process::id()), OnceLock::new());
-        // All games start with the same position: they must spread out before the speed is representative.
+        // Games and trees must spread out before the speed is representative.
         let warm_up = |player: &mut Player<'_, G>| player.play(cached(), time / 2).map(drop);
         let play = |player: &mut Player<'_, G>| {
             cpu_before.get_or_init(|| usage::cpu_seconds(us));
@@ -123,7 +152,7 @@ impl<'a, G: Game> Contestants<'a, G> {
                     }
                 });
             }
-            let played = threads::together(&self.cpus, &mut players, warm_up, play);
+            let played = threads::together(&mut players, warm_up, play);
             drop(over);
             played
         })?;
@@ -134,17 +163,26 @@ impl<'a, G: Game> Contestants<'a, G> {
 }
 
 impl Args {
-    /// Returns the settings of the games.
-    pub(super) fn settings(&self) -> Settings {
-        Settings {
+    /// Returns the settings of the games: as in a run by the preset of the game, except for the options.
+    ///
+    /// # Errors
+    /// The preset is invalid.
+    pub(super) fn settings(&self, random_plies_max: u16) -> anyhow::Result<Settings> {
+        let sets = vec![format!("run.game={}", self.game)];
+        let sources = Sources { file: None, env: std::iter::empty(), sets };
+        let config: Config = sources.read(games::preset)?.load()?;
+        let mut settings = config.selfplay.settings(config.search.settings()?)?;
+        if let Some(simulations) = self.simulations {
+            (settings.full_simulations, settings.full_search_probability) = (simulations, 1.0);
+        }
+        Ok(Settings {
             games: self.games,
             leaves_per_tree: self.leaves,
-            full_simulations: self.simulations,
-            full_search_probability: 1.0,
+            openings: Openings { probability: 1.0, random_plies_max, ..settings.openings },
             subtree_reuse: if self.subtree_reuse { SubtreeReuse::Keep } else { SubtreeReuse::Discard },
             symmetry_reuse: if self.symmetry_reuse { SymmetryReuse::Share } else { SymmetryReuse::Apart },
-            ..Settings::default()
-        }
+            ..settings
+        })
     }
 }
 
@@ -235,6 +273,20 @@ fn merged(counts: EngineCounts) -> Vec<Value> {
         ("fill of merged batches", Unit::Share, share(positions, padded_positions)),
         ("mean batches in flight", Unit::Count, Some(in_flight)),
     ]
+}
+
+/// Returns half of the mean plies of random games, which are longer than played games in Go and chess.
+fn opening_plies_max<G: Game>(game: &G, seed: u64) -> u16 {
+    let (mut rng, mut legal, mut plies) = (ChaCha8Rng::seed_from_u64(seed), Vec::new(), 0);
+    for _ in 0..RANDOM_GAMES {
+        let (mut position, end) = (game.start(), plies + game.spec().max_plies);
+        while plies < end && game.outcome(&position).is_none() {
+            game.legal_actions(&position, &mut legal);
+            game.play(&mut position, legal[rng.random_range(0..legal.len())]);
+            plies += 1;
+        }
+    }
+    u16::try_from(plies / (2 * RANDOM_GAMES)).unwrap_or(u16::MAX)
 }
 
 /// Returns positions of random games, each at a random ply.

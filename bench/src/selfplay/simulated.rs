@@ -23,7 +23,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use weights::{Manifest, WeightsVersion};
 
-use super::play::Contestants;
+use super::play::{Contestants, IN_FLIGHT};
 use super::{Args, EVALUATIONS, SELF_PLAY};
 use crate::report::{Report, Unit, Value, percent, value_of};
 use crate::threads::lock;
@@ -31,11 +31,18 @@ use crate::threads::lock;
 /// Largest batch of the simulated device.
 const BATCH_MAX: usize = BATCH_SIZES[BATCH_SIZES.len() - 1];
 
+/// Time to prepare new weights on a thread.
+const PREPARE: Duration = Duration::from_millis(200);
+/// Time to copy new weights to the device.
+const UPLOAD: Duration = Duration::from_millis(15);
+
 const DEVICE: &str = "the device alone";
 const SHARE: &str = "share of the device alone";
 
 /// Ways in which the threads use the device.
-const REQUESTS: [&str; 3] = ["separate, a batch for each thread", "merged", "merged, with new weights at intervals"];
+const REQUESTS: [&str; 3] = [SEPARATE, MERGED, "merged, with new weights at intervals"];
+const SEPARATE: &str = "separate, a batch for each thread";
+const MERGED: &str = "merged";
 
 /// Options of the simulated accelerator.
 #[derive(Debug, Clone, clap::Args)]
@@ -58,12 +65,6 @@ pub struct SimulatedArgs {
     /// Interval between new weights, in seconds.
     #[arg(long, default_value_t = 10.0)]
     pub swap_seconds: f64,
-    /// Time to prepare new weights on a thread, in milliseconds.
-    #[arg(long, default_value_t = 200)]
-    pub prepare_ms: u64,
-    /// Time to copy new weights to the device, in milliseconds.
-    #[arg(long, default_value_t = 15)]
-    pub upload_ms: u64,
 }
 
 impl SimulatedArgs {
@@ -84,39 +85,40 @@ pub(super) fn measure<G: Game>(game: &G, args: &Args) -> anyhow::Result<Report> 
     ensure!(simulated.swap_seconds > 0.0, "--swap-seconds must be above 0");
     let swap = Some(Duration::try_from_secs_f64(simulated.swap_seconds)?);
     let contestants = Contestants::new(game, args)?;
-    let mut turns = REQUESTS.map(|_| Vec::new());
-    for repeat in 0..args.turns.repeats as u64 {
-        let merged = || Merged::start(game.spec(), args);
-        turns[0].push(contestants.play(&separate(game.spec(), args), args, repeat, time, None)?);
-        turns[1].push(contestants.play(&merged()?, args, repeat, time, None)?);
-        turns[2].push(contestants.play(&merged()?, args, repeat, time, swap)?);
-    }
+    let play = |requests: &mut &str, turn| -> anyhow::Result<Vec<Value>> {
+        match *requests {
+            SEPARATE => contestants.play(&separate(game.spec(), args), args, turn, time, None),
+            MERGED => contestants.play(&Merged::start(game.spec(), args)?, args, turn, time, None),
+            _ => contestants.play(&Merged::start(game.spec(), args)?, args, turn, time, swap),
+        }
+    };
+    let of = |values: &Vec<Value>| value_of(values, EVALUATIONS).unwrap_or(f64::NAN);
+    let measured = args.turns.each(REQUESTS, play, of)?;
     let mut report = Report::new("selfplay", "Self-play on a simulated accelerator");
     contestants.describe(&mut report);
     report.set("time of a batch, us", simulated.batch_us);
     report.set("time of a position, ns", simulated.position_ns);
-    report.set("batches in flight", args.in_flight);
+    report.set("batches in flight", IN_FLIGHT);
     report.note_turns(args.turns);
-    let SimulatedArgs { swap_seconds, prepare_ms, upload_ms, .. } = simulated;
+    let swap_seconds = simulated.swap_seconds;
     report.note(format!(
-        "new weights every {swap_seconds} s: prepared in {prepare_ms} ms by one thread, copied in {upload_ms} ms by the \
-         device thread"
+        "new weights every {swap_seconds} s: prepared in {PREPARE:?} by one thread, copied in {UPLOAD:?} by the device \
+         thread"
     ));
     let batch = args.batches.iter().copied().max().unwrap_or(BATCH_MAX);
     let bound = batch as f64 / simulated.cost(batch).as_secs_f64();
     report.at(DEVICE, &[("batch", &batch)]).value(EVALUATIONS, Unit::PerSecond, bound);
-    let of = |values: &Vec<Value>| value_of(values, EVALUATIONS).unwrap_or(f64::NAN);
-    let [separate, merged, swapped] = turns.map(|turns| args.turns.turn.of(turns, of).unwrap_or_default());
-    for (requests, values) in REQUESTS.iter().zip([&separate, &merged, &swapped]) {
+    for (requests, values) in &measured {
         let cell = report.at(SELF_PLAY, &[("requests", requests)]).value(SHARE, Unit::Share, of(values) / bound);
         cell.values(values);
     }
+    let [separate, merged, swapped] = [0, 1, 2].map(|index: usize| of(&measured[index].1));
     report.finding(format!(
         "**Merged requests reach {} of the device's throughput at {batch}, separate ones {}; new weights every \
          {swap_seconds} s cost {}.**",
-        percent(Some(of(&merged) / bound)),
-        percent(Some(of(&separate) / bound)),
-        percent(Some(1.0 - of(&swapped) / of(&merged))),
+        percent(Some(merged / bound)),
+        percent(Some(separate / bound)),
+        percent(Some(1.0 - swapped / merged)),
     ));
     report.plot(SELF_PLAY, EVALUATIONS, None, None);
     Ok(report)
@@ -126,20 +128,18 @@ pub(super) fn measure<G: Game>(game: &G, args: &Args) -> anyhow::Result<Report> 
 #[derive(Debug)]
 struct Timeline {
     args: SimulatedArgs,
-    in_flight: usize,
     /// End times of the latest batches, as many as may be in flight.
     ends: VecDeque<Instant>,
 }
 
 impl Timeline {
     fn new(args: &Args) -> Arc<Mutex<Self>> {
-        let (args, in_flight) = (args.simulated.clone(), args.in_flight);
-        Arc::new(Mutex::new(Self { args, in_flight, ends: VecDeque::new() }))
+        Arc::new(Mutex::new(Self { args: args.simulated.clone(), ends: VecDeque::new() }))
     }
 
     /// Submits a batch once it may be in flight, and returns its end time.
     fn submit(&mut self, positions: usize) -> Instant {
-        if self.ends.len() == self.in_flight {
+        if self.ends.len() == IN_FLIGHT {
             self.ends.pop_front().into_iter().for_each(sleep_until);
         }
         let now = Instant::now();
@@ -156,7 +156,6 @@ fn sleep_until(end: Instant) {
 /// The device used by an engine.
 struct Simulated {
     timeline: Arc<Mutex<Timeline>>,
-    upload: Duration,
     /// Input numbers that a real device would receive.
     observations: Vec<f32>,
     /// Random numbers for the largest batch, `[BATCH_MAX, A + 3]`.
@@ -175,7 +174,7 @@ impl Device for Simulated {
     type InFlight = InFlight;
 
     fn load(&mut self, (): ()) -> Result<(), DeviceError> {
-        std::thread::sleep(self.upload);
+        std::thread::sleep(UPLOAD);
         Ok(())
     }
 
@@ -199,12 +198,11 @@ impl Device for Simulated {
 type Engine = BatchingEngine<Simulated>;
 
 /// Starts an engine on a device.
-fn engine(spec: &Spec, args: &Args, timeline: &Arc<Mutex<Timeline>>, sizes: Vec<usize>) -> std::io::Result<Engine> {
+fn engine(spec: &Spec, timeline: &Arc<Mutex<Timeline>>, sizes: Vec<usize>) -> std::io::Result<Engine> {
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     let numbers = BATCH_MAX * (spec.actions + Outcome::RESULTS);
     let device = Simulated {
         timeline: Arc::clone(timeline),
-        upload: Duration::from_millis(args.simulated.upload_ms),
         observations: Vec::new(),
         logits: (0..numbers).map(|_| rng.random_range(-1.0..1.0)).collect(),
         shape: spec.observation,
@@ -212,7 +210,7 @@ fn engine(spec: &Spec, args: &Args, timeline: &Arc<Mutex<Timeline>>, sizes: Vec<
     let settings = EngineSettings {
         device: "simulated".into(),
         batch_sizes: sizes,
-        in_flight: args.in_flight,
+        in_flight: IN_FLIGHT,
         in_flight_max: DEPTH_MAX,
         clock: Box::new(Instant::now),
         report: Box::new(|_| ()),
@@ -235,13 +233,13 @@ fn network(spec: &Spec, WeightsVersion(weights_version): WeightsVersion) -> Load
 /// thread with little padding.
 fn separate(spec: &Spec, args: &Args) -> impl Backend {
     let (timeline, engines) = (Timeline::new(args), Mutex::new(Vec::new()));
-    let (spec, args) = (spec.clone(), args.clone());
+    let (spec, largest) = (spec.clone(), (args.games * args.leaves).min(BATCH_MAX));
     move |manifest: &Manifest, _: &Bytes| -> Result<Box<dyn Evaluator>, Error> {
-        let (largest, count) = ((args.games * args.leaves).min(BATCH_MAX), BATCH_SIZES.len());
+        let count = BATCH_SIZES.len();
         let mut sizes: Vec<usize> = (1..=count).map(|part| (largest * part).div_ceil(count)).collect();
         sizes.dedup();
         let failed = |error: &dyn ToString| Error::Other(error.to_string());
-        let engine = engine(&spec, &args, &timeline, sizes).map_err(|error| failed(&error))?;
+        let engine = engine(&spec, &timeline, sizes).map_err(|error| failed(&error))?;
         let weights = engine.load((), network(&spec, manifest.version)).map_err(|error| failed(&error))?;
         // The engine lives as long as evaluators of it may be used.
         lock(&engines).push(engine);
@@ -255,23 +253,21 @@ type Newest = Option<(WeightsVersion, Weights<Simulated>)>;
 /// One engine on the device, and the latest weights.
 struct Merged {
     spec: Spec,
-    prepare: Duration,
     engine: Engine,
     newest: Mutex<Newest>,
 }
 
 impl Merged {
     fn start(spec: &Spec, args: &Args) -> anyhow::Result<Self> {
-        let engine = engine(spec, args, &Timeline::new(args), BATCH_SIZES.to_vec())?;
-        let prepare = Duration::from_millis(args.simulated.prepare_ms);
-        Ok(Self { spec: spec.clone(), prepare, engine, newest: Mutex::default() })
+        let engine = engine(spec, &Timeline::new(args), BATCH_SIZES.to_vec())?;
+        Ok(Self { spec: spec.clone(), engine, newest: Mutex::default() })
     }
 
     fn build_from(&self, newest: &mut Newest, version: WeightsVersion) -> Result<Box<dyn Evaluator>, Error> {
         let loaded = match newest.take().filter(|newest| newest.0 == version) {
             Some((_, loaded)) => loaded,
             None => {
-                std::thread::sleep(self.prepare);
+                std::thread::sleep(PREPARE);
                 let loaded = self.engine.load((), network(&self.spec, version));
                 loaded.map_err(|error| Error::Other(error.to_string()))?
             }
@@ -307,7 +303,7 @@ mod tests {
     use crate::tests::{args, parsed};
 
     const TINY: &str = "--simulate --game tic_tac_toe --threads 3 --games 16 --simulations 4 --batches 16 --batch-us 100 \
-                        --position-ns 10 --seconds 0.2 --repeats 1 --swap-seconds 0.1 --prepare-ms 1 --upload-ms 1";
+                        --position-ns 10 --seconds 0.2 --repeats 1 --swap-seconds 0.1";
 
     #[test]
     fn a_tiny_run_measures_separate_and_merged_requests_and_swaps() {
@@ -324,7 +320,7 @@ mod tests {
     #[test]
     fn options_out_of_range_are_named() {
         let error = |line: &str| selfplay::measure(&args(&format!("{TINY} {line}"))).unwrap_err().to_string();
-        assert!(error("--in-flight 9").contains("--in-flight"));
+        assert!(error("--leaves 0").contains("--leaves"));
         let error = selfplay::measure(&args(&TINY.replace("--swap-seconds 0.1", "--swap-seconds 0"))).unwrap_err();
         assert!(error.to_string().contains("--swap-seconds"), "{error}");
         assert!(parsed::<Args>(["--simulate", "--ablate"]).is_err());

@@ -168,7 +168,7 @@ pub(super) fn selfplay(session: &mut Session) -> Result<()> {
         let mut arguments =
             vec!["selfplay", "--json", "--device", session.device(), "--blocks", blocks, "--channels", channels];
         arguments.extend(["--precision", "bf16", "--threads", &threads, "--games", games, "--seconds", &duration]);
-        arguments.extend(["--whole-only", "--repeats", "1", "--cache-positions", "0"]);
+        arguments.extend(["--whole-only", "--repeats", "1", "--cache-positions", "0", "--simulations", "64"]);
         arguments.extend(["--subtree-reuse", "false", "--symmetry-reuse", "false"]);
         arguments.extend(session.sized(None, Some(["--kernel", "libtorch"])).into_iter().flatten());
         let command = session.command(&session.program("zerofleet-bench"), &arguments);

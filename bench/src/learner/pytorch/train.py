@@ -236,7 +236,7 @@ def main():
     for line in sys.stdin:
         request = json.loads(line)
         try:
-            answer(request["id"], {"steps_per_second": trainer.steps_per_second(request["seconds"])})
+            answer(request["id"], {"per_second": trainer.steps_per_second(request["seconds"])})
         except Exception as error:
             answer(request["id"], explained(error))
 
