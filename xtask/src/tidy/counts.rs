@@ -81,10 +81,10 @@ impl Counts {
             Row {
                 name: "code lines outside tests, examples and fuzz",
                 value: code as f64,
-                limit: Max(108_500.0),
+                limit: Max(106_500.0),
                 target: 72_000.0,
             },
-            Row { name: "folders that hold Rust files", value: folders(&files), limit: Max(243.0), target: 170.0 },
+            Row { name: "folders that hold Rust files", value: folders(&files), limit: Max(242.0), target: 170.0 },
             Row { name: "indefinite persons per 1,000 comment lines", value: persons, limit: Max(0.3), target: 0.3 },
             Row { name: "verbs of speech per 1,000 comment lines", value: speech, limit: Max(2.0), target: 2.0 },
             Row { name: "pronouns, of crates read first", value: first[0], limit: Max(60.0), target: 60.0 },
