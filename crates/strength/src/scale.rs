@@ -40,6 +40,7 @@ const SCALES: &[(&str, &[(&str, f64)])] = &[
         ],
     ),
     ("hex-7", &[("playouts-50", 116.0), ("playouts-200", 1052.0), ("playouts-1000", 1716.0)]),
+    ("go-9", &[("playouts-50", 257.0), ("playouts-200", 846.0), ("playouts-1000", 1436.0)]),
 ];
 
 /// Returns the strength of the player with this name in a game, in Elo over random play; `None` if it is not known.
