@@ -204,6 +204,11 @@ fn width_max(charts: &[Chart]) -> i32 {
     charts.iter().map(|chart| chart.width).max().unwrap_or(0)
 }
 
+/// Returns the height in pixels of a chart's title, 0 without one.
+fn caption_height(title: &str) -> i32 {
+    if title.is_empty() { 0 } else { CAPTION_HEIGHT }
+}
+
 /// Returns the estimated width of the widest label in pixels, which is at least the width of a short tick label.
 fn label_width_max<'a>(labels: impl Iterator<Item = &'a String>) -> i32 {
     let font = ("sans-serif", LABEL).into_font();
@@ -288,7 +293,7 @@ impl Chart {
     /// Creates a chart of horizontal bars from top to bottom, with the height of the bars.
     #[must_use]
     pub fn of_bars(title: String, width: i32, x_name: &str, x: Axis, bars: Vec<Bar>) -> Self {
-        let caption = if title.is_empty() { 0 } else { CAPTION_HEIGHT };
+        let caption = caption_height(&title);
         let rows: i32 = bars.iter().map(|_| ROW_HEIGHT).sum();
         let height = GAP + caption + rows + FOOT_HEIGHT;
         let count = bars.len() as f64;
@@ -309,7 +314,7 @@ impl Chart {
     fn draw(&self, area: &Area<'_>, [left, right]: [i32; 2]) -> Drawn {
         let label = text(LABEL, INK, HPos::Center);
         let mut builder = ChartBuilder::on(area);
-        let caption = if self.title.is_empty() { 0 } else { CAPTION_HEIGHT };
+        let caption = caption_height(&self.title);
         builder.margin_top(GAP + caption).margin_right(right).x_label_area_size(FOOT_HEIGHT).y_label_area_size(left);
         // A centred title may be wider than the points below it.
         area.draw_text(&self.title, &text(20, INK, HPos::Left), (GAP, GAP + caption / 2))?;

@@ -332,6 +332,7 @@ mod tests {
                 }),
             ),
             ("replay.age_max_hours", refused(|replay| replay.main.age_max_hours = -1.0)),
+            ("replay.age_max_hours", refused(|replay| replay.main.age_max_hours = 1e-14)),
             ("replay.streams_max", refused(|replay| replay.streams_max = 0)),
             (
                 "replay.tables.recent.min_items",

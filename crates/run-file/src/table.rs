@@ -178,7 +178,7 @@ impl TableSection {
                 slope: keys.window_slope,
                 capacity_items: keys.capacity_items,
             },
-            retention: keys.retention(),
+            retention: keys.retention()?,
             max_times_sampled: NonZeroU32::new(keys.max_times_sampled),
             merge_positions: keys.merge_positions,
             surprise_share: keys.surprise_share,
@@ -210,12 +210,16 @@ impl TableKeys {
         }
     }
 
-    fn retention(&self) -> Retention {
-        Retention {
-            age_max: (self.age_max_hours > 0.0).then(|| Duration::from_secs_f64(self.age_max_hours * 3600.0)),
+    fn retention(&self) -> Result<Retention, Invalid> {
+        let age_max = Duration::from_secs_f64(self.age_max_hours * 3600.0);
+        if age_max.is_zero() && self.age_max_hours > 0.0 {
+            return Err(invalid("age_max_hours", format!("is {}, less than a nanosecond", self.age_max_hours)));
+        }
+        Ok(Retention {
+            age_max: Some(age_max).filter(|age| !age.is_zero()),
             trajectory_bytes_max: above_zero(self.bytes_max),
             lag_versions_max: above_zero(self.lag_versions_max),
-        }
+        })
     }
 }
 
