@@ -5,6 +5,7 @@
 //! cores. The settings of one workload are measured in turns, because the speed of a machine varies during the
 //! measurement. If a device fails, the report states the reason. Start with [`measure`].
 
+mod latent;
 mod recommend;
 mod setting;
 mod workload;
@@ -12,12 +13,13 @@ mod workload;
 use std::time::Duration;
 
 use anyhow::Context;
-use network_torch::{DenseShape, Operation};
+use network_torch::Operation;
 
-use crate::network::{NetworkSize, numbers};
+use crate::network::{NetworkSize, published};
 use crate::report::{Report, SoFar, Unit};
 use crate::series::{Limits, Speed, Speeds, measure_in_turns};
 use crate::{Turns, ascending, machine};
+use latent::Inference;
 use setting::Setting;
 use workload::{Kind, Means, Workload};
 
@@ -33,11 +35,11 @@ pub struct Args {
     /// Residual towers as in AlphaZero, each BLOCKSxCHANNELS@HEIGHTxWIDTH.
     #[arg(long, value_delimiter = ',', default_value = "6x64@6x7")]
     pub towers: Vec<NetworkSize>,
-    /// Dense networks as in MuZero, each INPUTSxHIDDENxACTIONS.
+    /// MuZero networks, each BLOCKSxCHANNELS@HEIGHTxWIDTH; 1x1 is a dense network.
     ///
-    /// The networks have two hidden layers.
-    #[arg(long, value_delimiter = ',', value_parser = dense_shape, default_value = "126x64x7,126x256x7,126x512x7")]
-    pub dense: Vec<DenseShape>,
+    /// Initial and recurrent inference are measured separately.
+    #[arg(long, value_delimiter = ',', default_value = "1x64@1x1,1x256@1x1,1x512@1x1,2x32@10x10")]
+    pub muzero: Vec<NetworkSize>,
     /// Batch sizes for the networks.
     #[arg(long, value_delimiter = ',', default_value = "1,4,16,64,256,1024,4096,8192")]
     pub batches: Vec<usize>,
@@ -52,12 +54,6 @@ pub struct Args {
     /// The time of a call is extrapolated from a smaller size.
     #[arg(long, default_value_t = 3.0)]
     pub call_seconds_max: f64,
-}
-
-fn dense_shape(text: &str) -> Result<DenseShape, String> {
-    let shape = numbers(text).map(|[inputs, hidden, actions]| DenseShape { inputs, hidden, actions });
-    let wanted = "expected INPUTSxHIDDENxACTIONS, such as 126x64x7";
-    shape.ok_or_else(|| format!("`{text}` is not the size of a dense network: {wanted}"))
 }
 
 /// Runs the measurements and returns the report; calls `so_far` with the unfinished report after each workload.
@@ -88,7 +84,7 @@ pub fn measure(args: &Args, so_far: SoFar<'_>) -> anyhow::Result<Report> {
         let sizes = match workload {
             Workload::Operation(Operation::Product) => &sides,
             Workload::Operation(_) => &elements,
-            Workload::Tower(..) | Workload::Dense(_) => &batches,
+            Workload::Tower(..) | Workload::Latent(..) => &batches,
         };
         let settings = measure_in_turns(workload.series(&means), sizes, limits, args.turns);
         add(&mut report, &name, kind, &settings);
@@ -116,10 +112,17 @@ fn add(report: &mut Report, workload: &str, kind: Kind, settings: &[Speeds<Setti
 
 fn workloads(args: &Args) -> anyhow::Result<Vec<Workload>> {
     let mut workloads: Vec<Workload> = Operation::ALL.map(Workload::Operation).into();
+    let weights = |architecture, what: &str, size: NetworkSize| {
+        published(architecture, args.turns.seed).with_context(|| format!("build the {what} {size}"))
+    };
     for &size in &args.towers {
-        workloads.push(Workload::tower(size, args.turns.seed).with_context(|| format!("build the tower {size}"))?);
+        workloads.push(Workload::Tower(size, weights(size.architecture(), "tower", size)?));
     }
-    workloads.extend(args.dense.iter().copied().map(Workload::Dense));
+    for &size in &args.muzero {
+        let weights = weights(latent::architecture(size), "MuZero network", size)?;
+        let inferences = [Inference::Initial, Inference::Recurrent];
+        workloads.extend(inferences.map(|inference| Workload::Latent(size, inference, weights.clone())));
+    }
     Ok(workloads)
 }
 
@@ -128,7 +131,7 @@ mod tests {
     use super::*;
     use crate::tests::{args, parsed};
 
-    const TINY: &str = "--sides 2,16 --elements 64 --towers 1x16@3x3 --dense 4x8x2 --batches 3,1 --threads 2 \
+    const TINY: &str = "--sides 2,16 --elements 64 --towers 1x16@3x3 --muzero 1x32@1x1 --batches 3,1 --threads 2 \
                     --seconds 0.001 --repeats 2";
 
     #[test]
@@ -139,12 +142,19 @@ mod tests {
             Ok(())
         });
         let report = report.unwrap();
-        assert_eq!(seen, [1, 2, 3, 4, 5, 6]);
-        let expected =
-            ["matrix product", "vector add", "vector multiply", "vector sum", "tower 1x16@3x3", "dense 4x8x2"];
+        assert_eq!(seen, [1, 2, 3, 4, 5, 6, 7]);
+        let expected = [
+            "matrix product",
+            "vector add",
+            "vector multiply",
+            "vector sum",
+            "tower 1x16@3x3",
+            "initial inference 1x32@1x1",
+            "recurrent inference 1x32@1x1",
+        ];
         assert_eq!(report.sections(), expected);
         assert!(report.notes[0].starts_with("devices: cpu"), "{report:?}");
-        let metrics = ["multiply-adds/s", "bytes/s", "bytes/s", "bytes/s", "evaluations/s", "evaluations/s"];
+        let metrics = [&["multiply-adds/s", "bytes/s", "bytes/s", "bytes/s"][..], &["evaluations/s"; 3]].concat();
         for (workload, metric) in expected.into_iter().zip(metrics) {
             let setting = ("setting", "cpu libtorch f32, 1 thread");
             for metric in [metric, "call to answer", "speed-up"] {
@@ -176,7 +186,7 @@ mod tests {
         assert!(table.contains("\n## tower 1x16@3x3\n\n| setting | batch |"), "{table}");
         assert_eq!(std::fs::read_to_string(out.join("hardware.md")).unwrap(), table);
         let svg = std::fs::read_to_string(out.join("hardware.svg")).unwrap();
-        assert!(svg.contains("\ndense 4x8x2: evaluations/s\n") && svg.contains("\nbatch\n"), "{svg}");
+        assert!(svg.contains("\nrecurrent inference 1x32@1x1: evaluations/s\n") && svg.contains("\nbatch\n"), "{svg}");
 
         let earlier = out.join("hardware.json");
         crate::tests::run("hardware", &format!("{TINY} --json --compare {}", earlier.display()), &mut json).unwrap();
@@ -215,17 +225,8 @@ mod tests {
         assert!(error("--call-seconds-max=-1").contains("--call-seconds-max"));
         assert!(error("--towers 1x0@3x3").contains("1x0@3x3"));
         assert!(error("--compare /nowhere/earlier.json").contains("/nowhere/earlier.json"));
-        for line in [["--towers", "6x64"], ["--dense", "64"], ["--threads", "-1"]] {
+        for line in [["--towers", "6x64"], ["--muzero", "64"], ["--threads", "-1"]] {
             assert!(parsed::<Args>(line).is_err());
-        }
-    }
-
-    #[test]
-    fn an_invalid_dense_network_size_is_rejected_with_an_example() {
-        assert_eq!(dense_shape("126x64x7"), Ok(DenseShape { inputs: 126, hidden: 64, actions: 7 }));
-        for text in ["", "64", "126x64", "126x64x7x1", "126x64xseven", "-1x64x7"] {
-            let error = dense_shape(text).unwrap_err();
-            assert!(error.contains(&format!("`{text}`")) && error.contains("126x64x7"), "{error}");
         }
     }
 }

@@ -2,9 +2,9 @@
 //! `zerofleet-bench`, which `zerofleet bench` runs.
 //!
 //! [`Bench`] is the command line. Each benchmark is a module with options and a function `measure`: [`kernel`],
-//! [`selfplay`], [`muzero`], [`search`], [`replay`], [`inference`], [`hardware`], [`phases`], [`learner`], [`hostile`]
-//! and [`fleet`]. All benchmarks write one [`report::Report`]; [`Turns`] sets the number and duration of the turns of
-//! each measurement. Start with [`Bench`].
+//! [`selfplay`], [`search`], [`replay`], [`inference`], [`hardware`], [`phases`], [`learner`], [`hostile`] and
+//! [`fleet`]. All benchmarks write one [`report::Report`]; [`Turns`] sets the number and duration of the turns of each
+//! measurement. Start with [`Bench`].
 
 mod accelerator;
 pub mod attack;
@@ -16,7 +16,6 @@ pub mod inference;
 pub mod kernel;
 pub mod learner;
 mod machine;
-pub mod muzero;
 mod network;
 pub mod output;
 mod own_process;
@@ -70,22 +69,18 @@ enum Part {
     Kernel(kernel::Args),
     /// Search tree without a network: evaluations are constant.
     Search(self::search::Args),
-    /// MuZero: inference and training loops.
-    Muzero(Box<muzero::Args>),
-    /// One training loop; started by `muzero` in a separate process.
-    #[command(hide = true)]
-    MuzeroLoop(muzero::training::Args),
     /// Matrix products, vector operations and networks on every device.
     ///
     /// Measures every precision, and recommends a device, precision and batch size.
     Hardware(hardware::Args),
     /// A real training run: time by phase, bottleneck, costs and devices.
     ///
-    /// Costs are extrapolated to a longer run. `--placement` lists the device of each kind of data.
+    /// Costs are extrapolated to a longer run. `--placement` lists the device of each kind of data, and several
+    /// `--actors` compare the inserts of fleets.
     Phases(phases::Args),
-    /// Fleets of actors, and a load of a thousand simulated actors.
+    /// The load of a thousand simulated actors in one process.
     ///
-    /// The actors of real fleets have a simulated evaluator. Reports inserts, memory and the delivery of weights.
+    /// Reports connections, inserts, memory and the delivery of weights.
     Fleet(self::fleet::Args),
     /// Serves weights; started by `fleet` in a separate process.
     #[command(hide = true)]
@@ -114,10 +109,6 @@ impl Bench {
             Part::Selfplay(args) => ("selfplay", Box::new(move |_| self::selfplay::measure(&args))),
             Part::Kernel(args) => ("kernel", Box::new(move |so_far| kernel::measure(&args, so_far))),
             Part::Search(args) => ("search", Box::new(move |_| self::search::measure(&args))),
-            Part::Muzero(args) => {
-                ("muzero", Box::new(move |so_far| muzero::measure(&args, &muzero::training::in_a_process, so_far)))
-            }
-            Part::MuzeroLoop(args) => ("muzero-loop", Box::new(move |_| muzero::training::measure(&args))),
             Part::Hardware(args) => ("hardware", Box::new(move |so_far| hardware::measure(&args, so_far))),
             Part::Phases(args) => ("phases", Box::new(move |_| phases::measure(&args))),
             Part::Fleet(args) => ("fleet", Box::new(move |_| self::fleet::measure(&args))),

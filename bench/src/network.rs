@@ -106,14 +106,9 @@ pub(crate) fn random_weights(spec: &Spec, blocks: usize, channels: usize, seed: 
 /// The network size is invalid.
 pub(crate) fn published(architecture: Architecture, seed: u64) -> anyhow::Result<Published> {
     let bytes = Network::new(&architecture, Device::Cpu, seed)?.to_safetensors()?;
-    Ok(version_of(architecture, WeightsVersion(1), bytes))
-}
-
-/// Returns weights as a published version.
-pub(crate) fn version_of(architecture: Architecture, version: WeightsVersion, bytes: Vec<u8>) -> Published {
-    let (digest, size_bytes) = (Digest::of(&bytes), bytes.len() as u64);
+    let (version, digest, size_bytes) = (WeightsVersion(1), Digest::of(&bytes), bytes.len() as u64);
     let manifest = Manifest { version, training_step: 0, digest, size_bytes, architecture };
-    Published { manifest, bytes: bytes.into() }
+    Ok(Published { manifest, bytes: bytes.into() })
 }
 
 /// Generates random binary observations with all actions legal.

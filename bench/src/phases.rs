@@ -15,7 +15,7 @@ use run_metrics::bottleneck::{Load, bottleneck};
 
 use crate::machine;
 use crate::report::{Report, Value, bytes, number, percent, value_of};
-use crate::training_run::{self, Measured};
+use crate::training_run::{self, Measured, RunArgs};
 use placement::Placement;
 
 /// Options of `zerofleet bench phases`.
@@ -23,7 +23,15 @@ use placement::Placement;
 pub struct Args {
     /// Options of the run, and the duration of the measurement.
     #[command(flatten)]
-    pub run: training_run::RunArgs,
+    pub run: RunArgs,
+    /// Numbers of self-play processes [default: depends on the cores].
+    ///
+    /// Phases are those of the first run. With several numbers, the inserts of all runs are compared.
+    #[arg(long, value_delimiter = ',')]
+    pub actors: Vec<usize>,
+    /// Train without an arena.
+    #[arg(long)]
+    pub no_arena: bool,
     /// Number of epochs for which to predict time and cost.
     ///
     /// In an epoch, the number of training positions equals the number of positions in the replay window.
@@ -45,21 +53,33 @@ pub struct Args {
 /// An option is invalid, or a process dies.
 pub fn measure(args: &Args) -> anyhow::Result<Report> {
     check(args)?;
-    let measured = training_run::measure(&args.run, Rating::On, |_| Ok(()))?;
+    let measured = measure_run(args, args.actors.first().copied(), &[])?;
     let mut report = report(args, &measured);
     if args.placement {
         add_placement(&mut report, args, &measured)?;
     }
+    if args.actors.len() > 1 {
+        let further = args.actors[1..].iter().map(|&actors| measure_run(args, Some(actors), &[]));
+        let all = [Ok(measured)].into_iter().chain(further).collect::<anyhow::Result<Vec<_>>>()?;
+        shares::add_fleets(&mut report, &all);
+        report.plot(FLEETS, INSERTS, Some("actors"), None);
+    }
     Ok(report)
+}
+
+/// Measures a run with a number of self-play processes and further settings.
+fn measure_run(args: &Args, actors: Option<usize>, sets: &[&str]) -> anyhow::Result<Measured> {
+    let mut run = RunArgs { actors, ..args.run.clone() };
+    run.sets.extend(sets.iter().map(|set| (*set).to_owned()));
+    let rating = if args.no_arena { Rating::Off } else { Rating::On };
+    training_run::measure(&run, rating, |_| Ok(()))
 }
 
 /// Adds the devices of a run and, with an accelerator, the rates of a second run on the CPU alone.
 fn add_placement(report: &mut Report, args: &Args, measured: &Measured) -> anyhow::Result<()> {
     let (metrics, game) = (measured.window.metrics(), args.run.game.clone());
     if placement::add(report, game, &metrics, &shares::rates(&metrics)) == Placement::Accelerated {
-        let mut on_the_cpu = args.run.clone();
-        on_the_cpu.sets.extend(placement::ON_THE_CPU.map(str::to_owned));
-        let measured = training_run::measure(&on_the_cpu, Rating::On, |_| Ok(()))?;
+        let measured = measure_run(args, args.actors.first().copied(), &placement::ON_THE_CPU)?;
         report.at(RATES, &[("run", &"all on the CPU")]).values(&shares::rates(&measured.window.metrics()));
     }
     Ok(())
@@ -70,6 +90,7 @@ fn check(args: &Args) -> anyhow::Result<()> {
     for (name, value) in [("--epochs", args.epochs), ("--price-per-hour", args.price_per_hour.unwrap_or(0.0))] {
         ensure!(value.is_finite() && value >= 0.0, "{name} must be at least 0");
     }
+    ensure!(!args.actors.contains(&0), "every number in --actors must be at least 1");
     training_run::times(args.run.seconds, args.run.warm_up_seconds).map(drop)
 }
 
@@ -113,10 +134,12 @@ fn cost(args: &Args, window_items_min: u64, rates: &[Value]) -> String {
 
 const RATES: &str = "rates";
 const PHASES: &str = "phases";
+const FLEETS: &str = "inserts by actors";
+const INSERTS: &str = "inserts/s";
 const SHARE: &str = "share of the threads' time";
 
 /// Creates a report without rows that describes a run: settings, devices and duration.
-fn describe(run: &training_run::RunArgs, measured: &Measured) -> Report {
+fn describe(run: &RunArgs, measured: &Measured) -> Report {
     let Measured { config, actors, window, accelerators } = measured;
     let mut report = Report::new("phases", "Where the time of a run goes");
     let metrics = window.metrics();
@@ -275,6 +298,7 @@ mod tests {
         assert!(error("--seconds 0").contains("--seconds"));
         assert!(error("--seconds=-1").contains("--seconds"));
         assert!(error("--warm-up-seconds=-1").contains("--warm-up-seconds"));
+        assert!(error("--actors 1,0").contains("--actors"));
         assert!(error("--epochs=-1").contains("--epochs"));
         assert!(error("--price-per-hour NaN").contains("--price-per-hour"));
         assert!(error("--compare /nowhere/earlier.json").contains("/nowhere/earlier.json"));

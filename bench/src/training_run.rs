@@ -45,8 +45,8 @@ pub struct RunArgs {
     /// Seconds between the first training step and the measurement.
     #[arg(long, default_value_t = 15.0)]
     pub warm_up_seconds: f64,
-    /// Number of self-play processes [default: depends on the cores].
-    #[arg(long)]
+    /// Number of self-play processes; `None` depends on the cores.
+    #[arg(skip)]
     pub actors: Option<usize>,
     /// Run file to start from (TOML, one section per role).
     #[arg(long, value_name = "FILE")]

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 use transport::limits::MESSAGE_BYTES_MAX;
 
-use super::load::{LoadArgs, PATIENCE, add_connections, known};
+use super::load::{Args, PATIENCE, add_connections, known};
 use super::publisher::{self, tower_name};
 use crate::report::{Report, Unit};
 use crate::script::Count;
@@ -25,8 +25,8 @@ struct Held {
 ///
 /// # Errors
 /// A publisher exits, or a subscriber never receives a version.
-pub(super) async fn measure(args: &LoadArgs, seed: u64, report: &mut Report) -> anyhow::Result<()> {
-    let (mut publisher, endpoint) = publisher::start(&args.networks, args.fetches, seed)?;
+pub(super) async fn measure(args: &Args, report: &mut Report) -> anyhow::Result<()> {
+    let (mut publisher, endpoint) = publisher::start(&args.networks, args.fetches, args.seed)?;
     let id = Some(publisher.id());
     let without = usage::memory(id);
     let (held_sender, mut held_receiver) = mpsc::channel(args.actors.max(1));

@@ -1,4 +1,4 @@
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
@@ -15,10 +15,10 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(300);
 /// Interval between two checks of the connections.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Options for the load of many simulated actors in one process.
+/// Options of `zerofleet bench fleet`.
 #[derive(Debug, Clone, clap::Args)]
-pub struct LoadArgs {
-    /// Number of simulated actors; 0 skips this part.
+pub struct Args {
+    /// Number of simulated actors in one process.
     ///
     /// Each actor has a connection to the replay server and one to the publisher.
     #[arg(long, default_value_t = 1_000)]
@@ -35,14 +35,21 @@ pub struct LoadArgs {
     /// Concurrent fetches from the publisher [default: as in a learner].
     #[arg(long)]
     pub fetches: Option<usize>,
+    /// Seed of all random numbers.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Directory for runs and logs [default: the temporary directory].
+    #[arg(long, value_name = "DIR")]
+    pub folder: Option<PathBuf>,
 }
 
-impl LoadArgs {
+impl Args {
     /// Checks the values before minutes are spent on measuring.
     ///
     /// # Errors
     /// An option is invalid; the error names it.
     pub(super) fn check(&self) -> anyhow::Result<()> {
+        ensure!(self.actors > 0, "--actors must be at least 1");
         let is_rate = |rate: &f64| rate.is_finite() && *rate > 0.0 && Duration::try_from_secs_f64(1.0 / rate).is_ok();
         ensure!(self.rates.iter().all(is_rate), "every rate in --rates must be above 0");
         Duration::try_from_secs_f64(self.load_seconds).context("parse --load-seconds")?;
@@ -60,8 +67,8 @@ const REPLAY_CORES: &str = "cores of replay server";
 ///
 /// # Errors
 /// A process is not built or dies, or a server does not respond.
-pub(super) async fn measure(args: &LoadArgs, folder: &Path, seed: u64, report: &mut Report) -> anyhow::Result<()> {
-    let games = &Games::new(seed);
+pub(super) async fn measure(args: &Args, folder: &Path, report: &mut Report) -> anyhow::Result<()> {
+    let games = &Games::new(args.seed);
     describe(report, args, games.mean_wire_bytes());
     let server = ServerProcess::replay(folder, &[]).await?;
     let before = usage::memory(server.id());
@@ -88,8 +95,8 @@ pub(super) async fn measure(args: &LoadArgs, folder: &Path, seed: u64, report: &
 }
 
 /// Adds the settings and conditions of the measurement.
-pub(super) fn describe(report: &mut Report, args: &LoadArgs, trajectory_bytes: f64) {
-    let LoadArgs { actors, load_seconds, fetches, .. } = args;
+pub(super) fn describe(report: &mut Report, args: &Args, trajectory_bytes: f64) {
+    let Args { actors, load_seconds, fetches, .. } = args;
     report.set("actors of one process", actors);
     let fetches = fetches.map_or("as many subscribers at once as a learner".to_owned(), |n| format!("{n} at once"));
     report.note(format!(
@@ -140,7 +147,7 @@ pub(super) fn add_inserts(report: &mut Report, by_rate: &[(f64, Vec<Value>)]) {
 
 /// Inserts with all actors at one rate.
 async fn insert_at(
-    args: &LoadArgs,
+    args: &Args,
     server: &ServerProcess,
     games: &Games,
     clients: Vec<Client>,

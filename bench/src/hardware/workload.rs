@@ -2,13 +2,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use network_cpu::{KernelVariant, Tower, choose_variant, fastest_first};
-use network_torch::{DenseNetwork, DenseShape, Device, Network, Operands, Operation, Precision};
-use rand::RngExt;
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::SeedableRng;
-use weights::Architecture;
+use inference::LatentModel;
+use network_cpu::{Kernel, KernelVariant, Tower, choose_latent_variant, choose_variant, fastest_first};
+use network_torch::{Device, LibtorchLatent, Operands, Operation, Precision, PrecisionPreference};
+use proto::weights::Published;
 
+use super::latent::{Inference, unrolling};
 use super::setting::{Setting, Split};
 use crate::network::{NetworkSize, evaluating, kernel_evaluators, libtorch_evaluators};
 use crate::report::Unit;
@@ -24,10 +23,10 @@ const BURST: Duration = Duration::from_millis(2);
 pub(super) enum Workload {
     /// An operation on square matrices or vectors.
     Operation(Operation),
-    /// Residual tower of AlphaZero, with the weights as published.
-    Tower(NetworkSize, Vec<u8>),
-    /// Dense network as in MuZero.
-    Dense(DenseShape),
+    /// Residual tower of AlphaZero.
+    Tower(NetworkSize, Published),
+    /// Inference of a MuZero network.
+    Latent(NetworkSize, Inference, Published),
 }
 
 /// Kind of a workload, which determines the meaning of sizes and speeds.
@@ -63,19 +62,11 @@ pub(super) struct Means {
 const PRECISIONS: [Precision; 2] = [Precision::F32, Precision::Bf16];
 
 impl Workload {
-    /// Creates a residual tower with random weights, which depend on the seed alone.
-    ///
-    /// # Errors
-    /// The network size is invalid.
-    pub(super) fn tower(size: NetworkSize, seed: u64) -> anyhow::Result<Self> {
-        Ok(Self::Tower(size, Network::new(&size.architecture(), Device::Cpu, seed)?.to_safetensors()?))
-    }
-
     pub(super) fn kind(&self) -> Kind {
         match self {
             Self::Operation(Operation::Product) => MATRIX_PRODUCT,
             Self::Operation(_) => VECTOR_OPERATION,
-            Self::Tower(..) | Self::Dense(_) => NETWORK,
+            Self::Tower(..) | Self::Latent(..) => NETWORK,
         }
     }
 
@@ -91,8 +82,8 @@ impl Workload {
             for precision in PRECISIONS {
                 all.extend(splits.iter().map(|&split| libtorch(device, precision, split)));
             }
-            if let (Self::Tower(size, bytes), Device::Cpu) = (self, device) {
-                all.extend(kernels(&size.architecture(), bytes, means));
+            if device == Device::Cpu {
+                all.extend(self.kernels(means));
             }
         }
         all
@@ -101,7 +92,7 @@ impl Workload {
     /// Returns the splits to measure: evaluators run in parallel for networks only, and on a CPU only.
     fn splits(&self, device: Device, threads: usize) -> Vec<Split> {
         let mut splits = if device == Device::Cpu { Split::all(threads) } else { vec![Split::SINGLE] };
-        let is_network = matches!(self, Self::Tower(..) | Self::Dense(_));
+        let is_network = !matches!(self, Self::Operation(_));
         splits.retain(|split| split.evaluators == 1 || is_network);
         splits
     }
@@ -118,36 +109,65 @@ impl Workload {
                     in_bursts(operands, time, |operands, times| Ok(operands.operate(times)?))
                 }),
             },
-            Self::Tower(size, bytes) => {
-                let architecture = size.architecture();
-                let evaluators = libtorch_evaluators(&architecture, bytes, (device, precision), evaluators)?;
-                evaluating(evaluators, &architecture, threads, seed)
+            Self::Tower(_, Published { manifest, bytes }) => {
+                let architecture = &manifest.architecture;
+                let evaluators = libtorch_evaluators(architecture, bytes, (device, precision), evaluators)?;
+                evaluating(evaluators, architecture, threads, seed)
             }
-            &Self::Dense(shape) => {
-                let network = |_| DenseNetwork::new(shape, device, precision, seed);
-                dense((0..evaluators).map(network).collect::<Result<_, _>>()?, shape, threads, seed)
+            Self::Latent(_, inference, Published { manifest, bytes }) => {
+                let (manifest, bytes, architecture) = (manifest.clone(), bytes.clone(), manifest.architecture.clone());
+                let build = move || -> anyhow::Result<Box<dyn LatentModel>> {
+                    let (architecture, version) = (&manifest.architecture, manifest.version);
+                    Ok(Box::new(LibtorchLatent::new(architecture, version, &bytes, device, precision)?))
+                };
+                unrolling(build, *inference, architecture, (evaluators, threads), seed)
             }
         })
     }
-}
 
-/// Evaluates with dense networks, each in a separate thread.
-fn dense(mut networks: Vec<DenseNetwork>, shape: DenseShape, threads: usize, seed: u64) -> Work {
-    Work::of_size(move |size, time| {
-        network_torch::set_threads(threads);
-        let with_observations = |(index, network)| {
-            let mut rng = ChaCha8Rng::seed_from_u64(seed.wrapping_add(index as u64));
-            // `[B, I]`.
-            let observations = (0..size * shape.inputs).map(|_| rng.random_range(-1.0..1.0)).collect();
-            (network, observations, Vec::new())
-        };
-        let mut workers: Vec<(&mut DenseNetwork, Vec<f32>, Vec<f32>)> =
-            networks.iter_mut().enumerate().map(with_observations).collect();
-        threads::rate(&mut workers, time, |(network, observations, answers)| {
-            network.evaluate(observations, answers)?;
-            Ok(1)
-        })
-    })
+    /// Returns the series of the CPU kernel on the fastest available path in each precision, with one evaluator and
+    /// with one per thread; none for operations.
+    fn kernels(&self, means: &Means) -> Vec<Series<Setting>> {
+        let (Self::Tower(_, weights) | Self::Latent(_, _, weights)) = self else { return Vec::new() };
+        let (architecture, available) = (&weights.manifest.architecture, fastest_first(&mut Instant::now));
+        let mut all = Vec::new();
+        for precision in PRECISIONS {
+            let is_of = |path: &KernelVariant| path.is_bf16() == (precision == Precision::Bf16);
+            let paths: Vec<KernelVariant> = available.iter().copied().filter(is_of).collect();
+            if paths.is_empty() {
+                continue;
+            }
+            let choose = if matches!(self, Self::Tower(..)) { choose_variant } else { choose_latent_variant };
+            let chosen = choose(architecture, &paths).map(|chosen| chosen.path);
+            let engine = chosen.as_ref().map_or("kernel", |path| path.name());
+            // The kernel does not distribute an operation over threads.
+            for split in Split::all(means.threads).into_iter().filter(|split| split.threads == 1) {
+                let work = chosen.as_ref().map_err(|error| anyhow::anyhow!("{error}"));
+                let work = work.and_then(|&path| self.kernel(path, split.evaluators, means.seed));
+                all.push(Series::new(Setting::new(Device::Cpu, engine, precision, split), split.evaluators, work));
+            }
+        }
+        all
+    }
+
+    /// Returns the work of evaluators of the CPU kernel on a path, each on one thread.
+    fn kernel(&self, path: KernelVariant, evaluators: usize, seed: u64) -> anyhow::Result<Work> {
+        match self {
+            Self::Operation(operation) => anyhow::bail!("the CPU kernel computes no {operation}"),
+            Self::Tower(_, Published { manifest, bytes }) => {
+                let tower = Arc::new(Tower::new(&manifest.architecture, bytes, path)?);
+                Ok(evaluating(kernel_evaluators(&tower, evaluators), &manifest.architecture, 1, seed))
+            }
+            Self::Latent(_, inference, Published { manifest, bytes }) => {
+                let (manifest, bytes, architecture) = (manifest.clone(), bytes.clone(), manifest.architecture.clone());
+                let kernel = Kernel::new(vec![path], PrecisionPreference::Auto);
+                let build = move || -> anyhow::Result<Box<dyn LatentModel>> {
+                    Ok(Box::new(kernel.latent_evaluator(&manifest, &bytes)?))
+                };
+                Ok(unrolling(build, *inference, architecture, (evaluators, 1), seed))
+            }
+        }
+    }
 }
 
 /// Measures the calls/s of `call`, which makes the given number of calls and waits for the last. The number grows until
@@ -167,38 +187,12 @@ fn in_bursts<S: Send>(
     })
 }
 
-/// Returns the series of the CPU kernel on the fastest available path in each precision, with one evaluator and with
-/// one per thread.
-fn kernels(architecture: &Architecture, bytes: &[u8], means: &Means) -> Vec<Series<Setting>> {
-    let available = fastest_first(&mut Instant::now);
-    let mut all = Vec::new();
-    for precision in PRECISIONS {
-        let is_of = |path: &KernelVariant| path.is_bf16() == (precision == Precision::Bf16);
-        let paths: Vec<KernelVariant> = available.iter().copied().filter(is_of).collect();
-        if paths.is_empty() {
-            continue;
-        }
-        let chosen = choose_variant(architecture, &paths);
-        let tower = chosen.and_then(|chosen| Ok(Arc::new(Tower::new(architecture, bytes, chosen.path)?)));
-        let engine = tower.as_ref().map_or("kernel", |tower| tower.path().name());
-        // The kernel does not distribute an operation over threads.
-        for split in Split::all(means.threads).into_iter().filter(|split| split.threads == 1) {
-            let work = tower.as_ref().map_err(|error| anyhow::anyhow!("{error}")).map(|tower| {
-                let evaluators = kernel_evaluators(tower, split.evaluators);
-                evaluating(evaluators, architecture, split.threads, means.seed)
-            });
-            all.push(Series::new(Setting::new(Device::Cpu, engine, precision, split), split.evaluators, work));
-        }
-    }
-    all
-}
-
 impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Operation(operation) => operation.fmt(f),
             Self::Tower(size, _) => write!(f, "tower {size}"),
-            Self::Dense(DenseShape { inputs, hidden, actions }) => write!(f, "dense {inputs}x{hidden}x{actions}"),
+            Self::Latent(size, inference, _) => write!(f, "{inference} {size}"),
         }
     }
 }
@@ -207,12 +201,21 @@ impl fmt::Display for Workload {
 mod tests {
     use std::time::Duration;
 
+    use super::super::latent;
     use super::*;
     use crate::Turn;
+    use crate::network::published;
     use crate::series::Limits;
 
-    const DENSE: Workload = Workload::Dense(DenseShape { inputs: 4, hidden: 8, actions: 2 });
-    const TOWER: NetworkSize = NetworkSize { blocks: 1, channels: 16, height: 3, width: 3 };
+    /// Returns a tower, and recurrent inference of a MuZero network.
+    fn networks() -> [Workload; 2] {
+        let size = NetworkSize { blocks: 1, channels: 32, height: 3, width: 3 };
+        let weights = |architecture| published(architecture, 1).unwrap();
+        [
+            Workload::Tower(size, weights(size.architecture())),
+            Workload::Latent(size, Inference::Recurrent, weights(latent::architecture(size))),
+        ]
+    }
 
     fn settings(workload: &Workload, devices: Vec<Device>) -> Vec<String> {
         let means = Means { devices, threads: 2, seed: 1 };
@@ -229,19 +232,16 @@ mod tests {
     }
 
     #[test]
-    fn networks_are_also_measured_with_evaluators_in_parallel() {
-        let settings = settings(&DENSE, vec![Device::Cpu]);
-        assert_eq!(settings.len(), 6);
-        assert!(settings.contains(&"cpu libtorch bf16, 2 evaluators".to_owned()), "{settings:?}");
-    }
-
-    #[test]
-    fn towers_are_computed_by_the_kernel_too_in_float32_everywhere() {
-        let tower = Workload::tower(TOWER, 1).unwrap();
-        let settings = settings(&tower, vec![Device::Cpu]);
-        let kernel: Vec<&String> = settings.iter().filter(|setting| !setting.contains("libtorch")).collect();
-        assert!(kernel.iter().any(|setting| setting.ends_with("f32, 1 thread")), "{settings:?}");
-        assert!(kernel.iter().any(|setting| setting.ends_with("f32, 2 evaluators")), "{settings:?}");
+    fn networks_are_also_measured_with_evaluators_in_parallel_and_by_the_kernel_in_float32_everywhere() {
+        for network in networks() {
+            let settings = settings(&network, vec![Device::Cpu]);
+            let (libtorch, kernel): (Vec<String>, Vec<String>) =
+                settings.into_iter().partition(|setting| setting.contains("libtorch"));
+            assert_eq!(libtorch.len(), 6);
+            assert!(libtorch.contains(&"cpu libtorch bf16, 2 evaluators".to_owned()), "{libtorch:?}");
+            assert!(kernel.iter().any(|setting| setting.ends_with("f32, 1 thread")), "{kernel:?}");
+            assert!(kernel.iter().any(|setting| setting.ends_with("f32, 2 evaluators")), "{kernel:?}");
+        }
     }
 
     #[test]
@@ -249,8 +249,8 @@ mod tests {
         // No supported build of libtorch computes on this device.
         let means = Means { devices: vec![Device::Vulkan], threads: 2, seed: 1 };
         let limits = Limits { time: Duration::ZERO, call_time_max: Duration::from_secs(1) };
-        let tower = Workload::tower(TOWER, 1).unwrap();
-        for workload in [Workload::Operation(Operation::Product), Workload::Operation(Operation::Add), tower, DENSE] {
+        let operations = [Operation::Product, Operation::Add].map(Workload::Operation);
+        for workload in operations.into_iter().chain(networks()) {
             let mut all = workload.series(&means);
             assert_eq!(all.len(), 2);
             for series in &mut all {

@@ -1,9 +1,9 @@
 use fleet::Role;
 use run_metrics::{Processes, RunMetrics};
 
-use super::{PHASES, SHARE};
+use super::{FLEETS, INSERTS, PHASES, SHARE};
 use crate::report::{Report, Unit, Value};
-use crate::training_run::Window;
+use crate::training_run::{Measured, Process, Window};
 
 /// A phase of a thread: a name, and the metric that counts the time, without the prefix of the role.
 struct Phase {
@@ -26,6 +26,7 @@ const fn waits(name: &'static str, series: &'static str, label: (&'static str, &
 const SEARCH: &str = "search_seconds_total";
 const ALL_PHASES: &str = "seconds_total";
 const ACTOR_WAIT: &str = "wait_seconds_total";
+const INSERT_WAIT: &str = "insert_wait_seconds_total";
 const PREPARE: &str = "prepare_seconds_total";
 const TRAIN: &str = "train_seconds_total";
 const PUBLISH: &str = "publish_seconds_total";
@@ -162,8 +163,9 @@ pub(super) fn add_processes(report: &mut Report, window: &Window) {
 }
 
 /// Computes the work done per second.
-pub(super) fn rates(metrics: &Processes<'_>) -> [Value; 10] {
+pub(super) fn rates(metrics: &Processes<'_>) -> [Value; 13] {
     let run = RunMetrics::of(metrics);
+    let bytes_per_item = run.replay_memory_bytes.zip(run.replay_items).map(|(bytes, items)| bytes / items);
     let limiter = |name| metrics.rate(Role::Replay, name, &[]).map(|share| share.min(1.0));
     [
         ("games/s", Unit::PerSecond, run.games_per_second),
@@ -173,10 +175,40 @@ pub(super) fn rates(metrics: &Processes<'_>) -> [Value; 10] {
         ("simulations/s", Unit::PerSecond, metrics.rate(Role::Actor, "simulations_total", &[])),
         ("training steps/s", Unit::PerSecond, run.steps_per_second),
         ("positions trained on/s", Unit::PerSecond, metrics.rate(Role::Learner, "positions_total", &[])),
+        (INSERTS, Unit::PerSecond, run.inserts_per_second),
+        ("samples/s", Unit::PerSecond, run.samples_per_second),
         ("window items", Unit::Count, run.window_items),
-        ("limiter delays inserts", Unit::Share, limiter("insert_wait_seconds_total")),
+        ("replay memory per position", Unit::Bytes, bytes_per_item),
+        ("limiter delays inserts", Unit::Share, limiter(INSERT_WAIT)),
         ("limiter delays samples", Unit::Share, limiter("sample_wait_seconds_total")),
     ]
+}
+
+/// Adds the inserts of runs by the number of actors, relative to the first run, and the CPU time and waits of each run.
+pub(super) fn add_fleets(report: &mut Report, fleets: &[Measured]) {
+    let inserts = |fleet: &Measured| {
+        fleet.window.metrics().rate(Role::Replay, "inserts_total", &[]).unwrap_or(0.0) / fleet.actors as f64
+    };
+    for fleet in fleets {
+        let (Measured { actors, window, .. }, metrics) = (fleet, fleet.window.metrics());
+        let cores = |role| window.sum(role, Process::cpu_seconds).map(|cpu| cpu / window.seconds);
+        let learner = |phase| metrics.rate(Role::Learner, "seconds_total", &[("phase", phase)]);
+        // A share of the time of all self-play threads.
+        let held_up = window.increase(Role::Actor, ACTOR_WAIT, &[("part", "replay")]);
+        let threads = (actors * fleet.config.actor.threads.max(1)) as f64;
+        report
+            .at(FLEETS, &[("actors", actors)])
+            .value(INSERTS, Unit::PerSecond, inserts(fleet) * *actors as f64)
+            .value("share of linear", Unit::Share, inserts(fleet) / inserts(&fleets[0]))
+            .value("samples/s", Unit::PerSecond, metrics.rate(Role::Replay, "samples_total", &[]))
+            .value("cores of all", Unit::Cores, window.cpu_seconds().map(|cpu| cpu / window.seconds))
+            .value("cores of actors", Unit::Cores, cores(Role::Actor))
+            .value("cores of replay", Unit::Cores, cores(Role::Replay))
+            .value("cores of learner", Unit::Cores, cores(Role::Learner))
+            .value("self-play waits for replay", Unit::Share, held_up.map(|wait| wait / (window.seconds * threads)))
+            .value("limiter delays inserts", Unit::Share, metrics.rate(Role::Replay, INSERT_WAIT, &[]))
+            .value("learner busy", Unit::Share, learner("train").zip(learner("publish")).map(|(a, b)| a + b));
+    }
 }
 
 #[cfg(test)]
@@ -281,6 +313,55 @@ mod tests {
         let took = ["actor-0", "learner"].map(|name| (of(name, "CPU time"), of(name, "sockets and timers")));
         assert_eq!(took, [(Some(10e6), Some(1e6)), (Some(10e6), Some(0.0))]);
         assert_eq!(of("actor-0", "share of all CPU time"), Some(0.5));
+    }
+
+    /// Returns a run with these actors, which a replay server and a learner serve for ten seconds.
+    fn fleet(actors: usize, inserts: u64) -> Measured {
+        let reading = |inserts: u64, seconds: f64| {
+            let of_actors = format!("zerofleet_actor_wait_seconds_total{{part=\"replay\"}} {seconds}");
+            let actor = Reading { usage: Some(usage(&[(1, "selfplay-0", seconds)])), ..actor(&of_actors) };
+            let of_replay = format!("zerofleet_replay_inserts_total {inserts}");
+            let replay = Reading { role: Role::Replay, ..tests::actor(&of_replay) };
+            let learner = learner(&format!(
+                "zerofleet_learner_seconds_total{{phase=\"train\"}} {seconds}\n\
+                 zerofleet_learner_seconds_total{{phase=\"publish\"}} 0"
+            ));
+            vec![actor, replay, learner]
+        };
+        let window = tests::window(10.0, reading(5, 1.0), reading(5 + inserts, 3.0));
+        let mut config = run_file::RunFile::default();
+        config.actor.threads = 1;
+        Measured { config, actors, window, accelerators: Vec::new() }
+    }
+
+    #[test]
+    fn the_share_of_linear_scaling_is_relative_to_the_first_run() {
+        let shares = |fleets: &[Measured]| {
+            let mut report = Report::new("phases", "A run");
+            add_fleets(&mut report, fleets);
+            let rows = report.rows.into_iter().filter(|row| row.metric == "share of linear");
+            rows.filter_map(|row| row.value).collect::<Vec<_>>()
+        };
+        assert_eq!(shares(&[fleet(1, 200), fleet(2, 390), fleet(4, 720)]), [1.0, 0.975, 0.9]);
+        assert_eq!(shares(&[fleet(2, 400), fleet(8, 800)]), [1.0, 0.5]);
+    }
+
+    #[test]
+    fn the_rates_of_a_fleet_come_from_the_metrics_of_its_processes() {
+        let mut report = Report::new("phases", "A run");
+        add_fleets(&mut report, &[fleet(2, 400)]);
+        let of = |metric| report.value(FLEETS, &[("actors", "2")], metric);
+        assert_eq!((of(INSERTS), of("cores of actors"), of("learner busy")), (Some(40.0), Some(0.2), Some(0.2)));
+        assert_eq!(of("self-play waits for replay"), Some(0.1));
+        assert_eq!((of("cores of replay"), of("limiter delays inserts")), (None, None), "not reported");
+    }
+
+    #[test]
+    fn replay_memory_is_divided_among_the_positions_held() {
+        let replay = |text: &str| Reading { role: Role::Replay, ..actor(text) };
+        let text = "zerofleet_replay_memory_bytes 4000\nzerofleet_replay_items 100";
+        let window = tests::window(1.0, vec![replay("")], vec![replay(text)]);
+        assert_eq!(value_of(&rates(&window.metrics()), "replay memory per position"), Some(40.0));
     }
 
     #[test]

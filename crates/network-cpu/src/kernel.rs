@@ -71,7 +71,7 @@ impl std::str::FromStr for KernelPreference {
 }
 
 /// Minimum units of a dense network in bfloat16 if float32 is allowed too. Narrower networks gain a fifth at most
-/// (`zerofleet bench muzero`), and rounding errors average out least over few units.
+/// (`zerofleet bench hardware`), and rounding errors average out least over few units.
 const BF16_UNITS_MIN: usize = 128;
 
 /// Builds evaluators for the threads of a process. For each board the variant is chosen once, and each weights

@@ -1,11 +1,10 @@
-//! Workloads for benchmarks that do their own timing: tensor operations on random numbers, and networks with random
-//! weights.
+//! Workloads for benchmarks that do their own timing: tensor operations on random numbers.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use tch::{Device, Kind, Tensor};
+use tch::{Device, Tensor};
 
-use crate::{Error, layers::Affine, network, process};
+use crate::{Error, network, process};
 use inference::Precision;
 
 /// An operation on square matrices with a given number of rows, or on vectors with a given number of elements.
@@ -85,7 +84,7 @@ impl Operands {
     ) -> Result<Self, Error> {
         operation.check(size)?;
         let size = i64::try_from(size).expect("the size was checked");
-        let random = |shape: &[i64], seed| uniform(shape, 1.0, device, precision, seed);
+        let random = |shape: &[i64], seed| uniform(shape, device, precision, seed);
         let (first, second): (&[i64], &[i64]) = match operation {
             Operation::Product => (&[size, size], &[size, size]),
             Operation::Add | Operation::Multiply => (&[size], &[size]),
@@ -120,116 +119,19 @@ impl Operands {
     }
 }
 
-/// Returns uniform numbers within `bound` of zero, in `shape`. The seed alone decides every number.
-fn uniform(shape: &[i64], bound: f32, device: Device, precision: Precision, seed: u64) -> Result<Tensor, Error> {
+/// Returns uniform numbers from −1 to 1 in `shape`. The seed alone decides every number.
+fn uniform(shape: &[i64], device: Device, precision: Precision, seed: u64) -> Result<Tensor, Error> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let values: Vec<f32> = (0..shape.iter().product()).map(|_: i64| rng.random_range(-bound..bound)).collect();
+    let values: Vec<f32> = (0..shape.iter().product()).map(|_: i64| rng.random_range(-1.0..1.0)).collect();
     Ok(network::upload(&values, device)?.f_view(shape)?.f_to_kind(crate::rules::kind(precision))?)
-}
-
-/// Maximum inputs or outputs of a layer.
-const WIDTH_MAX: usize = 65_536;
-
-/// Size of a dense network.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DenseShape {
-    /// I: numbers per observation.
-    pub inputs: usize,
-    /// H: units in each of the two hidden layers.
-    pub hidden: usize,
-    /// A: actions of the policy.
-    pub actions: usize,
-}
-
-impl DenseShape {
-    fn check(self) -> Result<(), Error> {
-        let Self { inputs, hidden, actions } = self;
-        let widths = [("inputs", inputs), ("hidden units", hidden), ("actions", actions)];
-        match widths.into_iter().find(|(_, width)| !(1..=WIDTH_MAX).contains(width)) {
-            Some((what, got)) => Err(::network::Error::Architecture { what, got, least: 1, limit: WIDTH_MAX }.into()),
-            None => Ok(()),
-        }
-    }
-}
-
-/// A dense network like MuZero's for observations that are not boards (Schrittwieser et al. 2020): two hidden layers
-/// with ReLU, then policy and value as one matrix. The weights are random, for benchmarks: no function here trains
-/// them.
-#[derive(Debug)]
-pub struct DenseNetwork {
-    shape: DenseShape,
-    device: Device,
-    kind: Kind,
-    /// `[H, I]`, `[H, H]`.
-    hidden: [Affine; 2],
-    /// `[A + 1, H]`.
-    output: Affine,
-}
-
-impl DenseNetwork {
-    /// Creates a network with weights uniform within `√(6 / fan-in)` and no bias. The seed alone decides every
-    /// number.
-    ///
-    /// # Errors
-    /// [`training::Error::Network`] names the width that is out of range; [`Error::Libtorch`] if the device fails.
-    pub fn new(shape: DenseShape, device: Device, precision: Precision, seed: u64) -> Result<Self, Error> {
-        shape.check()?;
-        let layer = |outputs: usize, inputs: usize, seed: u64| -> Result<Affine, Error> {
-            let [rows, columns] = [size(outputs), size(inputs)];
-            let bound = (6.0 / inputs as f32).sqrt();
-            Ok(Affine::new(
-                uniform(&[rows, columns], bound, device, precision, seed)?,
-                Tensor::f_zeros([rows], (crate::rules::kind(precision), device))?,
-            ))
-        };
-        let DenseShape { inputs, hidden, actions } = shape;
-        let [first, second, third] = [seed, seed.wrapping_add(1), seed.wrapping_add(2)];
-        Ok(Self {
-            shape,
-            device,
-            kind: crate::rules::kind(precision),
-            hidden: [layer(hidden, inputs, first)?, layer(hidden, hidden, second)?],
-            output: layer(actions + 1, hidden, third)?,
-        })
-    }
-
-    /// Evaluates observations `[B, I]` and replaces the contents of `answers` with `[B, A + 1]` in float32: per
-    /// observation the policy logits, then the value. The answers have been copied back from the device on return.
-    ///
-    /// # Errors
-    /// [`training::Error::Batch`] if the last observation is incomplete, [`Error::Libtorch`] if the device fails.
-    pub fn evaluate(&self, observations: &[f32], answers: &mut Vec<f32>) -> Result<(), Error> {
-        let _guard = tch::no_grad_guard();
-        process::apply();
-        let DenseShape { inputs, actions, .. } = self.shape;
-        let positions = observations.len().div_ceil(inputs);
-        if observations.len() != positions * inputs {
-            let (expected, got) = (positions * inputs, observations.len());
-            return Err(training::Error::Batch { field: "observations", expected, got }.into());
-        }
-        let mut x = Tensor::f_from_slice(observations)?
-            .f_view([size(positions), size(inputs)])?
-            .f_to_device(self.device)?
-            .f_to_kind(self.kind)?;
-        for layer in &self.hidden {
-            x = layer.linear(&x)?;
-            let _ = x.f_relu_()?;
-        }
-        answers.resize(positions * (actions + 1), 0.0);
-        network::read(&self.output.linear(&x)?, answers)
-    }
-}
-
-fn size(n: usize) -> i64 {
-    i64::try_from(n).expect("widths were checked and a batch fits memory")
 }
 
 #[cfg(test)]
 mod tests {
     use tch::Device;
 
-    use super::{DenseNetwork, DenseShape, Operands, Operation};
-    use crate::tests::networks::{assert_close, numbers};
+    use super::{Operands, Operation};
+    use crate::tests::networks::numbers;
     use inference::Precision;
 
     #[test]
@@ -276,62 +178,5 @@ mod tests {
             let error = Operands::new(Operation::Product, side, Device::Cpu, Precision::F32, 1).unwrap_err();
             assert_eq!(error.to_string(), format!("setting `side` is {side}, expected 1 to 65536"));
         }
-    }
-
-    const SHAPE: DenseShape = DenseShape { inputs: 5, hidden: 8, actions: 3 };
-
-    fn evaluated(precision: Precision, observations: &[f32]) -> Vec<f64> {
-        let network = DenseNetwork::new(SHAPE, Device::Cpu, precision, 3).unwrap();
-        let mut answers = vec![9.0; 2];
-        network.evaluate(observations, &mut answers).unwrap();
-        answers.into_iter().map(f64::from).collect()
-    }
-
-    fn observations(positions: usize) -> Vec<f32> {
-        (0..positions * SHAPE.inputs).map(|i| (i % 7) as f32 / 7.0 - 0.3).collect()
-    }
-
-    /// Computes the expected answers from the weights in float64.
-    fn reference(observation: &[f32]) -> Vec<f64> {
-        let network = DenseNetwork::new(SHAPE, Device::Cpu, Precision::F32, 3).unwrap();
-        let mut x: Vec<f64> = observation.iter().map(|&x| f64::from(x)).collect();
-        for layer in [&network.hidden[0], &network.hidden[1], &network.output] {
-            let weight = numbers(&layer.weight);
-            let is_last = std::ptr::eq(layer, &raw const network.output);
-            x = weight
-                .chunks_exact(x.len())
-                .map(|row| row.iter().zip(&x).map(|(weight, x)| weight * x).sum::<f64>())
-                .map(|sum| if is_last { sum } else { sum.max(0.0) })
-                .collect();
-        }
-        x
-    }
-
-    #[test]
-    fn answers_are_policy_and_value_of_every_observation() {
-        let observations = observations(4);
-        let expected: Vec<f64> = observations.chunks_exact(SHAPE.inputs).flat_map(reference).collect();
-        assert_eq!(expected.len(), 4 * (SHAPE.actions + 1));
-        assert_close(&evaluated(Precision::F32, &observations), &expected, 1e-5);
-        assert_close(&evaluated(Precision::Bf16, &observations), &expected, 0.1);
-    }
-
-    #[test]
-    fn an_empty_batch_has_empty_answers() {
-        assert_eq!(evaluated(Precision::F32, &[]), [0.0; 0]);
-    }
-
-    #[test]
-    fn half_an_observation_is_refused() {
-        let network = DenseNetwork::new(SHAPE, Device::Cpu, Precision::F32, 3).unwrap();
-        let error = network.evaluate(&observations(2)[..7], &mut Vec::new()).unwrap_err();
-        assert_eq!(error.to_string(), "the batch has 7 numbers in `observations`, expected 10");
-    }
-
-    #[test]
-    fn a_layer_width_out_of_range_is_named() {
-        let network = |shape| DenseNetwork::new(shape, Device::Cpu, Precision::F32, 1).unwrap_err().to_string();
-        assert!(network(DenseShape { hidden: 0, ..SHAPE }).contains("hidden units 0"));
-        assert!(network(DenseShape { inputs: 100_000, ..SHAPE }).contains("inputs 100000"));
     }
 }

@@ -5,8 +5,8 @@
 //! and [`DeviceRules`] state its limits. A [`Network`] holds parameters on a [`Device`]. A [`Trainer`] trains a
 //! network on batches of [`Examples`](training::Examples) with [`TrainerSettings`](training::TrainerSettings). A
 //! [`LibtorchEvaluator`] evaluates with a network in a [`Precision`], [`Libtorch`] shares it between threads, and a
-//! [`LibtorchLatent`] searches with a MuZero network. [`Operands`] and [`DenseNetwork`] are workloads for benchmarks
-//! that do their own timing.
+//! [`LibtorchLatent`] searches with a MuZero network. [`Operands`] are workloads for benchmarks that do their
+//! own timing.
 
 mod attention;
 mod batch_sizes;
@@ -40,7 +40,7 @@ mod trainer;
 mod unrolled;
 
 pub use self::network::Network;
-pub use benchmark::{DenseNetwork, DenseShape, Operands, Operation};
+pub use benchmark::{Operands, Operation};
 pub use device::{
     Chosen, ChosenPrecision, Devices, choose_device, choose_precision, choose_training_precision, devices,
 };
