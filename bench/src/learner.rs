@@ -10,9 +10,7 @@ pub mod backend;
 mod case;
 mod inputs;
 pub mod live;
-mod measured;
 mod pytorch;
-mod results;
 pub mod sizes;
 mod steps;
 mod table;
@@ -26,17 +24,15 @@ use network_torch::Precision;
 use crate::network::NetworkSize;
 use crate::output::temporary_folder;
 use crate::report::{Report, SoFar};
-use crate::series::{Limits, Series, Speeds};
-use crate::turns::Turn;
+use crate::series::{Limits, Series};
 use crate::{Turns, ascending};
 use backend::Backend;
 use case::Case;
 use inputs::Inputs;
 use live::LiveArgs;
-use measured::{Measured, Outcome};
-use results::Results;
 use sizes::{Run, SizesArgs};
 use steps::FirstSteps;
+use table::Outcome;
 
 /// A part of the benchmark `zerofleet bench learner`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -89,11 +85,6 @@ pub struct Args {
     /// Run file and settings for the parts `live` and `batch`.
     #[command(flatten)]
     pub run: Run,
-    /// Append the results to this CSV file.
-    ///
-    /// Cases already in the file for this CPU are skipped.
-    #[arg(long, value_name = "FILE")]
-    pub csv: Option<PathBuf>,
     /// Directory for working files [default: the temporary directory].
     ///
     /// Working files are weights, batches and logs.
@@ -126,29 +117,20 @@ pub fn measure(args: &Args, so_far: SoFar<'_>) -> anyhow::Result<Report> {
 
 /// Adds steps from memory and learners with a replay server.
 fn add_cases(report: &mut Report, args: &Args, time: Duration, so_far: SoFar<'_>) -> anyhow::Result<()> {
-    let cases = cases(args)?;
     let [steps, live] = [Part::Steps, Part::Live].map(|part| args.parts.contains(&part));
-    let backends = if steps { &args.backends[..] } else { &[] };
-    let mut results = args.csv.as_deref().map(Results::open).transpose()?;
-    let is_new = |case: &&Case| results.as_ref().is_none_or(|results| !results.has(case, backends, live));
-    let new: Vec<Case> = cases.iter().filter(is_new).copied().collect();
-    let left_out = cases.len() - new.len();
-    if let (true, Some(csv)) = (left_out > 0, &args.csv) {
-        report.note(format!("cases left out, since they are in {}: {left_out}", csv.display()));
-    }
+    let cases = cases(args)?;
     // libtorch in this process must keep memory as in a learner.
     network_torch::keep_memory();
     let folder = temporary_folder(args.folder.as_deref())?;
-    for case in new {
+    for case in cases {
         let mut outcomes = Vec::new();
         if steps {
             let inputs =
                 Inputs::new(case, args.turns.seed, folder.path()).with_context(|| format!("measure {case}"))?;
             outcomes = self::outcomes(args, &inputs, time);
         }
-        let measured = Measured { case, outcomes, live: live.then(|| live::measure(args, case, folder.path())) };
-        results.as_mut().map_or(Ok(()), |results| results.append(&measured, args.turns))?;
-        table::add(report, &measured, args.turns.turn);
+        let live = live.then(|| live::measure(args, case, folder.path()));
+        table::add(report, &case, &outcomes, live);
         so_far(report)?;
     }
     Ok(())
@@ -173,7 +155,7 @@ fn cases(args: &Args) -> anyhow::Result<Vec<Case>> {
 }
 
 /// Measures the backends of a case in turns.
-fn outcomes(args: &Args, inputs: &Inputs, time: Duration) -> Vec<(Backend, Outcome)> {
+fn outcomes(args: &Args, inputs: &Inputs, time: Duration) -> Vec<Outcome> {
     let limits = Limits { time, call_time_max: Duration::MAX };
     let mut reference: Option<(Backend, FirstSteps)> = None;
     let mut prepare = |&backend: &Backend| {
@@ -198,11 +180,9 @@ fn outcomes(args: &Args, inputs: &Inputs, time: Duration) -> Vec<(Backend, Outco
         }
     }
     let outcome = |(details, series): (String, Series<Backend>)| {
-        let [median, fastest] = [Turn::Median, Turn::Best].map(|turn| series.speeds(turn));
-        let speed = |speeds: &Speeds<Backend>| speeds.at(inputs.case.batch).filter(|_| speeds.not_measured.is_none());
-        let (median_speed, fastest) = (speed(&median), speed(&fastest));
-        let outcome = Outcome { median: median_speed, fastest, note: median.not_measured.unwrap_or(details) };
-        (series.label, outcome)
+        let speeds = series.speeds(args.turns.turn);
+        let speed = speeds.at(inputs.case.batch).filter(|_| speeds.not_measured.is_none());
+        Outcome { backend: speeds.label, speed, note: speeds.not_measured.unwrap_or(details) }
     };
     all.into_iter().map(outcome).collect()
 }
@@ -251,18 +231,6 @@ mod tests {
         assert_eq!((of(&report, "libtorch"), of(&report, "pytorch")), (1, 0), "{report:?}");
         let finding = &report.findings[0];
         assert_eq!(finding.matches(": not measured: create a virtual environment").count(), 2, "{finding}");
-    }
-
-    #[test]
-    fn a_later_run_measures_what_its_file_lacks() {
-        let folder = tempfile::tempdir().unwrap();
-        let csv = folder.path().join("learner.csv");
-        let count = |threads: &str| {
-            let line = TINIEST.replace("--threads 1", &format!("--threads {threads} --backends libtorch"));
-            of(&measured(&format!("{line} --csv {}", csv.display())).0, "libtorch")
-        };
-        assert_eq!([count("1"), count("1,2"), count("1,2")], [1, 1, 0]);
-        assert_eq!(std::fs::read_to_string(&csv).unwrap().lines().count(), 3, "a heading and two lines");
     }
 
     #[test]

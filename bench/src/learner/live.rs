@@ -47,11 +47,6 @@ pub struct LiveArgs {
     pub warm_up_seconds: f64,
 }
 
-/// Returns true if the learner can train this case on games of Connect Four.
-pub(super) fn is_possible(case: &Case) -> bool {
-    matches!(case.network, NetworkSize { height: 6, width: 7, .. })
-}
-
 /// Returns the run of a case, with files in `folder`.
 fn run(args: &Args, case: Case, folder: &Path) -> RunArgs {
     let Case { network: NetworkSize { blocks, channels, .. }, batch, precision, threads } = case;
@@ -88,7 +83,8 @@ pub(super) fn check(args: &LiveArgs) -> anyhow::Result<()> {
 /// # Errors
 /// The learner cannot train the case, or a process dies or is not built.
 pub(super) fn measure(args: &Args, case: Case, folder: &Path) -> anyhow::Result<Measured> {
-    ensure!(is_possible(&case), "the part `live` needs the board of Connect Four, 6x7");
+    let is_connect_four = matches!(case.network, NetworkSize { height: 6, width: 7, .. });
+    ensure!(is_connect_four, "the part `live` needs the board of Connect Four, 6x7");
     Trainer::check(&training::TrainerSettings { precision: case.precision, ..Default::default() })?;
     let games = Games::new(args.turns.seed);
     training_run::measure(&run(args, case, folder), Rating::Off, |fleet| {
@@ -109,13 +105,8 @@ fn at<'a>(case: &'a Case, name: &'static str, value: &'a dyn ToString) -> [(&'st
 }
 
 /// Returns the positions per second that the learner trained on.
-pub(super) fn speed(window: &Window) -> f64 {
+fn speed(window: &Window) -> f64 {
     window.metrics().rate(Role::Learner, "positions_total", &[]).unwrap_or(0.0)
-}
-
-/// Returns the code that computed the training steps, as the learner reports it.
-pub(super) fn backend(window: &Window) -> String {
-    window.metrics().label(Role::Learner, "device", "backend").unwrap_or("unknown").to_owned()
 }
 
 /// Adds a learner; `from_memory` is the speed of the same steps from memory.
@@ -127,7 +118,9 @@ pub(super) fn add(report: &mut Report, case: &Case, measured: &Measured, from_me
     let all = wait + train + publish;
     let simulated_us = config.learner.simulated_step_us as f64;
     let bound = (simulated_us > 0.0).then(|| 1e6 * case.batch as f64 / simulated_us);
-    let steps = if bound.is_some() { "simulated".to_owned() } else { backend(window) };
+    // The code that computed the training steps, as the learner reports it.
+    let backend = || window.metrics().label(Role::Learner, "device", "backend").unwrap_or("unknown");
+    let steps = if bound.is_some() { "simulated" } else { backend() };
     let (trained, prepare) =
         (learner("positions_total", &[]), learner("prepare_seconds_total", &[("part", "prepare")]));
     let cores = window.sum(Role::Learner, |process| process.cpu_seconds_of_threads("prepare")).filter(|cpu| *cpu > 0.0);

@@ -2,11 +2,10 @@
 
 use super::backend::Backend;
 use super::case::Case;
-use super::measured::{Measured, Outcome};
 use super::{Args, Part, live};
 use crate::replay::games::STEPS;
 use crate::report::{Report, Unit};
-use crate::turns::Turn;
+use crate::training_run::Measured;
 
 /// Section of training steps from memory.
 pub(super) const SECTION: &str = "training steps";
@@ -38,31 +37,37 @@ pub(super) fn empty_report(args: &Args) -> Report {
     report
 }
 
-/// Adds the measurements of a case.
-pub(super) fn add(report: &mut Report, measured: &Measured, turn: Turn) {
-    let Measured { case, outcomes, live } = measured;
-    let reported = |outcome: &Outcome| if turn == Turn::Best { outcome.fastest } else { outcome.median };
-    let of_pytorch = outcomes.iter().filter(|(backend, _)| backend.is_pytorch());
-    let pytorch = of_pytorch.filter_map(|(_, outcome)| reported(outcome)).max_by(f64::total_cmp);
+/// Result of one backend.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub(super) backend: Backend,
+    /// Positions/s; `None` if the backend cannot take these steps.
+    pub(super) speed: Option<f64>,
+    /// Instructions or memory format of the backend, or the reason why it cannot take these steps.
+    pub(super) note: String,
+}
+
+/// Adds the measurements of a case: of steps from memory, and of a learner with a replay server, if requested.
+pub(super) fn add(report: &mut Report, case: &Case, outcomes: &[Outcome], live: Option<anyhow::Result<Measured>>) {
+    let of_pytorch = outcomes.iter().filter(|outcome| outcome.backend.is_pytorch());
+    let pytorch = of_pytorch.filter_map(|outcome| outcome.speed).max_by(f64::total_cmp);
     let ratio = |speed: Option<f64>, to: Option<f64>| speed.zip(to).map(|(speed, to)| speed / to);
-    for (backend, outcome) in outcomes {
-        let speed = reported(outcome);
+    for Outcome { backend, speed, .. } in outcomes {
         report
             .at(SECTION, &dimensions(case, backend))
-            .value(SPEED, Unit::PerSecond, speed)
+            .value(SPEED, Unit::PerSecond, *speed)
             .value("time of a step", Unit::Microseconds, speed.map(|speed| 1e6 * case.batch as f64 / speed))
-            .value("over PyTorch", Unit::Ratio, ratio(speed, pytorch));
+            .value("over PyTorch", Unit::Ratio, ratio(*speed, pytorch));
     }
-    let kernels = outcomes.iter().find(|(backend, _)| *backend == Backend::Kernels);
-    let kernels = kernels.and_then(|(_, outcome)| reported(outcome));
-    let of_backend = |(backend, Outcome { median, note, .. }): &(Backend, Outcome)| {
-        let not_measured = if median.is_none() { "not measured: " } else { "" };
+    let kernels = outcomes.iter().find(|outcome| outcome.backend == Backend::Kernels).and_then(|kernels| kernels.speed);
+    let of_backend = |Outcome { backend, speed, note }: &Outcome| {
+        let not_measured = if speed.is_none() { "not measured: " } else { "" };
         (!note.is_empty()).then(|| format!("{backend}: {not_measured}{note}"))
     };
     let mut lines: Vec<String> = outcomes.iter().filter_map(of_backend).collect();
     match live {
-        Some(Ok(measured)) => live::add(report, case, measured, kernels),
-        Some(Err(error)) => lines.push(format!("live: not measured: {}", service::chain(error))),
+        Some(Ok(measured)) => live::add(report, case, &measured, kernels),
+        Some(Err(error)) => lines.push(format!("live: not measured: {}", service::chain(&error))),
         None => {}
     }
     let headline =
@@ -84,32 +89,25 @@ mod tests {
     use super::*;
     use crate::network::NetworkSize;
 
-    /// Returns a report of made-up speeds, median and fastest.
-    fn report(turn: Turn) -> Report {
+    /// Returns a report of made-up speeds.
+    fn report() -> Report {
         let network = NetworkSize { blocks: 4, channels: 64, height: 6, width: 7 };
-        let speeds = |median, fastest, note: &str| Outcome {
-            median: Some(median),
-            fastest: Some(fastest),
-            note: note.to_owned(),
-        };
-        let measured = Measured {
-            case: Case { network, batch: 256, precision: Precision::F32, threads: 1 },
-            outcomes: vec![
-                (Backend::Kernels, speeds(1200.0, 1500.0, "avx2-f32")),
-                (Backend::Libtorch, Outcome { median: None, fastest: None, note: "out of memory".to_owned() }),
-                (Backend::Pytorch, speeds(400.0, 500.0, "PyTorch 2, channels last")),
-                (Backend::PytorchCompile, speeds(300.0, 600.0, "PyTorch 2, channels first")),
-            ],
-            live: Some(Ok(live::tests::measured(|_| ()))),
-        };
+        let case = Case { network, batch: 256, precision: Precision::F32, threads: 1 };
+        let outcome = |(backend, speed, note): (_, _, &str)| Outcome { backend, speed, note: note.to_owned() };
+        let outcomes = [
+            (Backend::Kernels, Some(1200.0), "avx2-f32"),
+            (Backend::Libtorch, None, "out of memory"),
+            (Backend::Pytorch, Some(400.0), "PyTorch 2, channels last"),
+            (Backend::PytorchCompile, Some(300.0), "PyTorch 2, channels first"),
+        ];
         let mut report = Report::new("learner", "Steps");
-        add(&mut report, &measured, turn);
+        add(&mut report, &case, &outcomes.map(outcome), Some(Ok(live::tests::measured(|_| ()))));
         report
     }
 
     #[test]
     fn ratios_are_to_the_faster_mode_of_pytorch_and_what_was_not_measured_has_a_row_and_a_reason() {
-        let report = report(Turn::Median);
+        let report = report();
         let of = |backend, metric| report.value(SECTION, &[("backend", backend), ("precision", "f32")], metric);
         assert_eq!((of("kernels", SPEED), of("kernels", "over PyTorch")), (Some(1200.0), Some(3.0)));
         assert_eq!((of("pytorch", "over PyTorch"), of("pytorch-compile", "over PyTorch")), (Some(1.0), Some(0.75)));
@@ -128,10 +126,10 @@ mod tests {
 
     #[test]
     fn a_live_learner_is_reported_beside_the_speed_from_memory() {
-        let report = report(Turn::Best);
+        let report = report();
         let of = |metric| report.value(live::LIVE, &[("network", "4x64@6x7"), ("steps", "CPU kernels")], metric);
-        assert_eq!((of(SPEED), of("of the speed from memory")), (Some(10_240.0), Some(10_240.0 / 1500.0)));
+        assert_eq!((of(SPEED), of("of the speed from memory")), (Some(10_240.0), Some(10_240.0 / 1200.0)));
         assert_eq!((of("waiting for data"), of("of the fastest possible")), (Some(0.1), None));
-        assert_eq!(report.value(SECTION, &[("backend", "kernels")], "over PyTorch"), Some(2.5));
+        assert_eq!(report.value(SECTION, &[("backend", "kernels")], "over PyTorch"), Some(3.0));
     }
 }
