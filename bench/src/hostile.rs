@@ -15,7 +15,7 @@ use proto::weights::Published;
 use serde_json::json;
 
 use crate::attack::{self, Kind};
-use crate::inference::{Load, fast, write_weights};
+use crate::inference::{Load, fast};
 use crate::network::random_weights;
 use crate::output::temporary_folder;
 use crate::replay::games::Games;
@@ -124,12 +124,7 @@ async fn measure_inserts(bench: &Bench<'_>, report: &mut Report) -> anyhow::Resu
 async fn measure_evaluations(bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
     let Bench { time, folder, tokens, .. } = bench;
     let weights = weights()?;
-    let path = write_weights(folder, &weights)?;
-    let run = format!("run.directory={}", folder.join("inference").display());
-    let weights_set = format!("inference.weights={}", path.display());
-    let own = ["run.game=connect_four", "inference.cache_positions=0"].map(str::to_owned);
-    let sets: Vec<String> = own.into_iter().chain([run, weights_set, tokens.set.clone()]).collect();
-    let server = ServerProcess::inference(folder, &sets).await?;
+    let server = ServerProcess::inference(folder, &weights, std::slice::from_ref(&tokens.set)).await?;
     let architecture = weights.manifest.architecture;
     let mut evaluate = async |rate: f64| {
         let load = Load { callers: IN_FLIGHT, positions: POSITIONS, timeout: None, rate };

@@ -1,35 +1,30 @@
 //! `zerofleet bench inference`: the throughput of an inference server over loopback, as a share of the same evaluator
 //! used directly with the same batch size; the latency of single positions; and the behaviour under overload.
 //!
-//! Server and clients run in this process and share the cores. Messages go over sockets, through the client that actors
-//! use. Every caller requests different positions. Start with [`measure`].
+//! Server and clients are separate processes that share the cores. Messages go over sockets, through the client that
+//! actors use. Every caller requests different positions. Start with [`measure`].
 
 use std::cell::RefCell;
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context as _, ensure};
 use evaluators::Calibration;
 use game::{Game as _, ObservationShape};
 use games::{GameKind, with_game};
 use inference::{Batch, DevicePreference, Evaluator, PrecisionPreference};
-use inference_server::Running;
 use network_cpu::KernelPreference;
 use proto::inference::{AnalysisClient, EvalError, Evaluations, EvaluationsSettings, Hello};
 use proto::open_inference::v2;
 use proto::open_inference::v2::grpc_inference_service_client::GrpcInferenceServiceClient;
 use proto::weights::Published;
-use run_file::inference::Config;
-use service::config::Sources;
-use service::{Drain, Readiness};
-use tokio::net::TcpListener;
 use weights::Architecture;
 
 use crate::network::{choose_evaluators, evaluations_per_second, random_positions, random_weights};
 use crate::output::temporary_folder;
 use crate::replay::load::Pace;
 use crate::report::{Report, Unit};
-use crate::{Turns, machine, output};
+use crate::server_process::ServerProcess;
+use crate::{Turns, machine};
 
 /// Requests in flight with full batches.
 const IN_FLIGHT: usize = 6;
@@ -80,7 +75,9 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
     let weights = random_weights(&spec, args.blocks, args.channels, args.turns.seed)?;
     let folder = temporary_folder(None)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let server = runtime.block_on(Server::start(args, thread_count, folder.path(), &weights))?;
+    let own = [format!("inference.threads={thread_count}"), "inference.requests_max=4096".to_owned()];
+    let sets: Vec<String> = own.into_iter().chain(args.sets.iter().cloned()).collect();
+    let server = runtime.block_on(ServerProcess::inference(folder.path(), &weights, &sets))?;
     let (mut local, architecture) = (in_process(args, thread_count, &weights)?, &weights.manifest.architecture);
     let batch = |thread| random_positions(architecture, args.turns.seed + thread as u64, args.batch);
 
@@ -95,7 +92,7 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
                 Ok(Loaded { positions_per_second, ..Loaded::default() })
             }
             FAST_PATH => Ok(load_fast(full)),
-            _ => runtime.block_on(model_infer(&server, architecture, full, time)),
+            _ => runtime.block_on(model_infer(&server.endpoint, architecture, full, time)),
         },
         speed,
     )?;
@@ -128,7 +125,9 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
     let overload = Load { callers: 4 * IN_TIME, timeout: Some(deadline), ..full };
     let mut overloaded = load_fast(overload);
     let (rejected, expired) = (overloaded.share(overloaded.rejected), overloaded.share(overloaded.expired));
-    let evaluator = runtime.block_on(server.stop())?;
+    let stats = runtime.block_on(async { anyhow::Ok(AnalysisClient::new(&server.endpoint)?.stats().await?) });
+    let evaluator = stats.context("read the statistics of the server")?.evaluator;
+    runtime.block_on(server.stop())?;
     report
         .at(OVERLOAD, &[("callers", &overload.callers)])
         .value("deadline", Unit::Microseconds, 1e6 * deadline.as_secs_f64())
@@ -169,60 +168,6 @@ fn in_process(args: &Args, threads: usize, weights: &Published) -> anyhow::Resul
     let preference = (DevicePreference::Auto, PrecisionPreference::Auto, KernelPreference::Auto);
     let backend = choose_evaluators(preference, Calibration::Off, &weights.manifest.architecture, threads, args.batch)?;
     (0..threads).map(|_| Ok(backend.build(&weights.manifest, &weights.bytes)?)).collect()
-}
-
-/// An inference server in this process, with a socket.
-struct Server {
-    endpoint: String,
-    running: Running,
-    drain: Drain,
-}
-
-impl Server {
-    /// Starts a server with these weights, which are written into `folder`.
-    ///
-    /// # Errors
-    /// A setting is invalid, or the directory cannot be written to.
-    async fn start(args: &Args, threads: usize, folder: &Path, weights: &Published) -> anyhow::Result<Self> {
-        let path = write_weights(folder, weights)?;
-        let mut sets = vec![
-            format!("run.game={}", args.game),
-            format!("inference.weights={}", path.display()),
-            format!("inference.threads={threads}"),
-            // The cache would serve the requests that measure the evaluator.
-            "inference.cache_positions=0".to_owned(),
-            "inference.requests_max=4096".to_owned(),
-        ];
-        sets.extend(args.sets.iter().cloned());
-        let config: Config = Sources { file: None, env: std::iter::empty(), sets }.layers()?.load()?;
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("listen on loopback")?;
-        let drain = Drain::new();
-        let running =
-            inference_server::start(config.settings()?, listener, Readiness::starting(), drain.clone()).await?;
-        Ok(Self { endpoint: format!("http://{}", running.address), running, drain })
-    }
-
-    /// Drains the server and returns the description of the evaluator.
-    ///
-    /// # Errors
-    /// The server failed before the drain.
-    async fn stop(self) -> anyhow::Result<String> {
-        let stats = AnalysisClient::new(&self.endpoint)?.stats().await.context("read the statistics of the server")?;
-        self.drain.start();
-        self.running.finished().await?;
-        Ok(stats.evaluator)
-    }
-}
-
-/// Writes weights into `folder`, and returns the path of the manifest.
-///
-/// # Errors
-/// The directory cannot be written to.
-pub(crate) fn write_weights(folder: &Path, weights: &Published) -> anyhow::Result<PathBuf> {
-    let path = folder.join("weights.json");
-    output::write(&path, serde_json::to_vec(&weights.manifest)?)?;
-    output::write(&path.with_extension("safetensors"), &weights.bytes)?;
-    Ok(path)
 }
 
 /// Returns the hello message of a client that requests evaluations with a network of this architecture.
@@ -282,12 +227,12 @@ pub(crate) async fn fast(endpoint: &str, architecture: &Architecture, load: Load
 /// # Errors
 /// The endpoint is invalid.
 async fn model_infer(
-    server: &Server,
+    endpoint: &str,
     architecture: &Architecture,
     load: Load,
     time: Duration,
 ) -> anyhow::Result<Loaded> {
-    let client = GrpcInferenceServiceClient::new(transport::channel(&server.endpoint)?);
+    let client = GrpcInferenceServiceClient::new(transport::channel(endpoint)?);
     let request = |caller| {
         let mut client = client.clone();
         let request = request(architecture, &random_positions(architecture, caller, load.positions));
@@ -351,38 +296,13 @@ where
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: Args,
-    }
-
-    fn args(options: &[&str]) -> Args {
-        let small = ["bench", "--game", "tic_tac_toe", "--blocks", "1", "--channels", "16", "--seconds", "0.05"];
-        Line::parse_from(small.iter().chain(options)).args
-    }
-
-    #[test]
-    fn a_server_is_measured_beside_its_evaluator_in_a_process() {
-        let report = measure(&args(&["--threads", "1", "--callers", "1,3", "--repeats", "1", "--batch", "8"])).unwrap();
-        let of = |path, metric| report.value(FULL, &[("path", path)], metric);
-        let (alone, fast) = (of("in process", EVALUATIONS).unwrap(), of("fast path", EVALUATIONS).unwrap());
-        assert!(alone > 0.0 && fast > 0.0 && of("fast path", SHARE) == Some(fast / alone), "{report:?}");
-        for callers in ["1", "3"] {
-            assert!(report.value(CALLERS, &[("callers", callers)], "request p99") > Some(0.0), "{report:?}");
-        }
-        let text = report.markdown();
-        assert!(text.contains("\n| fast path | ") && text.contains("\n## overload\n"), "{text}");
-    }
+    use crate::tests::parsed;
 
     #[test]
     fn options_that_make_no_sense_are_rejected_by_name() {
         for options in [["--batch", "0"], ["--callers", "0"]] {
-            let error = measure(&args(&options)).unwrap_err().to_string();
+            let error = measure(&parsed(options).unwrap()).unwrap_err().to_string();
             assert!(error.contains(options[0]), "{error}");
         }
     }

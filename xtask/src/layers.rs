@@ -16,10 +16,9 @@ use crate::{tidy, workspace};
 /// only names that it may use from there. Tests may use more names, because they play games.
 const VOCABULARIES: [(&str, &str, &[&str]); 1] = [("crates/search/src/", "game", &["Action", "mix"])];
 
-/// The only programs that other packages may depend on, each with these packages, which run the program's server in
-/// their own process. Packages below `tests/` may depend on any program.
-const EMBEDDED_PROGRAMS: [(&str, &[&str]); 2] =
-    [("replay-server", &["cli", "bench"]), ("inference-server", &["bench"])];
+/// The only program that another package may depend on, and that package, which runs the server in the same process.
+/// Packages below `tests/` may depend on any program.
+const EMBEDDED_PROGRAM: (&str, &str) = ("replay-server", "cli");
 
 /// Contents of the tables of ARCHITECTURE.md.
 #[derive(Debug, Default)]
@@ -61,14 +60,12 @@ pub fn violations(root: &Path) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// Returns one sentence for each dependency on a program that [`EMBEDDED_PROGRAMS`] does not name.
+/// Returns one sentence for each dependency on a program that [`EMBEDDED_PROGRAM`] does not name.
 fn used_programs(members: &[&Package]) -> Vec<String> {
     let is_program = |name: &str| {
         members.iter().any(|member| member.name == name && member.targets.iter().any(cargo_metadata::Target::is_bin))
     };
-    let is_embedded = |user: &str, program: &str| {
-        EMBEDDED_PROGRAMS.iter().any(|(embedded, users)| *embedded == program && users.contains(&user))
-    };
+    let is_embedded = |user: &str, program: &str| (program, user) == EMBEDDED_PROGRAM;
     let mut found = Vec::new();
     for member in
         members.iter().filter(|member| !member.manifest_path.components().any(|part| part.as_str() == "tests"))

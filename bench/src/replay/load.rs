@@ -5,7 +5,6 @@ use proto::replay::{Inspector, MAIN_TABLE, Sampler, SamplerSettings, TableStats,
 use tokio::task::JoinSet;
 
 use super::games::{Games, STEPS};
-use super::server::Server;
 
 /// Duration of the warm-up as a share of the measured time. After it, connections are open and buffers have grown.
 const WARM_UP: f64 = 0.25;
@@ -172,7 +171,7 @@ pub(crate) async fn insert(
 }
 
 /// Draws batches with one sampler as fast as possible for `time`.
-pub(super) async fn sample(server: &Server, time: Duration) -> Loaded {
+pub(super) async fn sample(endpoint: &str, time: Duration) -> Loaded {
     let settings = SamplerSettings {
         game: "connect_four".to_owned(),
         table: MAIN_TABLE.to_owned(),
@@ -180,7 +179,7 @@ pub(super) async fn sample(server: &Server, time: Duration) -> Loaded {
         unroll_steps: 0,
         prefetch_batches: PREFETCH,
     };
-    let mut sampler = Sampler::start(&server.endpoint, settings);
+    let mut sampler = Sampler::start(endpoint, settings);
     let mut draw = async |until: Instant| {
         let (mut took, mut last) = (Vec::new(), Instant::now());
         while last < until {
