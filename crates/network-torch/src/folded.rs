@@ -9,7 +9,7 @@ use crate::{
     attention::{self, Attention, Pass},
     convolution::Convolution,
     fusing::{self, Fusing, Sample},
-    layers::{self, Affine, Excitation},
+    layers::{self, Affine, Excitation, size},
 };
 use heads::Heads;
 use inference::Precision;
@@ -281,10 +281,6 @@ pub(crate) fn pad_inputs(affine: Affine, rules: DeviceRules) -> Result<Affine, E
 /// Returns the number of zero planes after `planes`.
 pub(crate) fn padding(planes: usize, rules: DeviceRules) -> i64 {
     size(planes.next_multiple_of(rules.planes_multiple) - planes)
-}
-
-fn size(n: usize) -> i64 {
-    i64::try_from(n).expect("dimensions were checked and a batch fits memory")
 }
 
 #[cfg(test)]

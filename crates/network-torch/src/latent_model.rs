@@ -17,6 +17,7 @@ use self::residual::Residual;
 use crate::{
     DeviceRules, Error, Network, SubmittingThreads,
     batch_sizes::{CHUNK, CHUNK_ACCELERATED, MAX_BATCH, padded},
+    layers::size,
     muzero::rescale,
     network, process,
     rules::device_name,
@@ -381,10 +382,6 @@ fn alone_on(device: Device) -> Option<MutexGuard<'static, ()>> {
 #[expect(clippy::needless_pass_by_value, reason = "it is passed to map_err")]
 fn failure(error: Error) -> inference::Error {
     inference::Error::Backend(error.to_string())
-}
-
-fn size(n: usize) -> i64 {
-    i64::try_from(n).expect("dimensions were checked and a batch fits memory")
 }
 
 #[cfg(test)]

@@ -13,6 +13,11 @@ use crate::{Error, MemoryFormat};
 /// Share of the latest batch in the running statistics.
 pub(crate) const NORM_MOMENTUM: f64 = 0.1;
 
+/// Returns a size as libtorch takes it.
+pub(crate) fn size(n: usize) -> i64 {
+    i64::try_from(n).expect("dimensions were checked, and parameters and batches fit memory")
+}
+
 /// Statistics that batch norms use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {

@@ -10,7 +10,7 @@ use weights::Architecture;
 use crate::{
     Error, Network,
     consistency::Projections,
-    layers::{self, Mode},
+    layers::{self, Mode, size},
     tower::Tower,
 };
 
@@ -351,10 +351,6 @@ pub(crate) fn rescale(states: &Tensor) -> Result<Tensor, Error> {
     let least = states.f_amin(elements.as_slice(), true)?;
     let range = states.f_amax(elements.as_slice(), true)?.f_sub(&least)?.f_add_scalar(RANGE_EPSILON)?;
     Ok(states.f_sub(&least)?.f_div(&range)?)
-}
-
-fn size(n: usize) -> i64 {
-    i64::try_from(n).expect("dimensions were checked")
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use training::{Contributed, Contribution, Examples, LOSSES, Laps, StepTimes, Tra
 
 use super::measured::Measured;
 use super::{Computed, Pass, Queued, Trainer};
+use crate::layers::size;
 use crate::losses::LossTensors;
 use crate::{Error, network};
 
@@ -182,8 +183,4 @@ impl Trainer {
             [&self.network.flat_parameters, &self.network.flat_statistics].map(|tensor| size(tensor.numel()));
         DeviceContribution { numbers, parameters, statistics }
     }
-}
-
-fn size(n: usize) -> i64 {
-    i64::try_from(n).expect("parameters fit memory")
 }

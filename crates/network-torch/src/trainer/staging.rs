@@ -5,6 +5,7 @@ use crate::{
     Error, Network,
     consistency::NextStates,
     dispatcher,
+    layers::size,
     losses::{self, Targets},
     unrolled::{self, UnrolledTargets},
 };
@@ -248,8 +249,4 @@ impl Parts {
         self.start += len;
         Ok(self.tensor.f_narrow(0, size(start), size(len))?)
     }
-}
-
-fn size(n: usize) -> i64 {
-    i64::try_from(n).expect("a batch fits memory")
 }
