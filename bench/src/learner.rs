@@ -24,7 +24,7 @@ use network_torch::Precision;
 use crate::network::NetworkSize;
 use crate::output::temporary_folder;
 use crate::report::{Report, SoFar};
-use crate::series::{Limits, Series};
+use crate::series::{Limits, Series, Speeds, measure_in_turns};
 use crate::{Turns, ascending};
 use backend::Backend;
 use case::Case;
@@ -173,18 +173,13 @@ fn outcomes(args: &Args, inputs: &Inputs, time: Duration) -> Vec<Outcome> {
         let details = prepared.as_ref().map(|prepared| prepared.details.clone()).unwrap_or_default();
         (details, Series::new(backend, 1, prepared.map(|prepared| prepared.work)))
     };
-    let mut all: Vec<(String, Series<Backend>)> = args.backends.iter().map(&mut prepare).collect();
-    for _ in 0..args.turns.repeats {
-        for (_, series) in &mut all {
-            series.measure(inputs.case.batch, limits);
-        }
-    }
-    let outcome = |(details, series): (String, Series<Backend>)| {
-        let speeds = series.speeds(args.turns.turn);
+    let (details, all): (Vec<String>, Vec<Series<Backend>>) = args.backends.iter().map(&mut prepare).unzip();
+    let outcome = |(speeds, details): (Speeds<Backend>, String)| {
         let speed = speeds.at(inputs.case.batch).filter(|_| speeds.not_measured.is_none());
         Outcome { backend: speeds.label, speed, note: speeds.not_measured.unwrap_or(details) }
     };
-    all.into_iter().map(outcome).collect()
+    let measured = measure_in_turns(all, &[inputs.case.batch], limits, args.turns);
+    measured.into_iter().zip(details).map(outcome).collect()
 }
 
 #[cfg(test)]

@@ -16,7 +16,6 @@ use run_metrics::bottleneck::{Load, bottleneck};
 use crate::machine;
 use crate::report::{Report, Value, bytes, number, percent, value_of};
 use crate::training_run::{self, Measured, RunArgs};
-use placement::Placement;
 
 /// Options of `zerofleet bench phases`.
 #[derive(Debug, Clone, clap::Args)]
@@ -77,8 +76,7 @@ fn measure_run(args: &Args, actors: Option<usize>, sets: &[&str]) -> anyhow::Res
 
 /// Adds the devices of a run and, with an accelerator, the rates of a second run on the CPU alone.
 fn add_placement(report: &mut Report, args: &Args, measured: &Measured) -> anyhow::Result<()> {
-    let (metrics, game) = (measured.window.metrics(), args.run.game.clone());
-    if placement::add(report, game, &metrics, &shares::rates(&metrics)) == Placement::Accelerated {
+    if placement::add(report, &measured.window.metrics()) {
         let measured = measure_run(args, args.actors.first().copied(), &placement::ON_THE_CPU)?;
         report.at(RATES, &[("run", &"all on the CPU")]).values(&shares::rates(&measured.window.metrics()));
     }

@@ -1,7 +1,5 @@
 //! Initial and recurrent inference of MuZero networks.
 
-use std::fmt;
-
 use game::Action;
 use inference::{Batch, LatentModel, LatentPredictions, Slot, Unroll};
 use weights::{Architecture, Model};
@@ -26,15 +24,6 @@ pub(super) enum Inference {
     Initial,
     /// From latent states and actions to the next latent states.
     Recurrent,
-}
-
-impl fmt::Display for Inference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Initial => "initial inference",
-            Self::Recurrent => "recurrent inference",
-        })
-    }
 }
 
 /// Returns the MuZero network of this size; a board of one cell makes it dense.

@@ -192,7 +192,8 @@ impl fmt::Display for Workload {
         match self {
             Self::Operation(operation) => operation.fmt(f),
             Self::Tower(size, _) => write!(f, "tower {size}"),
-            Self::Latent(size, inference, _) => write!(f, "{inference} {size}"),
+            Self::Latent(size, Inference::Initial, _) => write!(f, "initial inference {size}"),
+            Self::Latent(size, Inference::Recurrent, _) => write!(f, "recurrent inference {size}"),
         }
     }
 }

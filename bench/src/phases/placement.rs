@@ -4,75 +4,31 @@
 //! memory. Start with [`add`].
 
 use fleet::Role;
-use game::Game;
-use games::{GameKind, with_game};
-use run_metrics::Processes;
+use run_metrics::{DeviceUse, Processes, RunMetrics};
+use service::devices::CPU;
 
-use crate::report::{Report, Value, bytes, number, value_of};
+use crate::report::{Report, bytes};
 
-/// Device of all data outside accelerators.
-const CPU: &str = "cpu";
 /// Settings that put everything on the CPU.
 pub(super) const ON_THE_CPU: [&str; 3] = ["learner.device=cpu", "actor.device=cpu", "arena.device=cpu"];
-/// Bytes of a number copied to or from a device.
-const BYTES: f64 = 4.0;
-/// Win, draw and loss.
-const OUTCOMES: f64 = 3.0;
 
-/// Placement of a run as a whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Placement {
-    /// Everything is on the CPU.
-    Cpu,
-    /// Some data is on an accelerator.
-    Accelerated,
-}
-
-/// Adds notes on the devices of a run with these rates, and on the copies between devices.
-pub(super) fn add(report: &mut Report, game: GameKind, metrics: &Processes<'_>, rates: &[Value]) -> Placement {
-    let tensors = placed(metrics);
-    let is_elsewhere = |placed: &Placed| placed.2.as_deref().is_some_and(|device| device != CPU);
-    let placement = if tensors.iter().any(is_elsewhere) { Placement::Accelerated } else { Placement::Cpu };
-    if placement == Placement::Cpu {
+/// Adds notes on the devices of a run, and on the copies to accelerators. Returns true if data is on an accelerator.
+pub(super) fn add(report: &mut Report, metrics: &Processes<'_>) -> bool {
+    let mut accelerators = RunMetrics::of(metrics).devices;
+    accelerators.retain(|used| used.device != CPU);
+    if accelerators.is_empty() {
         report.note("**everything is on the CPU**");
     }
-    let batch = metrics.device_of(Role::Learner, "batch");
-    report.note(copies(game, batch.as_deref(), metrics.device_of(Role::Actor, "weights").as_deref(), rates));
-    for (what, process, device, computed_by) in tensors {
-        let known = |text: Option<String>| text.unwrap_or_else(|| "unknown".to_owned());
+    let known = |text: Option<String>| text.unwrap_or_else(|| "unknown".to_owned());
+    let rate = |rate: Option<f64>| known(rate.map(|rate| format!("{}/s", bytes(rate))));
+    for DeviceUse { device, uploaded_per_second, downloaded_per_second, .. } in &accelerators {
+        let (to, back) = (rate(*uploaded_per_second), rate(*downloaded_per_second));
+        report.note(format!("copied to {device}: {to}; back: {back} (all programs, in 20 ms before the end)"));
+    }
+    for (what, process, device, computed_by) in placed(metrics) {
         report.note(format!("{what} ({process}): on {}, computed by {}", known(device), known(computed_by)));
     }
-    placement
-}
-
-/// Describes the copies between devices, which are computed from the work done rather than measured.
-fn copies(game: GameKind, batch: Option<&str>, self_play: Option<&str>, rates: &[Value]) -> String {
-    let (planes, actions) = with_game!(game, |game| sizes(&game));
-    let of = |metric| value_of(rates, metric);
-    // Numbers per position in a batch of the learner: planes, policy, legal actions, outcome, policy weight.
-    let trained = BYTES * (planes + 2.0 * actions + OUTCOMES + 1.0);
-    let evaluated = BYTES * (planes + actions + OUTCOMES);
-    let batches = of("evaluations/s").zip(of("mean batch")).map(|(evaluations, mean)| evaluations / mean);
-    let to_learner = (of("training steps/s"), of("positions trained on/s").map(|rate| rate * trained));
-    format!(
-        "copied to the learner's device: {}; to that of self-play and back: {}",
-        copied(batch, to_learner),
-        copied(self_play, (batches, of("evaluations/s").map(|rate| rate * evaluated))),
-    )
-}
-
-/// Describes the batches and bytes per second that go to a device; none on a CPU.
-fn copied(device: Option<&str>, per_second: (Option<f64>, Option<f64>)) -> String {
-    match (device, per_second) {
-        (Some(CPU), _) | (Some(_), (Some(0.0), _)) => "none".to_owned(),
-        (Some(_), (Some(batches), Some(rate))) => format!("{} batches/s, {}/s", number(batches), bytes(rate)),
-        _ => "unknown".to_owned(),
-    }
-}
-
-/// Returns the size of an observation and the number of actions.
-fn sizes(game: &impl Game) -> (f64, f64) {
-    (game.spec().observation.len() as f64, game.spec().actions as f64)
+    !accelerators.is_empty()
 }
 
 /// A kind of data in a run: name, process that holds it, device as written in the configuration if the process reports
@@ -112,7 +68,6 @@ mod tests {
     use run_file::RunFile;
 
     use super::*;
-    use crate::report::Unit;
     use crate::training_run::Window;
     use crate::training_run::tests::{self, actor, learner};
 
@@ -134,19 +89,20 @@ mod tests {
         tests::window(10.0, end.clone(), end)
     }
 
-    /// Returns the notes on a run, and the placement.
-    fn notes(window: &Window) -> (String, Placement) {
+    /// Returns the notes on a run, and whether data is on an accelerator.
+    fn notes(window: &Window) -> (String, bool) {
         let mut report = Report::new("phases", "A run");
-        let placement = add(&mut report, GameKind::TicTacToe, &window.metrics(), &WORK);
-        (report.notes.join("\n"), placement)
+        let is_accelerated = add(&mut report, &window.metrics());
+        (report.notes.join("\n"), is_accelerated)
     }
 
     #[test]
     fn without_an_accelerator_the_report_states_that_everything_is_on_the_cpu() {
-        let (text, placement) = notes(&window("cpu", "cpu"));
-        assert_eq!(placement, Placement::Cpu, "and needs no second run");
+        let (text, is_accelerated) = notes(&window("cpu", "cpu"));
+        assert!(!is_accelerated, "no second run is needed");
+        assert!(!text.contains("copied to"), "{text}");
         for words in [
-            "**everything is on the CPU**\ncopied to the learner's device: none; to that of self-play and back: none\n",
+            "**everything is on the CPU**\n",
             "weights and activations of self-play (actor): on cpu, computed by CPU kernel, avx2\n",
             "parameters, activations, gradients (learner): on cpu, computed by a kernel, f32\n",
         ] {
@@ -156,8 +112,8 @@ mod tests {
 
     #[test]
     fn tensors_are_where_the_processes_report_them_and_the_search_trees_on_the_cpu() {
-        let (text, placement) = notes(&window("cuda", "cuda:1"));
-        assert_eq!(placement, Placement::Accelerated);
+        let (text, is_accelerated) = notes(&window("cuda", "cuda:1"));
+        assert!(is_accelerated);
         assert!(!text.contains("everything is on the CPU"), "{text}");
         for (what, expected) in [
             ("parameters, activations, gradients (learner)", "cuda"),
@@ -181,29 +137,11 @@ mod tests {
         }
     }
 
-    const WORK: [Value; 4] = [
-        ("evaluations/s", Unit::PerSecond, Some(600.0)),
-        ("mean batch", Unit::Count, Some(60.0)),
-        ("training steps/s", Unit::PerSecond, Some(2.0)),
-        ("positions trained on/s", Unit::PerSecond, Some(100.0)),
-    ];
-
     #[test]
-    fn an_accelerator_is_sent_every_batch() {
-        let found = copies(GameKind::TicTacToe, Some("cuda"), Some("cuda:1"), &WORK);
-        let (planes, actions) = sizes(&games::TicTacToe::new());
-        let trained = bytes(100.0 * 4.0 * (planes + 2.0 * actions + 4.0));
-        let evaluated = bytes(600.0 * 4.0 * (planes + actions + 3.0));
-        let expected = format!(
-            "copied to the learner's device: 2.00 batches/s, {trained}/s; to that of self-play and back: 10.0 batches/s, \
-             {evaluated}/s"
-        );
-        assert_eq!(found, expected);
-    }
-
-    #[test]
-    fn copies_between_unreported_devices_are_unknown() {
-        let found = copies(GameKind::TicTacToe, None, None, &WORK);
-        assert_eq!(found, "copied to the learner's device: unknown; to that of self-play and back: unknown");
+    fn copies_to_an_accelerator_are_those_that_the_driver_measured() {
+        let measured = "zerofleet_device_tensors{what=\"batch\",device=\"cuda\"} 1\n\
+                        zerofleet_device_transfer_bytes_per_second{device=\"cuda\",direction=\"upload\"} 3000000";
+        let (text, _) = notes(&tests::window(10.0, vec![learner(measured)], vec![learner(measured)]));
+        assert!(text.contains("copied to cuda: 3.00 MB/s; back: unknown ("), "{text}");
     }
 }

@@ -1,5 +1,6 @@
 use fleet::Role;
 use run_metrics::{Processes, RunMetrics};
+use service::devices::CPU;
 
 use super::{FLEETS, INSERTS, PHASES, SHARE};
 use crate::report::{Report, Unit, Value};
@@ -94,9 +95,6 @@ const TRAINING: Threads = Threads {
     ],
 };
 const ALL: [Threads; 3] = [SELF_PLAY, PREPARING, TRAINING];
-
-/// Device that a learner on the CPU reports.
-const CPU: &str = "cpu";
 
 /// Returns the device that the learner trains on.
 fn learner_device(window: &Window) -> Option<&str> {

@@ -63,9 +63,7 @@ pub fn measure(args: &Args, measure_step: impl Fn(&Args) -> anyhow::Result<Repor
         measure_step(step).with_context(|| format!("measure self-play without {without}"))
     };
     let measured = args.turns.each(steps, measure, |report| of(report, POSITIONS).unwrap_or(f64::NAN))?;
-    let counting: Vec<_> =
-        measured.into_iter().map(|((without, step), report)| (without, options(&step), report)).collect();
-    Ok(ablation(args, &counting))
+    Ok(ablation(args, &measured))
 }
 
 /// Returns a metric of whole self-play.
@@ -73,22 +71,22 @@ fn of(report: &Report, metric: &str) -> Option<f64> {
     report.value(SELF_PLAY, &[("self-play", WHOLE)], metric)
 }
 
-fn ablation(args: &Args, counting: &[(&str, Vec<String>, Report)]) -> Report {
-    let value = |index: usize, metric| of(&counting[index].2, metric);
+fn ablation(args: &Args, measured: &[((&str, Args), Report)]) -> Report {
+    let value = |index: usize, metric| of(&measured[index].1, metric);
     let ratio = |above: Option<f64>, below: Option<f64>| Some(above? / below?);
-    let last = counting.len() - 1;
+    let last = measured.len() - 1;
     let mut report = Report::new("ablation", "What each optimisation of self-play is worth");
     for name in ["game", "network", "simulations"] {
-        report.set(name, counting[0].2.settings.get(name).unwrap_or_default());
+        report.set(name, measured[0].1.settings.get(name).unwrap_or_default());
     }
     report.note("each row also goes without what the rows above it go without");
     report.note_turns(args.turns);
     report
         .note("each turn of each row is a process of its own, `zerofleet bench selfplay` with the options of the row");
-    for (index, (without, options, step)) in counting.iter().enumerate() {
+    for (index, ((without, options), step)) in measured.iter().enumerate() {
         let engine = step.notes.iter().find_map(|note| note.strip_prefix(ENGINE)).unwrap_or("unknown");
         let worth = index.checked_sub(1).and_then(|before| ratio(value(before, POSITIONS), value(index, POSITIONS)));
-        report.note(format!("without {without} ({engine}): {}", options.join(" ")));
+        report.note(format!("without {without} ({engine}): {}", self::options(options).join(" ")));
         report
             .at("steps", &[("without", without)])
             .value(POSITIONS, Unit::PerSecond, value(index, POSITIONS))
@@ -183,9 +181,9 @@ mod tests {
             whole.value(POSITIONS, Unit::PerSecond, speed);
             report
         });
-        let named = ["nothing", "this", "that"].into_iter().zip(reports);
-        let reports: Vec<_> = named.map(|(without, report)| (without, vec!["--games".to_owned()], report)).collect();
-        let ablation = ablation(&args(TINY), &reports);
+        let steps = ["nothing", "this", "that"].map(|without| (without, args::<Args>(TINY)));
+        let measured: Vec<_> = steps.into_iter().zip(reports).collect();
+        let ablation = ablation(&args(TINY), &measured);
         let worth = |without| ablation.value("steps", &[("without", without)], WORTH);
         assert_eq!(["nothing", "this", "that"].map(worth), [None, Some(4.0), Some(10.0)]);
         let text = ablation.markdown();
