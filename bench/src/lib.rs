@@ -6,7 +6,6 @@
 //! [`fleet`]. All benchmarks write one [`report::Report`]; [`Turns`] sets the number and duration of the turns of each
 //! measurement. Start with [`Bench`].
 
-mod accelerator;
 pub mod attack;
 mod dimensions;
 pub mod fleet;

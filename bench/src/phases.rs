@@ -11,6 +11,7 @@ mod shares;
 
 use anyhow::ensure;
 use fleet::{Rating, Role};
+use run_metrics::DeviceUse;
 use run_metrics::bottleneck::{Load, bottleneck};
 
 use crate::machine;
@@ -76,7 +77,7 @@ fn measure_run(args: &Args, actors: Option<usize>, sets: &[&str]) -> anyhow::Res
 
 /// Adds the devices of a run and, with an accelerator, the rates of a second run on the CPU alone.
 fn add_placement(report: &mut Report, args: &Args, measured: &Measured) -> anyhow::Result<()> {
-    if placement::add(report, &measured.window.metrics()) {
+    if placement::add(report, measured) {
         let measured = measure_run(args, args.actors.first().copied(), &placement::ON_THE_CPU)?;
         report.at(RATES, &[("run", &"all on the CPU")]).values(&shares::rates(&measured.window.metrics()));
     }
@@ -156,14 +157,13 @@ fn describe(run: &RunArgs, measured: &Measured) -> Report {
     ));
     report
         .note(format!("measured: {:.1} s, {:.0} s after the first training step", window.seconds, run.warm_up_seconds));
-    for accelerator in accelerators {
-        let memory =
-            accelerator.memory_used_bytes.map_or_else(|| "unknown memory".to_owned(), |held| bytes(held as f64));
-        let (name, busy) = (&accelerator.name, percent(accelerator.busy_share));
+    for DeviceUse { device, name, busy_share, memory_used_bytes, .. } in accelerators {
+        let memory = memory_used_bytes.map_or_else(|| "unknown memory".to_owned(), bytes);
+        let (name, busy) = (name.as_ref().unwrap_or(device), percent(*busy_share));
         report.note(format!("accelerator: {name}, busy {busy} of the time, {memory} in use"));
     }
     if accelerators.is_empty() {
-        report.note("accelerator: none here");
+        report.note("accelerator: none in use");
     }
     report
 }
@@ -171,7 +171,6 @@ fn describe(run: &RunArgs, measured: &Measured) -> Report {
 #[cfg(test)]
 mod tests {
     use run_file::RunFile;
-    use service::gpus::Gpu;
 
     use super::*;
     use crate::report::Unit;
@@ -223,7 +222,7 @@ mod tests {
             ", learner.threads=1\n",
             "self-play evaluates with CPU kernel; the learner trains on cpu, bf16, by CPU kernels\n",
             "- transfers: none: the learner trains on the CPU",
-            "- accelerator: none here\n",
+            "- accelerator: none in use\n",
             "\n**Self-play is the bottleneck: the learner waits 80 % of the time",
             "\n2 epochs of 72000 training positions take 0.10 hours at this speed, in which self-play makes ",
             ", and cost 0.50 at 5 per hour.\n",
@@ -241,9 +240,10 @@ mod tests {
 
     #[test]
     fn accelerators_are_listed_with_their_use_and_memory() {
-        let name = "A".to_owned();
-        let busy = Gpu { name, busy_share: Some(0.25), memory_used_bytes: Some(3_000_000), ..Gpu::default() };
-        let accelerators = vec![busy.clone(), Gpu { busy_share: None, memory_used_bytes: None, ..busy }];
+        let (device, name) = ("cuda".to_owned(), Some("A".to_owned()));
+        let idle = DeviceUse { device, name, ..DeviceUse::default() };
+        let busy = DeviceUse { busy_share: Some(0.25), memory_used_bytes: Some(3e6), ..idle.clone() };
+        let accelerators = vec![busy, idle];
         let window = window(1.0, Vec::new(), Vec::new());
         let measured = Measured { config: RunFile::default(), actors: 1, window, accelerators };
         let text = describe(&args::<Args>("").run, &measured).markdown();

@@ -14,11 +14,10 @@ use fleet::plan::{self, Plan};
 use fleet::{Fleet, Member, Rating};
 use games::GameKind;
 use run_file::RunFile;
-use run_metrics::{CounterRates, Meter, Processes};
+use run_metrics::{CounterRates, DeviceUse, Meter, Processes};
 use service::Drain;
-use service::gpus::{Gpu, Gpus};
+use service::devices::CPU;
 
-use super::accelerator;
 use super::usage::{self, ThreadUsage, Usage};
 use crate::output::temporary_folder;
 
@@ -76,8 +75,8 @@ pub(super) struct Measured {
     pub(super) config: RunFile,
     pub(super) actors: usize,
     pub(super) window: Window,
-    /// Accelerators, averaged over the window.
-    pub(super) accelerators: Vec<Gpu>,
+    /// Accelerators of the run, averaged over the window.
+    pub(super) accelerators: Vec<DeviceUse>,
 }
 
 /// Trains as `zerofleet train` does, with or without an arena, in a temporary directory, and reads the metrics of the
@@ -132,7 +131,7 @@ struct Session {
 }
 
 impl Session {
-    fn measure(&mut self, warm_up: Duration, measured: Duration) -> anyhow::Result<(Window, Vec<Gpu>)> {
+    fn measure(&mut self, warm_up: Duration, measured: Duration) -> anyhow::Result<(Window, Vec<DeviceUse>)> {
         self.wait_for_the_first_step()?;
         self.run_for(warm_up)?;
         let begin = self.read()?;
@@ -158,19 +157,18 @@ impl Session {
         Ok(())
     }
 
-    /// Waits for `time` and returns the mean load of the accelerators, if there are any.
-    fn watch_accelerators_for(&mut self, time: Duration) -> anyhow::Result<Vec<Gpu>> {
-        let start = Instant::now();
-        // A machine without a driver has no readable accelerator.
-        let gpus = Gpus::open().ok();
-        let read = || gpus.as_ref().and_then(|gpus| gpus.read().ok()).unwrap_or_default();
-        let mut readings = vec![read()];
-        while !readings[0].is_empty() && start.elapsed() + ACCELERATOR_INTERVAL < time {
+    /// Waits for `time` and returns the mean use of the accelerators, if the run uses any.
+    fn watch_accelerators_for(&mut self, time: Duration) -> anyhow::Result<Vec<DeviceUse>> {
+        let (start, mut meter, mut readings) = (Instant::now(), Meter::default(), Vec::new());
+        loop {
+            let devices = meter.read(Instant::now(), self.fleet.scrape()).devices;
+            readings.extend(devices.into_iter().filter(|used| used.device != CPU));
+            if readings.is_empty() || start.elapsed() + ACCELERATOR_INTERVAL >= time {
+                self.run_for(time.saturating_sub(start.elapsed()))?;
+                return Ok(DeviceUse::over(&readings));
+            }
             self.run_for(ACCELERATOR_INTERVAL)?;
-            readings.push(read());
         }
-        self.run_for(time.saturating_sub(start.elapsed()))?;
-        Ok(accelerator::mean(&readings))
     }
 
     /// Waits for one interval; the death of a process, or Ctrl-C, is an error that ends the measurement.

@@ -55,9 +55,15 @@ impl Backend {
         match self {
             Self::Kernels => kernels(inputs),
             Self::Libtorch => libtorch(inputs),
-            Self::Pytorch => pytorch(inputs, python, pytorch::Mode::Eager),
-            Self::PytorchCompile => pytorch(inputs, python, pytorch::Mode::Compiled),
+            Self::Pytorch | Self::PytorchCompile => self.pytorch(inputs, python),
         }
+    }
+
+    fn pytorch(self, inputs: &Inputs, python: &Path) -> anyhow::Result<Prepared> {
+        let (mut script, started) = pytorch::start(python, inputs, self)?;
+        let details = format!("PyTorch {}, {}", started.version, started.format);
+        let work = Work::of_size(move |_, time| script.measure(json!({}), time, pytorch::STEP_PATIENCE));
+        Ok(Prepared { work, first_steps: started.first_steps, details })
     }
 }
 
@@ -90,11 +96,4 @@ fn in_this_process(mut trainer: impl Trainer + 'static, inputs: &Inputs, details
         })
     });
     Ok(Prepared { work, first_steps, details })
-}
-
-fn pytorch(inputs: &Inputs, python: &Path, mode: pytorch::Mode) -> anyhow::Result<Prepared> {
-    let (mut script, started) = pytorch::start(python, inputs, mode)?;
-    let details = format!("PyTorch {}, {}", started.version, started.format);
-    let work = Work::of_size(move |_, time| script.measure(json!({}), time, pytorch::STEP_PATIENCE));
-    Ok(Prepared { work, first_steps: started.first_steps, details })
 }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use training::Optimiser;
 use weights::Architecture;
 
+use super::backend::Backend;
 use super::inputs::Inputs;
 use super::steps::{CHECKED_STEPS, FirstSteps};
 use crate::output;
@@ -24,15 +25,6 @@ pub(super) const STEP_PATIENCE: Duration = Duration::from_secs(300);
 /// Settings of the C library's allocator, matching [`network_torch::keep_memory`] in this process.
 const ALLOCATOR: [(&str, &str); 3] =
     [("MALLOC_ARENA_MAX", "1"), ("MALLOC_TRIM_THRESHOLD_", "2147483647"), ("MALLOC_MMAP_THRESHOLD_", "33554432")];
-
-/// Execution mode of PyTorch for the losses and gradients.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mode {
-    /// One operation after the other.
-    Eager,
-    /// With `torch.compile`.
-    Compiled,
-}
 
 /// First response of the process.
 #[derive(Debug, Deserialize)]
@@ -50,12 +42,12 @@ pub(super) struct Started {
 ///
 /// # Errors
 /// A step fails; the error describes it.
-pub(super) fn start(folder: &Path, inputs: &Inputs, mode: Mode) -> anyhow::Result<(Script, Started)> {
+pub(super) fn start(folder: &Path, inputs: &Inputs, backend: Backend) -> anyhow::Result<(Script, Started)> {
     let python = python::environment_with(folder, REQUIREMENTS)?;
     let program = folder.join("train.py");
     output::write(&program, PROGRAM)?;
     let mut command = Command::new(python);
-    command.arg(program).arg(options(inputs, mode).to_string()).envs(ALLOCATOR).stderr(Stdio::null());
+    command.arg(program).arg(options(inputs, backend).to_string()).envs(ALLOCATOR).stderr(Stdio::null());
     // Later runs find compiled code there. One compile thread, so that no compile workers remain.
     command.env("TORCHINDUCTOR_CACHE_DIR", std::path::absolute(folder.join("compiled"))?);
     command.env("TORCHINDUCTOR_COMPILE_THREADS", "1");
@@ -63,7 +55,7 @@ pub(super) fn start(folder: &Path, inputs: &Inputs, mode: Mode) -> anyhow::Resul
 }
 
 /// Returns the argument of the program.
-fn options(inputs: &Inputs, mode: Mode) -> Value {
+fn options(inputs: &Inputs, backend: Backend) -> Value {
     let Inputs { case, architecture, settings, weights, batch, .. } = inputs;
     let Architecture { planes, height, width, actions, channels, blocks, .. } = architecture;
     let Optimiser::AdamW { betas, epsilon } = settings.optimiser else {
@@ -78,7 +70,7 @@ fn options(inputs: &Inputs, mode: Mode) -> Value {
         "batch": batch,
         "precision": case.precision.to_string(),
         "threads": case.threads,
-        "compile": mode == Mode::Compiled,
+        "compile": backend == Backend::PytorchCompile,
         "checked_steps": CHECKED_STEPS,
         "settings": {
             "learning_rate": settings.learning_rate,

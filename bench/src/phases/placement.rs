@@ -4,28 +4,27 @@
 //! memory. Start with [`add`].
 
 use fleet::Role;
-use run_metrics::{DeviceUse, Processes, RunMetrics};
+use run_metrics::{DeviceUse, Processes};
 use service::devices::CPU;
 
 use crate::report::{Report, bytes};
+use crate::training_run::Measured;
 
 /// Settings that put everything on the CPU.
 pub(super) const ON_THE_CPU: [&str; 3] = ["learner.device=cpu", "actor.device=cpu", "arena.device=cpu"];
 
 /// Adds notes on the devices of a run, and on the copies to accelerators. Returns true if data is on an accelerator.
-pub(super) fn add(report: &mut Report, metrics: &Processes<'_>) -> bool {
-    let mut accelerators = RunMetrics::of(metrics).devices;
-    accelerators.retain(|used| used.device != CPU);
+pub(super) fn add(report: &mut Report, Measured { window, accelerators, .. }: &Measured) -> bool {
     if accelerators.is_empty() {
         report.note("**everything is on the CPU**");
     }
     let known = |text: Option<String>| text.unwrap_or_else(|| "unknown".to_owned());
     let rate = |rate: Option<f64>| known(rate.map(|rate| format!("{}/s", bytes(rate))));
-    for DeviceUse { device, uploaded_per_second, downloaded_per_second, .. } in &accelerators {
+    for DeviceUse { device, uploaded_per_second, downloaded_per_second, .. } in accelerators {
         let (to, back) = (rate(*uploaded_per_second), rate(*downloaded_per_second));
-        report.note(format!("copied to {device}: {to}; back: {back} (all programs, in 20 ms before the end)"));
+        report.note(format!("copied to {device}: {to}; back: {back}, by all programs"));
     }
-    for (what, process, device, computed_by) in placed(metrics) {
+    for (what, process, device, computed_by) in placed(&window.metrics()) {
         report.note(format!("{what} ({process}): on {}, computed by {}", known(device), known(computed_by)));
     }
     !accelerators.is_empty()
@@ -66,6 +65,7 @@ fn placed(metrics: &Processes<'_>) -> [Placed; 11] {
 #[cfg(test)]
 mod tests {
     use run_file::RunFile;
+    use run_metrics::RunMetrics;
 
     use super::*;
     use crate::training_run::Window;
@@ -90,15 +90,18 @@ mod tests {
     }
 
     /// Returns the notes on a run, and whether data is on an accelerator.
-    fn notes(window: &Window) -> (String, bool) {
+    fn notes(window: Window) -> (String, bool) {
         let mut report = Report::new("phases", "A run");
-        let is_accelerated = add(&mut report, &window.metrics());
+        let mut accelerators = RunMetrics::of(&window.metrics()).devices;
+        accelerators.retain(|used| used.device != CPU);
+        let measured = Measured { config: RunFile::default(), actors: 1, window, accelerators };
+        let is_accelerated = add(&mut report, &measured);
         (report.notes.join("\n"), is_accelerated)
     }
 
     #[test]
     fn without_an_accelerator_the_report_states_that_everything_is_on_the_cpu() {
-        let (text, is_accelerated) = notes(&window("cpu", "cpu"));
+        let (text, is_accelerated) = notes(window("cpu", "cpu"));
         assert!(!is_accelerated, "no second run is needed");
         assert!(!text.contains("copied to"), "{text}");
         for words in [
@@ -112,7 +115,7 @@ mod tests {
 
     #[test]
     fn tensors_are_where_the_processes_report_them_and_the_search_trees_on_the_cpu() {
-        let (text, is_accelerated) = notes(&window("cuda", "cuda:1"));
+        let (text, is_accelerated) = notes(window("cuda", "cuda:1"));
         assert!(is_accelerated);
         assert!(!text.contains("everything is on the CPU"), "{text}");
         for (what, expected) in [
@@ -141,7 +144,7 @@ mod tests {
     fn copies_to_an_accelerator_are_those_that_the_driver_measured() {
         let measured = "zerofleet_device_tensors{what=\"batch\",device=\"cuda\"} 1\n\
                         zerofleet_device_transfer_bytes_per_second{device=\"cuda\",direction=\"upload\"} 3000000";
-        let (text, _) = notes(&tests::window(10.0, vec![learner(measured)], vec![learner(measured)]));
-        assert!(text.contains("copied to cuda: 3.00 MB/s; back: unknown ("), "{text}");
+        let (text, _) = notes(tests::window(10.0, vec![learner(measured)], vec![learner(measured)]));
+        assert!(text.contains("copied to cuda: 3.00 MB/s; back: unknown, "), "{text}");
     }
 }
