@@ -171,17 +171,9 @@ fn alone<G: Game>(game: G, algorithm: SearchAlgorithm, simulations: u32, seeds: 
 
 /// Returns the cases of one tree in the first game: every combination of threads and leaves.
 fn teams(args: &Args) -> anyhow::Result<Vec<Case>> {
-    let mut cases = Vec::new();
-    if args.blocks == 0 {
-        return Ok(cases);
-    }
-    for threads in threads(args) {
-        for &leaves in &args.leaves {
-            let case = with_game!(args.games[0], |game| team(args, &game, threads, leaves)?);
-            cases.push(case);
-        }
-    }
-    Ok(cases)
+    let of_leaves = |threads, leaves| with_game!(args.games[0], |game| team(args, &game, threads, leaves));
+    let of_threads = |threads| args.leaves.iter().map(move |&leaves| of_leaves(threads, leaves));
+    threads(args).into_iter().filter(|_| args.blocks > 0).flat_map(of_threads).collect()
 }
 
 /// Returns the case of one position and one evaluator of random weights per thread, which search one tree as `play`

@@ -1,11 +1,12 @@
 use std::time::Instant;
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, ensure};
 use proto::weights::v1;
 use proto::weights::v1::weights_client::WeightsClient;
 use serde_json::json;
 use tokio::sync::mpsc;
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinSet;
+use tonic::Streaming;
 use transport::limits::MESSAGE_BYTES_MAX;
 
 use super::load::{Args, PATIENCE, add_connections, known};
@@ -29,19 +30,14 @@ pub(super) async fn measure(args: &Args, report: &mut Report) -> anyhow::Result<
     let (mut publisher, endpoint) = publisher::start(&args.networks, args.fetches, args.seed)?;
     let id = Some(publisher.id());
     let without = usage::memory(id);
-    let (held_sender, mut held_receiver) = mpsc::channel(args.actors.max(1));
-    let (opened, mut open) = mpsc::channel(args.actors.max(1));
+    let (sender, mut receiver) = mpsc::channel(args.actors);
     let begun = Instant::now();
     let mut subscribers = JoinSet::new();
     for actor in 0..args.actors {
-        let name = format!("actor-{actor}");
-        subscribers.spawn(follow(endpoint.clone(), name, opened.clone(), held_sender.clone()));
         // One after the other: a server accepts few new connections from one address at a time.
-        tokio::select! {
-            opened = open.recv() => opened.context("no subscriber is left")?,
-            ended = subscribers.join_next() => return Err(end_reason(ended)),
-            () = tokio::time::sleep(PATIENCE) => bail!("not all subscribers connected within {PATIENCE:?}"),
-        }
+        let subscription =
+            tokio::time::timeout(PATIENCE, Subscription::open(&endpoint, format!("actor-{actor}"))).await;
+        subscribers.spawn(subscription.context("subscribe in time")??.follow(sender.clone()));
     }
     let subscribed = begun.elapsed();
     add_connections(report, "publisher of weights", args.actors, subscribed, (without, usage::memory(id)));
@@ -51,8 +47,7 @@ pub(super) async fn measure(args: &Args, report: &mut Report) -> anyhow::Result<
         let begun = Instant::now();
         // The publisher responds once the version exists, before subscribers have it.
         let Count { count: size_bytes } = publisher.ask(json!({}), PATIENCE)?;
-        let all_hold_it = all_hold_it(args.actors, &mut held_receiver, &mut subscribers);
-        let (held, memory_max) = usage::with_peak(id, all_hold_it).await;
+        let (held, memory_max) = usage::with_peak(id, all_hold_it(args.actors, &mut receiver)).await;
         let held = held?;
         ensure!(held.iter().all(|held| held.bytes == size_bytes), "a subscriber received a wrong number of bytes");
         let fan_out = FanOut {
@@ -128,57 +123,55 @@ pub(super) fn add(report: &mut Report, network: &str, fan_out: &FanOut) {
 }
 
 /// Waits until `count` subscribers hold the version.
-async fn all_hold_it(
-    count: usize,
-    held_receiver: &mut mpsc::Receiver<Held>,
-    subscribers: &mut JoinSet<anyhow::Result<()>>,
-) -> anyhow::Result<Vec<Held>> {
+async fn all_hold_it(count: usize, receiver: &mut mpsc::Receiver<anyhow::Result<Held>>) -> anyhow::Result<Vec<Held>> {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     let mut held = Vec::with_capacity(count);
     while held.len() < count {
-        tokio::select! {
-            next = held_receiver.recv() => held.push(next.context("no subscriber is left")?),
-            ended = subscribers.join_next() => return Err(end_reason(ended)),
-            () = tokio::time::sleep_until(deadline) => {
-                bail!("only {} of {count} subscribers have the version after {PATIENCE:?}", held.len());
-            }
-        }
+        let next = tokio::time::timeout_at(deadline, receiver.recv()).await;
+        let next = next.with_context(|| format!("only {} of {count} subscribers have the version", held.len()))?;
+        held.push(next.context("no subscriber is left")?.context("follow the publisher")?);
     }
     held.sort_by_key(|held| held.at);
     Ok(held)
 }
 
-/// Returns the reason why a subscriber stopped; subscribers never stop by themselves.
-fn end_reason(ended: Option<Result<anyhow::Result<()>, JoinError>>) -> anyhow::Error {
-    let error = match ended {
-        Some(Ok(Err(error))) => error,
-        Some(Err(error)) => error.into(),
-        Some(Ok(Ok(()))) | None => anyhow!("the publisher closed the subscription"),
-    };
-    error.context("follow the publisher")
+/// A subscriber on the wire, over a separate connection, which keeps no bytes: a thousand copies of a large network
+/// would not fit in the memory of one machine.
+struct Subscription {
+    client: WeightsClient<transport::Channel>,
+    manifests: Streaming<v1::Manifest>,
 }
 
-/// Acts as a subscriber on the wire, over a separate connection, without keeping the bytes: a thousand copies of a
-/// large network would not fit in the memory of one machine.
-async fn follow(
-    endpoint: String,
-    name: String,
-    opened: mpsc::Sender<()>,
-    held_sender: mpsc::Sender<Held>,
-) -> anyhow::Result<()> {
-    let mut client = WeightsClient::new(transport::channel(&endpoint)?).max_decoding_message_size(MESSAGE_BYTES_MAX);
-    let mut manifests = client.subscribe(v1::SubscribeRequest { name }).await.context("subscribe")?.into_inner();
-    opened.send(()).await?;
-    while let Some(manifest) = manifests.message().await.context("receive a manifest")? {
-        let request = v1::FetchRequest { version: manifest.version, digest: manifest.digest, offset: 0 };
-        let mut chunks = client.fetch(request).await.context("fetch a version")?.into_inner();
+impl Subscription {
+    async fn open(endpoint: &str, name: String) -> anyhow::Result<Self> {
+        let client = WeightsClient::new(transport::channel(endpoint)?);
+        let mut client = client.max_decoding_message_size(MESSAGE_BYTES_MAX);
+        let manifests = client.subscribe(v1::SubscribeRequest { name }).await.context("subscribe")?.into_inner();
+        Ok(Self { client, manifests })
+    }
+
+    /// Fetches every version, until one fails or the receiver is dropped.
+    async fn follow(mut self, sender: mpsc::Sender<anyhow::Result<Held>>) {
+        let mut is_last = false;
+        while !is_last {
+            let held = self.fetch().await;
+            is_last = held.is_err();
+            is_last |= sender.send(held).await.is_err();
+        }
+    }
+
+    /// Waits for the next version, and receives all bytes.
+    async fn fetch(&mut self) -> anyhow::Result<Held> {
+        let manifest = self.manifests.message().await.context("receive a manifest")?;
+        let v1::Manifest { version, digest, .. } = manifest.context("the publisher closed the subscription")?;
+        let request = v1::FetchRequest { version, digest, offset: 0 };
+        let mut chunks = self.client.fetch(request).await.context("fetch a version")?.into_inner();
         let mut bytes = 0;
         while let Some(chunk) = chunks.message().await.context("read a chunk")? {
             bytes += chunk.data.len() as u64;
         }
-        held_sender.send(Held { at: Instant::now(), bytes }).await?;
+        Ok(Held { at: Instant::now(), bytes })
     }
-    Ok(())
 }
 
 /// Returns the seconds from `begun` until the first subscriber, half of the subscribers, and all held the version; NaN
