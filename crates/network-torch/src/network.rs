@@ -2,6 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use network::{Layer, Role};
 use tch::{Device, Kind, Tensor};
+use training::layout::ALIGNMENT;
 use training::{Entry, Layout, ModelLayers, Numbers, Precision, TrainerSettings, checkpoint};
 use weights::Architecture;
 
@@ -271,10 +272,17 @@ pub(crate) fn read(tensor: &Tensor, values: &mut [f32]) -> Result<(), Error> {
     Ok(tensor.f_detach()?.f_to_device(Device::Cpu)?.f_to_kind(Kind::Float)?.f_copy_data(values, numel)?)
 }
 
-/// Joins the gradients of `entries` into one tensor, in the order of the flat buffer.
+/// Joins the gradients of `entries` into one tensor, in the order of the flat buffer, with zeros between them.
 pub(crate) fn flatten(entries: &[Entry], gradients: &[Tensor]) -> Result<Tensor, Error> {
-    let in_order = entries.iter().zip(gradients).map(|(entry, gradient)| in_order(entry, gradient));
-    Ok(Tensor::f_cat(&in_order.collect::<Result<Vec<_>, _>>()?, 0)?)
+    let zeros = Tensor::f_zeros([size(ALIGNMENT)], (gradients[0].f_kind()?, gradients[0].device()))?;
+    let mut parts = Vec::with_capacity(2 * entries.len());
+    for (entry, gradient) in entries.iter().zip(gradients) {
+        parts.push(in_order(entry, gradient)?);
+        if entry.padding() > 0 {
+            parts.push(zeros.f_narrow(0, 0, size(entry.padding()))?);
+        }
+    }
+    Ok(Tensor::f_cat(&parts, 0)?)
 }
 
 /// Returns the gradient of an entry, `[len]`, in the order of the flat buffer.
@@ -286,10 +294,14 @@ pub(crate) fn in_order(entry: &Entry, gradient: &Tensor) -> Result<Tensor, Error
     Ok(gradient.f_reshape([-1])?)
 }
 
-/// Returns autograd leaves that share memory with `flat`.
+fn size(n: usize) -> i64 {
+    i64::try_from(n).expect("dimensions were checked")
+}
+
+/// Returns autograd leaves that share memory with `flat`, each at a multiple of 16 bytes.
 fn views(flat: &Tensor, entries: &[Entry]) -> Result<Vec<Tensor>, Error> {
-    let size = |n: usize| i64::try_from(n).expect("dimensions were checked");
     let view = |entry: &Entry| -> Result<Tensor, Error> {
+        debug_assert!(entry.offset.is_multiple_of(ALIGNMENT), "{} is not aligned", entry.tensor.name);
         let slice = flat.f_narrow(0, size(entry.offset), size(entry.len))?;
         let shape: Vec<i64> = entry.tensor.shape.iter().map(|&n| size(n)).collect();
         let shaped = match (entry.tensor.role, shape.as_slice()) {

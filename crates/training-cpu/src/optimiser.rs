@@ -12,7 +12,7 @@ const CHUNK: usize = 1 << 14;
 /// Settings of one step.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StepSettings<'a> {
-    /// All parameters, in order.
+    /// All parameters, in order; zeros may be between two groups.
     pub(crate) groups: &'a [Group],
     pub(crate) learning_rate: f64,
     pub(crate) weight_decay: f64,
@@ -60,10 +60,15 @@ pub(crate) fn apply(
     threads.each(chunks, |chunk: Chunk<'_>| chunk.step(path));
 
     let mut all = [parameters, average, gradient];
-    let mut matrices = Vec::new();
+    let (mut matrices, mut from) = (Vec::new(), 0);
     for Group { range, matrix, .. } in settings.groups {
-        let of_group = |numbers: &mut _| <[f32]>::split_off_mut(numbers, ..range.len()).expect("all are in groups");
+        let of_group = |numbers: &mut _| {
+            let taken = <[f32]>::split_off_mut(numbers, ..range.end - from).expect("groups are in order");
+            // Zeros may be between two groups.
+            &mut taken[range.start - from..]
+        };
         let numbers = all.each_mut().map(of_group);
+        from = range.end;
         if let &Some(shape) = matrix {
             let [parameters, average, directions] = numbers.map(|all| all.chunks_exact_mut(shape[0] * shape[1]));
             let of_matrix =

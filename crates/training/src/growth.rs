@@ -171,7 +171,11 @@ mod tests {
     fn state(architecture: &Architecture) -> State {
         let layout = layout(architecture);
         let numbered = |entries: &[Entry], first: usize| -> Vec<f32> {
-            (first..).take(entries.iter().map(|entry| entry.len).sum()).map(|number| number as f32).collect()
+            let of_entry = |entry: &Entry| {
+                let numbers = (first + entry.offset..).take(entry.len).map(|number| number as f32);
+                numbers.chain(std::iter::repeat_n(0.0, entry.padding())).collect::<Vec<f32>>()
+            };
+            entries.iter().flat_map(of_entry).collect()
         };
         let numbers = |first| Numbers {
             parameters: numbered(&layout.parameters, first),

@@ -6,6 +6,10 @@ use network::{Entry as FileEntry, Reader, Role, Tensor};
 
 use crate::{Error, Optimiser};
 
+/// Multiple of the numbers at which each tensor of a flat buffer starts: 16 bytes in bfloat16, more in float32. GPU
+/// kernels read 16 bytes at a time, and some of them fail with `misaligned address` at any other place.
+pub const ALIGNMENT: usize = 8;
+
 /// A tensor of the network and its position in a flat buffer.
 ///
 /// Convolution weights are stored as `[out, height, width, in]`, the channels-last order of the kernels.
@@ -28,6 +32,13 @@ impl Entry {
         self.offset..self.offset + self.len
     }
 
+    /// Returns the number of zeros between the tensor and the next one. They have no gradient, so that every optimiser
+    /// leaves them at zero, and they change no norm.
+    #[must_use]
+    pub fn padding(&self) -> usize {
+        self.len.next_multiple_of(ALIGNMENT) - self.len
+    }
+
     /// Returns true if the tensor is a weight of a hidden layer: neither in a layer with observations, actions or codes
     /// as inputs, nor in the last layer of a head.
     #[must_use]
@@ -40,10 +51,16 @@ impl Entry {
     }
 }
 
-/// Adjacent parameters with the same update rule.
+/// Returns the length of the buffer of these tensors, with the zeros after each of them.
+#[must_use]
+pub fn size(entries: &[Entry]) -> usize {
+    entries.last().map_or(0, |entry| entry.range().end + entry.padding())
+}
+
+/// Parameters with the same update rule, and the zeros between them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group {
-    /// Index range in the buffer.
+    /// Index range in the buffer; matrices fill the range without gaps.
     pub range: Range<usize>,
     /// Matrix shape `[outputs, inputs]`, with the taps of convolutions counted as inputs; `None` if the update is
     /// elementwise.
@@ -107,7 +124,8 @@ impl Layout {
         found.expect("names come from the layers of the layout").range()
     }
 
-    /// Returns all parameters in buffer order, grouped by update rule of `optimiser`.
+    /// Returns all parameters in buffer order, grouped by update rule of `optimiser`. Zeros between two groups are in
+    /// neither.
     #[must_use]
     pub fn groups(&self, optimiser: Optimiser) -> Vec<Group> {
         let mut groups: Vec<Group> = Vec::new();
@@ -121,7 +139,10 @@ impl Layout {
             let is_decayed = entry.tensor.role.is_weight();
             let group = Group { range: entry.range(), matrix, optimiser, is_decayed };
             match groups.last_mut() {
-                Some(last) if group == (Group { range: entry.range(), ..last.clone() }) => {
+                Some(last)
+                    if group == (Group { range: entry.range(), ..last.clone() })
+                        && (matrix.is_none() || last.range.end == entry.offset) =>
+                {
                     last.range.end = group.range.end;
                 }
                 _ => groups.push(group),
@@ -130,19 +151,19 @@ impl Layout {
         groups
     }
 
-    /// Returns the number of parameters with weight decay, the weights of convolutions and matrices, which come first.
+    /// Returns the end of the parameters with weight decay, the weights of convolutions and matrices, which come first.
     #[must_use]
     pub fn decayed(&self) -> usize {
-        self.parameters.iter().filter(|entry| entry.tensor.role.is_weight()).map(|entry| entry.len).sum()
+        self.parameters.iter().rfind(|entry| entry.tensor.role.is_weight()).map_or(0, |entry| entry.range().end)
     }
 }
 
 fn placed(tensors: Vec<(Tensor, bool)>) -> Vec<Entry> {
     let mut offset = 0;
     let place = |(tensor, is_published): (Tensor, bool)| {
-        let len = tensor.numel();
-        offset += len;
-        Entry { tensor, offset: offset - len, len, is_published }
+        let entry = Entry { len: tensor.numel(), tensor, offset, is_published };
+        offset += entry.len + entry.padding();
+        entry
     };
     tensors.into_iter().map(place).collect()
 }
@@ -160,8 +181,8 @@ pub fn file_entries<'a>(
     })
 }
 
-/// Reads tensors from a file to a flat buffer in the order of `entries`. Each name in the file is `prefix` followed by
-/// the tensor name.
+/// Reads tensors from a file to a flat buffer, each at the offset of the entry. Each name in the file is `prefix`
+/// followed by the tensor name.
 ///
 /// # Errors
 /// [`Error::Network`] names a tensor that is missing or invalid.
@@ -171,8 +192,11 @@ pub fn flat(reader: &mut Reader<'_>, prefix: &str, entries: &[Entry]) -> Result<
     let mut flat = Vec::new();
     for entry in entries {
         let (inputs, taps) = matrix(entry);
-        flat.extend(transpose_each(&reader.tensor(prefix, &entry.tensor)?, inputs, taps));
+        let tensor = transpose_each(&reader.tensor(prefix, &entry.tensor)?, inputs, taps);
+        flat.resize(entry.offset, 0.0);
+        flat.extend(tensor);
     }
+    flat.resize(size(entries), 0.0);
     Ok(flat)
 }
 
@@ -202,8 +226,8 @@ mod tests {
     use network::Layers;
     use weights::{Architecture, Model};
 
-    use super::{Entry, Layout};
-    use crate::{ModelLayers, Optimiser};
+    use super::{ALIGNMENT, Entry, Layout, size};
+    use crate::{ModelLayers, Numbers, Optimiser, checkpoint};
 
     /// Returns an architecture with all optional layers.
     fn complete() -> Architecture {
@@ -251,7 +275,12 @@ mod tests {
         let others = |architecture: &Architecture| -> Vec<String> {
             let layout = ModelLayers::new(architecture).unwrap().layout();
             let groups = layout.groups(muon);
-            assert!(groups.windows(2).all(|pair| pair[0].range.end == pair[1].range.start));
+            assert!(groups.windows(2).all(|pair| pair[0].range.end <= pair[1].range.start));
+            let whole = |group: &&super::Group| group.matrix.is_some();
+            for super::Group { range, matrix, .. } in groups.iter().filter(whole) {
+                let [outputs, inputs] = matrix.unwrap();
+                assert!(range.len().is_multiple_of(outputs * inputs), "{range:?} holds {outputs}x{inputs}");
+            }
             let end = layout.parameters.last().unwrap().range().end;
             assert_eq!((groups[0].range.start, groups.last().unwrap().range.end), (0, end));
             let of = |entry: &Entry| groups.iter().find(|group| group.range.contains(&entry.offset)).unwrap();
@@ -291,13 +320,64 @@ mod tests {
     }
 
     #[test]
-    fn entries_fill_their_buffers_without_gaps() {
-        let layers = Layers::new(&complete()).unwrap();
-        let layout = Layout::new(layers.tensors(), std::iter::empty());
-        for entries in [&layout.parameters, &layout.statistics] {
-            assert_eq!(entries[0].offset, 0);
-            assert!(entries.windows(2).all(|pair| pair[0].range().end == pair[1].offset));
+    fn every_tensor_starts_at_the_alignment_with_fewer_zeros_before_it() {
+        let odd = Architecture { planes: 1, channels: 5, actions: 41, squeeze_excitation: 3, ..complete() };
+        let attention = weights::Design { attention: 1, attention_heads: 2, ..weights::Design::default() };
+        let pooled = weights::Design { heads: weights::HeadKind::Pooled, ..weights::Design::default() };
+        for architecture in [
+            complete(),
+            odd.clone(),
+            Architecture { design: attention, ..complete() },
+            Architecture { design: pooled, ..odd.clone() },
+            Architecture { model: Model::StochasticMuzero { support: 3, codes: 5 }, ..complete() },
+        ] {
+            let layout = ModelLayers::new(&architecture).unwrap().layout();
+            for entries in [&layout.parameters, &layout.statistics] {
+                let (first, last) = (entries.first().unwrap(), entries.last().unwrap());
+                assert!(entries.iter().all(|entry| entry.offset.is_multiple_of(ALIGNMENT)), "{entries:?}");
+                assert!(entries.windows(2).all(|pair| pair[0].range().end + pair[0].padding() == pair[1].offset));
+                assert!(entries.iter().all(|entry| entry.padding() < ALIGNMENT));
+                assert_eq!((first.offset, size(entries)), (0, last.offset + last.len + last.padding()));
+            }
+            let padding: usize = layout.parameters.iter().map(Entry::padding).sum();
+            let count = ModelLayers::new(&architecture).unwrap().parameters();
+            assert_eq!(size(&layout.parameters), count + padding);
         }
-        assert_eq!(layout.parameters.last().unwrap().range().end, layers.parameters());
+        let padded = Layout::new(Layers::new(&odd).unwrap().tensors(), std::iter::empty());
+        assert!(padded.parameters.iter().any(|entry| entry.padding() > 0), "the odd network needs zeros");
+    }
+
+    #[test]
+    fn files_without_zeros_are_read_to_the_offsets_and_written_again_without_zeros() {
+        let architecture = Architecture { channels: 5, actions: 41, ..complete() };
+        let layout = ModelLayers::new(&architecture).unwrap().layout();
+        let numbers = Numbers::initial(&layout, 7);
+        let bytes = checkpoint::write(&layout, &numbers.parameters, &numbers.statistics).unwrap();
+        let read = checkpoint::read(&layout, &bytes).unwrap();
+        assert_eq!(read, numbers);
+        assert_eq!(read.parameters.len(), size(&layout.parameters));
+        let spoilt: Vec<f32> = {
+            let mut spoilt = numbers.parameters.clone();
+            for entry in &layout.parameters {
+                spoilt[entry.range().end..][..entry.padding()].fill(9.0);
+            }
+            spoilt
+        };
+        assert_ne!(spoilt, numbers.parameters);
+        assert_eq!(checkpoint::write(&layout, &spoilt, &numbers.statistics).unwrap(), bytes, "zeros are in no file");
+    }
+
+    #[test]
+    fn published_weights_are_read_to_the_places_of_the_whole_network() {
+        let architecture = Architecture { model: Model::Muzero { support: 3 }, ..complete() };
+        let whole = ModelLayers::with_consistency(&architecture).unwrap().layout();
+        let numbers = Numbers::initial(&whole, 7);
+        let published = whole.published();
+        assert!(published.parameters.len() < whole.parameters.len());
+        let bytes = checkpoint::write(&published, &numbers.parameters, &numbers.statistics).unwrap();
+        let read = checkpoint::read(&published, &bytes).unwrap();
+        for entry in &published.parameters {
+            assert_eq!(read.parameters[entry.range()], numbers.parameters[entry.range()], "{}", entry.tensor.name);
+        }
     }
 }

@@ -1,4 +1,4 @@
-use crate::{Layout, TrainerSettings};
+use crate::{Layout, TrainerSettings, layout};
 
 /// Memory of training by part, in bytes, without waiting batches and without the scratch memory of threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -21,8 +21,7 @@ impl Memory {
     /// Returns the memory of the training state, which depends neither on the backend nor on the batch.
     #[must_use]
     pub fn of_state(layout: &Layout, settings: &TrainerSettings) -> Self {
-        let count = |entries: &[crate::Entry]| entries.last().map_or(0, |entry| entry.range().end);
-        let (parameters, statistics) = (count(&layout.parameters), count(&layout.statistics));
+        let (parameters, statistics) = (layout::size(&layout.parameters), layout::size(&layout.statistics));
         let floats = |count: usize| count * size_of::<f32>();
         Self {
             parameters: floats(parameters + statistics),
@@ -85,7 +84,8 @@ mod tests {
     #[test]
     fn moments_take_the_bytes_of_their_format_and_number() {
         let layers = ModelLayers::new(&tiny()).unwrap();
-        let (layout, count) = (layers.layout(), layers.parameters());
+        let layout = layers.layout();
+        let count = crate::layout::size(&layout.parameters);
         let of = |optimiser, moments| {
             Memory::of_state(&layout, &TrainerSettings { optimiser, moments, ..TrainerSettings::default() })
         };

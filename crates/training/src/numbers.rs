@@ -1,3 +1,5 @@
+use std::iter::repeat_n;
+
 use network::Role;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -22,11 +24,15 @@ impl Numbers {
     #[must_use]
     pub fn initial(layout: &Layout, seed: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let parameters = layout.parameters.iter().flat_map(|entry| initial_parameters(entry, &mut rng)).collect();
+        let padding = |entry: &Entry| repeat_n(0.0, entry.padding());
+        let parameters = layout.parameters.iter();
+        let parameters =
+            parameters.flat_map(|entry| initial_parameters(entry, &mut rng).into_iter().chain(padding(entry)));
         let of_entry = |entry: &Entry| {
-            std::iter::repeat_n(if entry.tensor.role == Role::NormVariance { 1.0 } else { 0.0 }, entry.len)
+            let number = if entry.tensor.role == Role::NormVariance { 1.0 } else { 0.0 };
+            repeat_n(number, entry.len).chain(padding(entry))
         };
-        Self { parameters, statistics: layout.statistics.iter().flat_map(of_entry).collect() }
+        Self { parameters: parameters.collect(), statistics: layout.statistics.iter().flat_map(of_entry).collect() }
     }
 }
 

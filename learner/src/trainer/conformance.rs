@@ -213,7 +213,7 @@ impl Subject {
         let state =
             |trainer: &dyn Trainer| State::read(&layout, self.optimiser, self.moments, &files(trainer)).unwrap();
         let mut trainer = (self.make)(&architecture, settings());
-        let mut sums = vec![0.0; layout.parameters.iter().map(|entry| entry.range().len()).sum()];
+        let mut sums = vec![0.0; training::layout::size(&layout.parameters)];
         for steps in 1..=6 {
             // Averaging starts before the third step; a restored trainer continues with the same average.
             let files = files(trainer.as_ref());
@@ -239,7 +239,7 @@ impl Subject {
         step(trainer.as_mut(), &(self.examples)()).unwrap();
         let gradient = trainer.take_gradient().unwrap().unwrap();
         let layout = self.settings().layers(&self.architecture()).unwrap().layout();
-        assert_eq!(gradient.len(), layout.parameters.iter().map(|entry| entry.len).sum::<usize>());
+        assert_eq!(gradient.len(), training::layout::size(&layout.parameters));
         let norm = gradient.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
         assert!((norm - losses.gradient_norm).abs() < 1e-4 * (1.0 + norm), "{norm} and {}", losses.gradient_norm);
         assert_eq!(trainer.take_gradient().unwrap(), None);

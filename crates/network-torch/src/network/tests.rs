@@ -1,11 +1,14 @@
+use std::collections::BTreeSet;
+
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use tch::Device;
+use training::Precision;
 use weights::Architecture;
 
 use super::Network;
 use crate::{
     Error,
-    tests::networks::{complete, dense, numbers, residual, seasoned, small, tiny},
+    tests::networks::{complete, dense, numbers, of_positions, pooled, residual, seasoned, small, tiny},
 };
 
 fn read(bytes: &[u8]) -> Result<Network, Error> {
@@ -26,6 +29,22 @@ fn rewritten(change: impl FnOnce(&mut Vec<(String, Dtype, Vec<usize>, Vec<u8>)>)
     let views =
         tensors.iter().map(|(name, dtype, shape, data)| (name, TensorView::new(*dtype, shape.clone(), data).unwrap()));
     safetensors::serialize(views, None).unwrap()
+}
+
+#[test]
+fn every_tensor_starts_at_a_multiple_of_16_bytes_in_every_precision() {
+    let odd = Architecture { channels: 5, ..complete() };
+    for architecture in [tiny(), small(), odd, dense(), residual()].into_iter().chain(pooled()).chain(of_positions()) {
+        let network = Network::new(&architecture, Device::Cpu, 1).unwrap();
+        let lowered = network.lowered(Precision::Bf16, BTreeSet::new()).unwrap().unwrap();
+        for network in [&network, &lowered] {
+            let tensors = network.parameters.iter().chain(&network.statistics);
+            assert!(tensors.clone().count() > 0);
+            for (index, tensor) in tensors.enumerate() {
+                assert!(tensor.data_ptr().addr().is_multiple_of(16), "tensor {index} of {architecture:?}");
+            }
+        }
+    }
 }
 
 #[test]

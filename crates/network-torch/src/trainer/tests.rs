@@ -13,8 +13,8 @@ use crate::{
     trainer::Laps,
 };
 use training::{
-    Contents, Decay, Observations, Optimiser, Precision, StepTimes, Trained, Trainer as _, TrainerSettings,
-    TrainingBatch, TrainingKernel,
+    Contents, Decay, MomentFormat, Observations, Optimiser, Precision, StepTimes, Trained, Trainer as _,
+    TrainerSettings, TrainingBatch, TrainingKernel,
 };
 
 impl Trainer {
@@ -69,6 +69,30 @@ fn learns_a_small_batch_by_heart(architecture: &Architecture, settings: TrainerS
 #[test]
 fn adamw_learns_a_small_batch_by_heart() {
     learns_a_small_batch_by_heart(&small(), settings(), 60, 0.01);
+}
+
+#[test]
+fn zeros_between_tensors_stay_zero_under_every_optimiser_and_format_of_moments() {
+    let architecture = Architecture { channels: 5, ..complete() };
+    let muon = Optimiser::Muon { momentum: 0.9 };
+    for optimiser in [Optimiser::adamw(), Optimiser::Sgd { momentum: 0.9 }, Optimiser::lion(), muon] {
+        for moments in [MomentFormat::F32, MomentFormat::Bf16, MomentFormat::Int8] {
+            let mut trainer = trainer_of(&architecture, TrainerSettings { optimiser, moments, ..settings() });
+            for step in 0..4 {
+                trainer.step(&batch(&architecture, 9, step).into()).unwrap();
+            }
+            let mut zeros = 0;
+            for flat in [&trainer.network().flat_parameters, &trainer.average_parameters] {
+                let flat = numbers(flat);
+                for entry in &trainer.network().layout.parameters {
+                    let between = &flat[entry.range().end..][..entry.padding()];
+                    assert!(between.iter().all(|zero| *zero == 0.0), "{optimiser:?}, after {}", entry.tensor.name);
+                    zeros += between.len();
+                }
+            }
+            assert!(zeros > 0, "the network needs no zeros");
+        }
+    }
 }
 
 #[test]

@@ -52,6 +52,31 @@ fn training_reduces_the_losses_of_a_batch() {
 }
 
 #[test]
+fn zeros_between_tensors_stay_zero_under_every_optimiser_and_format_of_moments() {
+    let architecture = Architecture { channels: 5, ..complete() };
+    let batch = batch(&architecture, 8, 3);
+    for optimiser in [Optimiser::adamw(), Optimiser::Sgd { momentum: 0.9 }, Optimiser::lion(), MUON] {
+        for moments in FORMATS {
+            let mut trainer = trainer(&architecture, TrainerSettings { optimiser, moments, ..settings() });
+            for _ in 0..4 {
+                step(&mut trainer, &batch).unwrap();
+            }
+            let (state, mut zeros) = (&trainer.state, 0);
+            let moments: Vec<Vec<f32>> = state.moments.iter().map(training::Moment::to_floats).collect();
+            let of_state = [&state.network.parameters, &state.average.parameters].into_iter().chain(&moments);
+            for numbers in of_state {
+                for entry in &trainer.model.layout().parameters {
+                    let between = &numbers[entry.range().end..][..entry.padding()];
+                    assert!(between.iter().all(|zero| *zero == 0.0), "{optimiser:?}, after {}", entry.tensor.name);
+                    zeros += between.len();
+                }
+            }
+            assert!(zeros > 0, "the network needs no zeros");
+        }
+    }
+}
+
+#[test]
 fn a_step_that_is_not_finite_changes_nothing() {
     let architecture = complete();
     let good = batch(&architecture, 6, 3);
