@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tch::Tensor;
 
-use crate::Error;
+use crate::{Error, gpu};
 
 /// Version of the value encoding: 2.11.
 const ABI_VERSION: u64 = 2 << 56 | 11 << 48;
@@ -27,8 +27,13 @@ unsafe extern "C" {
 }
 
 fn checked(status: i32, what: &'static str) -> Result<(), Error> {
-    // The interface returns no message; libtorch prints it.
-    if status == 0 { Ok(()) } else { Err(Error::Libtorch(format!("{what} failed"))) }
+    if status == 0 { Ok(()) } else { Err(failed(what)) }
+}
+
+/// Returns the error of an operation. The interface has no message, which libtorch prints, so that CUDA gives the
+/// reason.
+fn failed(what: &str) -> Error {
+    Error::of_message(format!("{what} failed{}", gpu::latest_error()))
 }
 
 fn handle(tensor: &Tensor) -> Result<u64, Error> {
@@ -65,8 +70,7 @@ fn call(name: &CStr, overload: &CStr, stack: &mut [u64]) -> Result<(), Error> {
     // SAFETY: both names are C strings, and the stack holds one value for each argument of the schema, which the
     // callers below state.
     let status = unsafe { torch_call_dispatcher(name.as_ptr(), overload.as_ptr(), stack.as_mut_ptr(), ABI_VERSION) };
-    // Out-of-memory failures are not distinguished here: the operators below allocate next to nothing.
-    if status == 0 { Ok(()) } else { Err(Error::Libtorch(format!("{} failed", name.to_string_lossy()))) }
+    if status == 0 { Ok(()) } else { Err(failed(&name.to_string_lossy())) }
 }
 
 /// Arguments of [`fused_adamw`] besides the tensors of the state.

@@ -37,10 +37,41 @@ pub enum Error {
     Training(#[from] training::Error),
 }
 
+impl Error {
+    /// Classifies a message of libtorch.
+    pub(crate) fn of_message(message: String) -> Self {
+        if OUT_OF_MEMORY.iter().any(|text| message.contains(text)) {
+            Self::OutOfMemory { message }
+        } else {
+            Self::Libtorch(message)
+        }
+    }
+
+    /// Returns true if the device has failed for this process. CUDA reports a fault of a kernel at a later call, and
+    /// then refuses all further work of the process.
+    fn is_device_lost(&self) -> bool {
+        match self {
+            Self::Cuda { .. } => true,
+            Self::Libtorch(message) => DEVICE_LOST.iter().any(|text| message.contains(text)),
+            _ => false,
+        }
+    }
+}
+
+impl From<Error> for inference::Error {
+    fn from(error: Error) -> Self {
+        match error.is_device_lost() {
+            true => Self::Lost { device: "cuda".to_owned(), reason: error.to_string() },
+            false => Self::Backend(error.to_string()),
+        }
+    }
+}
+
 impl From<Error> for training::Error {
     fn from(error: Error) -> Self {
         match error {
             Error::Training(error) => error,
+            error if error.is_device_lost() => Self::DeviceLost(Box::new(error)),
             error => Self::Backend(Box::new(error)),
         }
     }
@@ -55,12 +86,7 @@ impl From<network::Error> for Error {
 impl From<tch::TchError> for Error {
     /// Keeps the first line: the rest is a C++ stack trace.
     fn from(error: tch::TchError) -> Self {
-        let message = error.to_string().lines().next().unwrap_or_default().to_owned();
-        if OUT_OF_MEMORY.iter().any(|text| message.contains(text)) {
-            Self::OutOfMemory { message }
-        } else {
-            Self::Libtorch(message)
-        }
+        Self::of_message(error.to_string().lines().next().unwrap_or_default().to_owned())
     }
 }
 
@@ -75,6 +101,9 @@ const OUT_OF_MEMORY: [&str; 7] = [
     "DefaultCPUAllocator: can't allocate memory",
     "DefaultCPUAllocator: not enough memory",
 ];
+
+/// Common parts of the messages of faults on a CUDA device, and of the CUDA libraries after a fault.
+const DEVICE_LOST: [&str; 3] = ["CUDA error", "CUDNN_STATUS_EXECUTION_FAILED", "CUBLAS_STATUS_EXECUTION_FAILED"];
 
 #[cfg(test)]
 mod tests {
@@ -112,6 +141,26 @@ mod tests {
             ["CUDA error: an illegal memory access was encountered", "mat1 and mat2 shapes cannot be multiplied"]
         {
             assert!(matches!(converted(text), Error::Libtorch(_)), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_fault_of_the_device_is_a_lost_device_for_training_and_evaluation_and_nothing_else_is() {
+        let cuda = || Error::Cuda { call: "cudaEventSynchronize", reason: "unspecified launch failure".to_owned() };
+        let faults = [
+            "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be reported later",
+            "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
+            "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm`",
+            "aten::_fused_adamw_ failed: CUDA error: misaligned address, 1 of 2 MiB of the device are free",
+        ];
+        for fault in faults.into_iter().map(|text| move || converted(text)) {
+            assert!(matches!(training::Error::from(fault()), training::Error::DeviceLost(_)), "{}", fault());
+            assert!(matches!(inference::Error::from(fault()), inference::Error::Lost { .. }), "{}", fault());
+        }
+        assert!(matches!(training::Error::from(cuda()), training::Error::DeviceLost(_)));
+        for other in ["mat1 and mat2 shapes cannot be multiplied", "CUDA out of memory. Tried to allocate 20.00 GiB"] {
+            assert!(matches!(training::Error::from(converted(other)), training::Error::Backend(_)), "{other}");
+            assert!(matches!(inference::Error::from(converted(other)), inference::Error::Backend(_)), "{other}");
         }
     }
 

@@ -102,7 +102,7 @@ impl Evaluator for LibtorchEvaluator {
         process::apply();
         for from in (0..batch.len()).step_by(self.chunk) {
             let positions = self.chunk.min(batch.len() - from);
-            self.compute(batch, from, positions).map_err(|error| inference::Error::Backend(error.to_string()))?;
+            self.compute(batch, from, positions)?;
             for (i, row) in self.logits.chunks_exact(actions + Outcome::RESULTS).take(positions).enumerate() {
                 let (policy, wdl) = row.split_at(actions);
                 if !predictions.push_logits(policy, batch.legal(from + i), [wdl[0], wdl[1], wdl[2]]) {

@@ -1,11 +1,11 @@
-//! Reads name, compute capability and memory of a CUDA device, and measures time on it with events.
+//! Reads name, compute capability, memory and latest error of a CUDA device, and waits for points in its work.
 //!
 //! The functions are looked up at run time in the CUDA runtime and driver that libtorch's CUDA half has loaded;
 //! nothing is linked, so that one binary serves machines with and without CUDA. Every function fails with
 //! [`Error::Cuda`] if they are missing: call [`choose_device`](crate::choose_device) first, which loads them.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::ptr::{NonNull, null_mut};
+use std::ptr::NonNull;
 
 use crate::Error;
 
@@ -66,84 +66,17 @@ pub fn memory(index: usize) -> Result<Memory, Error> {
     Functions::loaded().memory(index)
 }
 
-/// A point in the operation sequence of a CUDA device, for measuring the time between two points on the device.
-#[derive(Debug)]
-pub struct Event {
-    event: *mut c_void,
-    device: c_int,
-    functions: Functions,
+/// Describes the latest CUDA error of this thread and the free memory of the current device, to follow the name of an
+/// operation that has failed without a reason. Empty without CUDA.
+pub(crate) fn latest_error() -> String {
+    Functions::loaded().latest_error()
 }
 
-impl Event {
-    /// Creates an event on CUDA device `index`.
-    ///
-    /// # Errors
-    /// [`Error::Cuda`] if the CUDA runtime is not loaded or refuses.
-    pub fn new(index: usize) -> Result<Self, Error> {
-        Functions::loaded().event(index)
-    }
-
-    /// Records the event after all operations submitted to the default stream, which libtorch uses. Does not wait.
-    ///
-    /// # Errors
-    /// [`Error::Cuda`] if an earlier operation of the device failed.
-    pub fn record(&self) -> Result<(), Error> {
-        let call = "cudaEventRecord";
-        self.functions.on(self.device, || {
-            // SAFETY: the signature of the CUDA runtime; the event is alive, and a null stream is the default stream.
-            let code = unsafe {
-                let record: unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int =
-                    std::mem::transmute(self.functions.find(call, c"cudaEventRecord")?);
-                record(self.event, null_mut())
-            };
-            self.functions.check(call, code)
-        })
-    }
-
-    /// Waits until the device has passed the event, but not for operations submitted after it.
-    ///
-    /// # Errors
-    /// [`Error::Cuda`] if the event was not recorded, or an operation of the device failed.
-    pub fn wait(&self) -> Result<(), Error> {
-        let call = "cudaEventSynchronize";
-        // SAFETY: the signature of the CUDA runtime; the event is alive.
-        let code = unsafe {
-            let wait: unsafe extern "C" fn(*mut c_void) -> c_int =
-                std::mem::transmute(self.functions.find(call, c"cudaEventSynchronize")?);
-            wait(self.event)
-        };
-        self.functions.check(call, code)
-    }
-
-    /// Waits until the device has passed both events, and returns the time from `start` to this one in milliseconds.
-    ///
-    /// # Errors
-    /// [`Error::Cuda`] if either was not recorded, or an operation of the device failed.
-    pub fn elapsed_ms_since(&self, start: &Self) -> Result<f64, Error> {
-        let elapsed = "cudaEventElapsedTime";
-        let mut milliseconds = 0.0_f32;
-        self.wait()?;
-        // SAFETY: the signature of the CUDA runtime; both events are alive, and the result is written before it is
-        // read.
-        unsafe {
-            let between: unsafe extern "C" fn(*mut f32, *mut c_void, *mut c_void) -> c_int =
-                std::mem::transmute(self.functions.find(elapsed, c"cudaEventElapsedTime")?);
-            self.functions.check(elapsed, between(&raw mut milliseconds, start.event, self.event))?;
-        }
-        Ok(f64::from(milliseconds))
-    }
-}
-
-impl Drop for Event {
-    fn drop(&mut self) {
-        if let Ok(destroy) = self.functions.find("cudaEventDestroy", c"cudaEventDestroy") {
-            // SAFETY: the signature of the CUDA runtime; the event was created and is not used afterwards.
-            unsafe {
-                let destroy: unsafe extern "C" fn(*mut c_void) -> c_int = std::mem::transmute(destroy);
-                destroy(self.event);
-            }
-        }
-    }
+/// Returns true for an error of work on the device: exhausted memory, or a fault after which CUDA refuses all work.
+fn is_of_work(code: c_int) -> bool {
+    // `cudaErrorMemoryAllocation`, `cudaErrorECCUncorrectable`, and from `cudaErrorIllegalAddress` on the faults of
+    // kernels.
+    matches!(code, 2 | 214 | 700..=799)
 }
 
 /// C functions of the CUDA runtime and driver, found by name.
@@ -207,34 +140,39 @@ impl Functions {
     }
 
     fn memory(self, index: usize) -> Result<Memory, Error> {
-        let call = "cudaMemGetInfo";
-        let (mut free, mut total) = (0_usize, 0_usize);
-        self.on(ordinal(call, index)?, || {
-            // SAFETY: the signature of the CUDA runtime; both results are written before they are read.
-            let code = unsafe {
-                let get: unsafe extern "C" fn(*mut usize, *mut usize) -> c_int =
-                    std::mem::transmute(self.find(call, c"cudaMemGetInfo")?);
-                get(&raw mut free, &raw mut total)
-            };
-            self.check(call, code)
-        })?;
-        Ok(Memory { free: free as u64, total: total as u64 })
+        let mut memory = Memory { free: 0, total: 0 };
+        self.on(ordinal("cudaMemGetInfo", index)?, || self.memory_here().map(|here| memory = here))?;
+        Ok(memory)
     }
 
-    fn event(self, index: usize) -> Result<Event, Error> {
-        let call = "cudaEventCreate";
-        let device = ordinal(call, index)?;
-        let mut event = null_mut();
-        self.on(device, || {
-            // SAFETY: the signature of the CUDA runtime; the handle is written before it is used.
-            let code = unsafe {
-                let create: unsafe extern "C" fn(*mut *mut c_void) -> c_int =
-                    std::mem::transmute(self.find(call, c"cudaEventCreate")?);
-                create(&raw mut event)
-            };
-            self.check(call, code)
-        })?;
-        Ok(Event { event, device, functions: self })
+    /// Returns the memory of the current device.
+    fn memory_here(self) -> Result<Memory, Error> {
+        let call = "cudaMemGetInfo";
+        let (mut free, mut total) = (0_usize, 0_usize);
+        // SAFETY: the signature of the CUDA runtime; both results are written before they are read.
+        let code = unsafe {
+            let get: unsafe extern "C" fn(*mut usize, *mut usize) -> c_int =
+                std::mem::transmute(self.find(call, c"cudaMemGetInfo")?);
+            get(&raw mut free, &raw mut total)
+        };
+        self.check(call, code).map(|()| Memory { free: free as u64, total: total as u64 })
+    }
+
+    fn latest_error(self) -> String {
+        let call = "cudaGetLastError";
+        let Ok(function) = self.find(call, c"cudaGetLastError") else { return String::new() };
+        // SAFETY: the signature of the CUDA runtime.
+        let code = unsafe { std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn() -> c_int>(function)() };
+        let text = match self.check(call, code) {
+            Err(Error::Cuda { reason, .. }) if is_of_work(code) => format!(": CUDA error: {reason}"),
+            Err(Error::Cuda { reason, .. }) => format!(": {reason}"),
+            _ => String::new(),
+        };
+        let memory = self.memory_here().map(|Memory { free, total }| {
+            let [free, total] = [free, total].map(|bytes| bytes >> 20);
+            format!(", {free} of {total} MiB of the device are free")
+        });
+        text + &memory.unwrap_or_default()
     }
 
     /// Runs `work` with `device` as the current device of this thread, and then restores the previous device.
@@ -302,10 +240,9 @@ mod tests {
     use super::*;
 
     thread_local! {
-        /// Current device of the stand-in, and number of existing events.
+        /// Current device of the stand-in, and the latest error.
         static CURRENT: Cell<c_int> = const { Cell::new(0) };
-        static EVENTS: Cell<i64> = const { Cell::new(0) };
-        static RECORDED: Cell<c_int> = const { Cell::new(-1) };
+        static LATEST: Cell<c_int> = const { Cell::new(0) };
     }
 
     /// Error of the stand-in for a device that does not exist.
@@ -345,8 +282,13 @@ mod tests {
         0
     }
 
-    unsafe extern "C" fn error_text(_code: c_int) -> *const c_char {
-        c"invalid device ordinal".as_ptr()
+    unsafe extern "C" fn error_text(code: c_int) -> *const c_char {
+        let text = match code {
+            2 => c"out of memory",
+            700 => c"an illegal memory access was encountered",
+            _ => c"invalid device ordinal",
+        };
+        text.as_ptr()
     }
 
     unsafe extern "C" fn driver_get(handle: *mut c_int, device: c_int) -> c_int {
@@ -363,32 +305,8 @@ mod tests {
         0
     }
 
-    unsafe extern "C" fn event_create(event: *mut *mut c_void) -> c_int {
-        EVENTS.set(EVENTS.get() + 1);
-        // SAFETY: as for the function that it stands in for; no one reads through the handle.
-        unsafe { *event = std::ptr::without_provenance_mut(usize::try_from(EVENTS.get()).unwrap()) };
-        0
-    }
-
-    unsafe extern "C" fn event_record(_event: *mut c_void, stream: *mut c_void) -> c_int {
-        assert!(stream.is_null());
-        RECORDED.set(CURRENT.get());
-        0
-    }
-
-    unsafe extern "C" fn event_handle(_event: *mut c_void) -> c_int {
-        0
-    }
-
-    unsafe extern "C" fn event_destroy(_event: *mut c_void) -> c_int {
-        EVENTS.set(EVENTS.get() - 1);
-        0
-    }
-
-    unsafe extern "C" fn event_elapsed(time: *mut f32, start: *mut c_void, end: *mut c_void) -> c_int {
-        // SAFETY: as for the function that it stands in for.
-        unsafe { *time = (end.addr() - start.addr()) as f32 * 2.5 };
-        0
+    unsafe extern "C" fn last_error() -> c_int {
+        LATEST.get()
     }
 
     /// A machine with two devices.
@@ -403,11 +321,7 @@ mod tests {
                     "cudaGetErrorString" => error_text as *const (),
                     "cuDeviceGet" => driver_get as *const (),
                     "cuDeviceGetName" => driver_name as *const (),
-                    "cudaEventCreate" => event_create as *const (),
-                    "cudaEventRecord" => event_record as *const (),
-                    "cudaEventSynchronize" => event_handle as *const (),
-                    "cudaEventDestroy" => event_destroy as *const (),
-                    "cudaEventElapsedTime" => event_elapsed as *const (),
+                    "cudaGetLastError" => last_error as *const (),
                     other => panic!("{other} is not used"),
                 };
                 NonNull::new(function.cast_mut().cast())
@@ -437,15 +351,20 @@ mod tests {
     }
 
     #[test]
-    fn events_are_recorded_on_their_device_and_destroyed() {
+    fn the_latest_error_has_a_text_and_the_free_memory_and_a_fault_is_an_error_of_cuda() {
         let functions = two_devices();
-        let (start, end) = (functions.event(1).unwrap(), functions.event(1).unwrap());
-        start.record().unwrap();
-        end.record().unwrap();
-        assert_eq!((RECORDED.get(), CURRENT.get()), (1, 0));
-        assert_eq!(end.elapsed_ms_since(&start).unwrap(), 2.5);
-        drop((start, end));
-        assert_eq!(EVENTS.get(), 0);
+        CURRENT.set(1);
+        let memory = ", 0 of 0 MiB of the device are free";
+        for (code, text) in [
+            (0, ""),
+            (2, ": CUDA error: out of memory"),
+            (700, ": CUDA error: an illegal memory access was encountered"),
+            (INVALID_DEVICE, ": invalid device ordinal"),
+        ] {
+            LATEST.set(code);
+            assert_eq!(functions.latest_error(), format!("{text}{memory}"));
+        }
+        assert_eq!(Functions { lookup: |_| None }.latest_error(), "");
     }
 
     #[test]
@@ -455,9 +374,8 @@ mod tests {
             none.name(0).map(drop).unwrap_err(),
             none.compute_capability(0).map(drop).unwrap_err(),
             none.memory(0).map(drop).unwrap_err(),
-            none.event(0).map(drop).unwrap_err(),
         ];
-        for (error, call) in reasons.iter().zip(["cuDevice", "cudaDevice", "cudaGetDevice", "cudaGetDevice"]) {
+        for (error, call) in reasons.iter().zip(["cuDevice", "cudaDevice", "cudaGetDevice"]) {
             let text = error.to_string();
             assert!(text.starts_with(call) && text.ends_with("are not loaded in this process"), "{text}");
         }
@@ -466,7 +384,7 @@ mod tests {
     #[test]
     fn the_functions_of_this_process_answer_or_give_a_reason() {
         for index in [0, 1000] {
-            let answers = [name(index).map(drop), memory(index).map(drop), Event::new(index).map(drop)];
+            let answers = [name(index).map(drop), memory(index).map(drop), Completion::new(index).map(drop)];
             for error in answers.into_iter().filter_map(Result::err) {
                 assert!(matches!(error, Error::Cuda { .. }), "{error}");
             }

@@ -293,7 +293,7 @@ impl LatentModel for LibtorchLatent {
             return Ok(());
         }
         let _alone = alone_on(self.device);
-        self.grow(slots).map_err(failure)
+        Ok(self.grow(slots)?)
     }
 
     fn initial(
@@ -310,7 +310,7 @@ impl LatentModel for LibtorchLatent {
         let mut done = 0;
         for to in to.chunks(self.chunk) {
             let observations = &batch.observations()[done * self.shape.len()..][..to.len() * self.shape.len()];
-            self.compute_initial(observations, to).map_err(failure)?;
+            self.compute_initial(observations, to)?;
             for (i, row) in self.outputs.chunks_exact(self.outputs.len() / to.len()).enumerate() {
                 let (policy, value) = (&row[..self.actions], row[self.actions]);
                 if !predictions.push_logits(policy, Some(batch.legal(done + i)), value, 0.0) {
@@ -331,7 +331,7 @@ impl LatentModel for LibtorchLatent {
         process::apply();
         let _alone = alone_on(self.device);
         for steps in steps.chunks(self.chunk) {
-            self.compute_steps(steps, Step::ToState).map_err(failure)?;
+            self.compute_steps(steps, Step::ToState)?;
             for row in self.outputs.chunks_exact(self.actions + 2) {
                 let (policy, [value, reward]) = (&row[..self.actions], [0, 1].map(|i| row[self.actions + i]));
                 if !predictions.push_logits(policy, None, value, reward) {
@@ -352,7 +352,7 @@ impl LatentModel for LibtorchLatent {
         process::apply();
         let _alone = alone_on(self.device);
         for steps in steps.chunks(self.chunk) {
-            self.compute_steps(steps, Step::ToAfterstate).map_err(failure)?;
+            self.compute_steps(steps, Step::ToAfterstate)?;
             for row in self.outputs.chunks_exact(self.codes + 1) {
                 if !predictions.push_logits(&row[..self.codes], None, row[self.codes], 0.0) {
                     return Err(self.not_finite());
@@ -377,11 +377,6 @@ fn alone_on(device: Device) -> Option<MutexGuard<'static, ()>> {
     static BUSY: Mutex<()> = Mutex::new(());
     let is_exclusive = DeviceRules::of(device).submitting_threads == SubmittingThreads::One;
     is_exclusive.then(|| BUSY.lock().unwrap_or_else(PoisonError::into_inner))
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "it is passed to map_err")]
-fn failure(error: Error) -> inference::Error {
-    inference::Error::Backend(error.to_string())
 }
 
 #[cfg(test)]

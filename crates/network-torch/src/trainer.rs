@@ -20,6 +20,7 @@ use self::snapshot::Snapshot;
 use self::staging::{ModelTargets, Staged};
 use crate::{
     Error, Network, Purpose,
+    gpu::Completion,
     loss_scale::{ScaleOnDevice, scale_of, scaled},
     losses::{self, LossTensors},
     memory,
@@ -68,6 +69,8 @@ pub struct Trainer {
     /// The same as in [`MixedPrecision`].
     float32_layers: BTreeMap<String, f64>,
     queued: VecDeque<Queued>,
+    /// Points of collected steps, for later steps: an event of CUDA is not created for each step.
+    idle: Vec<Completion>,
     /// Whether the next step keeps a copy of the gradient, and the copy, `[P]`.
     keeps_gradient: bool,
     kept_gradient: Option<Tensor>,
@@ -142,6 +145,7 @@ impl Trainer {
             step: 0,
             progress: 0.0,
             queued: VecDeque::new(),
+            idle: Vec::new(),
             keeps_gradient: false,
             kept_gradient: None,
             batch_device: None,
@@ -181,7 +185,8 @@ impl Trainer {
         let times = StepTimes { stage: laps.lap(), ..StepTimes::default() };
         let device = self.network.device();
         let errors = staged.targets.importance().map(Tensor::f_zeros_like).transpose()?;
-        let measured = Measured::new(&network::upload(&[0.0; measured::SCALARS], device)?, errors.as_ref())?;
+        let scalars = network::upload(&[0.0; measured::SCALARS], device)?;
+        let measured = Measured::new(&scalars, errors.as_ref(), &mut self.idle)?;
         let is_applied = Tensor::f_ones([1_i64], (Kind::Bool, device))?;
         let _ = self.next_step.f_add_scalar_(1.0)?;
         self.queued.push_back(Queued { measured, is_applied, times });
@@ -193,7 +198,7 @@ impl Trainer {
         let Computed { pass, learning_rates, statistics, mut times } = self.compute(examples, laps)?;
         let _guard = tch::no_grad_guard();
         let scalars = self.scalars(&pass)?;
-        let measured = Measured::new(&scalars, pass.losses.value_errors.as_ref())?;
+        let measured = Measured::new(&scalars, pass.losses.value_errors.as_ref(), &mut self.idle)?;
         times.backward += laps.lap();
         let is_applied = self.update(pass.gradient, &scalars, &learning_rates, &statistics)?;
         times.optimiser = laps.lap();
@@ -225,7 +230,8 @@ impl Trainer {
         let Queued { measured, mut times, .. } = self.queued.pop_front()?;
         let read = measured.read(self.settings.weight_decay);
         times.backward += laps.lap();
-        Some(read.and_then(|Read { losses, value_errors, loss_scale }| {
+        Some(read.and_then(|Read { losses, value_errors, loss_scale, completion }| {
+            self.idle.extend(completion);
             self.collected_scale = loss_scale;
             self.refuse_not_finite(losses, loss_scale)?;
             self.step += 1;

@@ -82,7 +82,10 @@ pub enum Error {
         /// Number of the skipped step, counted from 1.
         step: u64,
     },
-    /// A backend failed: the device is lost, or this backend does not support the network.
+    /// The device has failed, and refuses all further work of this process.
+    #[error(transparent)]
+    DeviceLost(Box<dyn std::error::Error + Send + Sync>),
+    /// A backend failed, for example because this backend does not support the network.
     #[error(transparent)]
     Backend(Box<dyn std::error::Error + Send + Sync>),
 }

@@ -25,7 +25,7 @@ pub trait Trainer {
     ///
     /// # Errors
     /// [`Error::Batch`] or [`Error::Network`] if the examples do not match the network on the batch's board;
-    /// [`Error::BoardIndex`] if the trainer does not have this board; [`Error::Backend`] if the device fails. Nothing
+    /// [`Error::BoardIndex`] if the trainer does not have this board; [`Error::DeviceLost`] if the device fails. Nothing
     /// is queued in these cases.
     fn queue(&mut self, examples: &Examples, laps: &mut Laps<'_>) -> Result<(), Error>;
 
@@ -40,7 +40,7 @@ pub trait Trainer {
     ///
     /// # Errors
     /// [`Error::NotFinite`] if a loss or the gradient is not finite. [`Error::Overflow`] if the gradient overflowed
-    /// with the current loss scale; the step then changed only the loss scale. [`Error::Backend`] if the device fails.
+    /// with the current loss scale; the step then changed only the loss scale. [`Error::DeviceLost`] if the device fails.
     fn collect(&mut self, laps: &mut Laps<'_>) -> Option<Result<Trained, Error>>;
 
     /// Computes the contribution of a batch to a group's training step, without changing the state. The step queue must
@@ -94,7 +94,7 @@ pub trait Trainer {
     /// gradient.
     ///
     /// # Errors
-    /// [`Error::Backend`] if reading from the device fails.
+    /// [`Error::DeviceLost`] if reading from the device fails.
     fn take_gradient(&mut self) -> Result<Option<Vec<f32>>, Error>;
 
     /// Copies the state, so that another thread can read the copy while training continues. All queued steps must be
@@ -152,7 +152,7 @@ pub trait Snapshot: Send + std::fmt::Debug {
     /// Returns the averaged weights, including running statistics, as a safetensors file, as loaded by actors.
     ///
     /// # Errors
-    /// [`Error::Network`] if two tensors have the same name; [`Error::Backend`] if reading from the device fails.
+    /// [`Error::Network`] if two tensors have the same name; [`Error::DeviceLost`] if reading from the device fails.
     fn published(&self) -> Result<Vec<u8>, Error>;
 
     /// Returns the files of a checkpoint. A copy of [`Contents::Average`](crate::Contents::Average) gives only the

@@ -143,7 +143,7 @@ impl Trainer {
         self.restore_statistics(&contribution.statistics()?)?;
         let pass = Pass { losses: contribution.losses()?, gradient: contribution.gradient()? };
         let scalars = self.scalars(&pass)?;
-        let measured = Measured::new(&scalars, None)?;
+        let measured = Measured::new(&scalars, None, &mut self.idle)?;
         let learning_rates = network::upload(&self.learning_rates(), self.network.device())?;
         let is_applied = self.update(pass.gradient, &scalars, &learning_rates, &statistics)?;
         times.optimiser = laps.lap();

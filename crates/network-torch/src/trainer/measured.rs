@@ -1,6 +1,6 @@
 use tch::{Device, Kind, Tensor};
 
-use crate::{Error, gpu, network};
+use crate::{Error, gpu::Completion, network};
 use training::Losses;
 
 /// Number of scalars: policy, value, reward, consistency and chance loss, gradient norm, total loss, sum of squared
@@ -19,7 +19,7 @@ pub(super) struct Measured {
     /// S: [`SCALARS`], and one more with a loss scale.
     scalars: usize,
     /// End of the copy, if the numbers are being copied to pinned memory.
-    copied: Option<gpu::Event>,
+    copied: Option<Completion>,
 }
 
 /// Measured results of a step.
@@ -29,11 +29,18 @@ pub(super) struct Read {
     pub(super) value_errors: Vec<f32>,
     /// Loss scale of the step.
     pub(super) loss_scale: Option<f32>,
+    /// The point of the copy, for a later step.
+    pub(super) completion: Option<Completion>,
 }
 
 impl Measured {
     /// Joins `scalars` `[S]` and `value_errors` `[B]`, so that one copy transfers both, and on CUDA starts the copy.
-    pub(super) fn new(scalars: &Tensor, value_errors: Option<&Tensor>) -> Result<Self, Error> {
+    /// `idle` are points of earlier steps.
+    pub(super) fn new(
+        scalars: &Tensor,
+        value_errors: Option<&Tensor>,
+        idle: &mut Vec<Completion>,
+    ) -> Result<Self, Error> {
         let count = scalars.numel();
         let numbers = match value_errors {
             Some(errors) => Tensor::f_cat(&[scalars, errors], 0)?,
@@ -43,8 +50,9 @@ impl Measured {
             // libtorch pins the memory of a copy that does not block. A blocking copy, started when the numbers are
             // read, would be queued after the next step.
             let copy = numbers.f_to_device_(Device::Cpu, Kind::Float, true, false)?;
-            if let Ok(event) = gpu::Event::new(index).and_then(|event| event.record().map(|()| event)) {
-                return Ok(Self { numbers: copy, scalars: count, copied: Some(event) });
+            let completion = idle.pop().map_or_else(|| Completion::new(index), Ok);
+            if let Ok(copied) = completion.and_then(|copied| copied.record().map(|()| copied)) {
+                return Ok(Self { numbers: copy, scalars: count, copied: Some(copied) });
             }
         }
         Ok(Self { numbers, scalars: count, copied: None })
@@ -54,8 +62,8 @@ impl Measured {
     /// scale.
     pub(super) fn read(self, weight_decay: f64) -> Result<Read, Error> {
         let _guard = tch::no_grad_guard();
-        if let Some(event) = &self.copied {
-            event.wait()?;
+        if let Some(copied) = &self.copied {
+            copied.wait()?;
         }
         let numbers = network::download(&self.numbers)?;
         let (scalars, value_errors) = numbers.split_at(self.scalars);
@@ -73,6 +81,6 @@ impl Measured {
             value_accuracy: scalar(9),
         };
         let loss_scale = scalars.get(SCALARS).copied();
-        Ok(Read { losses, value_errors: value_errors.to_vec(), loss_scale })
+        Ok(Read { losses, value_errors: value_errors.to_vec(), loss_scale, completion: self.copied })
     }
 }
