@@ -131,6 +131,7 @@ impl<G: Game> Reanalyst<G> {
                 self.around.idle(async { tokio::time::sleep(RETRY_INTERVAL).await });
                 Ok(())
             }
+            error @ Error::Lost { .. } if !self.around.drain.started() => service::device_loss::end(&error),
             error => Err(error).context("evaluate stored positions"),
         }
     }

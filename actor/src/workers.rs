@@ -378,6 +378,7 @@ impl<G: Game> Worker<G> {
                 self.around.wait("evaluator", async { tokio::time::sleep(RETRY_INTERVAL).await });
                 Ok(())
             }
+            error @ inference::Error::Lost { .. } if !self.around.drain.started() => service::device_loss::end(&error),
             error => Err(error).context("evaluate positions"),
         }
     }

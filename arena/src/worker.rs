@@ -591,6 +591,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
     /// Handles a measurement that stopped early: weights that cannot be evaluated are not retried.
     fn settle(&mut self, stop: Stop) -> ControlFlow<()> {
         let error: anyhow::Error = match stop {
+            Stop::Evaluator(error @ inference::Error::Lost { .. }) => service::device_loss::end(&error),
             Stop::Evaluator(error) => error.into(),
             Stop::Environment(error) => error.into(),
             Stop::Drain | Stop::Opponent(_) => return ControlFlow::Break(()),

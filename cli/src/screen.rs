@@ -187,10 +187,15 @@ fn detail_lines(r: &RunMetrics) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// Returns warnings about lost episodes and unlearnable targets, as name and text; empty in a healthy run.
+/// Returns warnings about lost accelerators, lost episodes and unlearnable targets, as name and text; empty in a healthy
+/// run.
 pub(crate) fn warnings(r: &RunMetrics) -> Vec<(&'static str, String)> {
+    let roles = r.health.lost_devices.join(" and ");
+    let device = (!roles.is_empty()).then(|| {
+        ("GPU lost", format!("{roles} on the CPU after a fault of the accelerator; the next session tries it"))
+    });
     let lost = lost(&r.health).map(|text| ("lost", text));
-    lost.into_iter().chain(beyond_support(&r.health).map(|text| ("targets", text))).collect()
+    device.into_iter().chain(lost).chain(beyond_support(&r.health).map(|text| ("targets", text))).collect()
 }
 
 /// Formats the number of lost episodes; `None` if there are none.

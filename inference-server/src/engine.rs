@@ -437,6 +437,7 @@ impl Evaluating {
         metrics::batch(positions, reason, computed);
         match result {
             Ok(()) => self.answer(waiting, &version, begun, computed),
+            Err(error @ Error::Lost { .. }) => service::device_loss::end(&error),
             Err(error) => fail(waiting, &error),
         }
     }

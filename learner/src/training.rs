@@ -279,7 +279,7 @@ impl Training {
             None => self.trainer.queue(&examples, &mut Laps::new(&mut Instant::now)),
             Some(_) => self.trainer.queue_nothing(&examples, &mut Laps::new(&mut Instant::now)),
         };
-        queued.context("train")?;
+        queued.map_err(failed)?;
         self.report_micro_batches();
         // A device computes queued steps one after another.
         let free = self.pending.back().and_then(|before| before.ends).unwrap_or(begun).max(begun);
@@ -326,7 +326,7 @@ impl Training {
                 self.skip_step(loss_scale);
                 return Ok(());
             }
-            Err(error) => return Err(error).context("train"),
+            Err(error) => return Err(failed(error)),
         };
         self.not_finite = 0;
         self.priorities.report(&pending.items, &value_errors);
@@ -571,6 +571,15 @@ impl Training {
     fn elapsed_seconds(&self) -> f64 {
         self.elapsed_before + self.started.elapsed().as_secs_f64()
     }
+}
+
+/// Returns the error of a training step. If the device is lost, the process ends here, before anything on the device is
+/// freed.
+fn failed(error: training::Error) -> anyhow::Error {
+    if let training::Error::DeviceLost(reason) = &error {
+        service::device_loss::end(reason);
+    }
+    anyhow::Error::new(error).context("train")
 }
 
 /// Returns true if a write of this kind is in progress, and then counts a skipped write.

@@ -9,6 +9,7 @@ mod certificates;
 mod chaos;
 mod compose;
 mod crashes;
+mod device_loss;
 mod drain;
 mod drill;
 mod environments;

@@ -26,7 +26,7 @@ const MAY_BE_PENDING: [&str; 5] =
 
 /// Metrics of functions that this fleet does not use: deeper searches during waits, exhaustive play, reanalysis,
 /// several boards, categorical values, refusals, accelerators, credentials and trace spans.
-const NOT_SEEN_HERE: [&str; 41] = [
+const NOT_SEEN_HERE: [&str; 42] = [
     "zerofleet_actor_device_batches_total",
     "zerofleet_actor_device_padded_positions_total",
     "zerofleet_actor_device_positions_total",
@@ -42,6 +42,7 @@ const NOT_SEEN_HERE: [&str; 41] = [
     "zerofleet_arena_return_mean",
     "zerofleet_device_busy_share",
     "zerofleet_device_info",
+    "zerofleet_device_lost",
     "zerofleet_device_memory_bytes",
     "zerofleet_device_memory_held_bytes",
     "zerofleet_device_memory_held_bytes_max",

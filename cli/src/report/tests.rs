@@ -225,6 +225,7 @@ fn faulty() -> RunMetrics {
     let health = Health {
         fault: Some("the replay server refuses every game".to_owned()),
         unstored: BTreeMap::from([("invalid".to_owned(), 12.0)]),
+        lost_devices: vec!["learner".to_owned(), "actor".to_owned()],
         lost_episodes: Some(9.0),
         environment_failures: Some(4.0),
         support: Some(25.0),
@@ -241,9 +242,15 @@ fn what_a_run_lost_or_did_not_learn_has_rows_and_a_sound_run_has_none() {
     assert_eq!(row(&found, "fault").unwrap(), "the replay server refuses every game");
     assert!(row(&found, "replay").unwrap().ends_with(", 12 games refused"));
     assert_eq!(row(&found, "lost").unwrap(), "9 episodes, in 4 environment failures");
+    let device = row(&found, "GPU lost").unwrap();
+    assert!(device.starts_with("learner and actor on the CPU after a fault"), "{device}");
     assert!(row(&found, "targets").unwrap().contains("network.support = 27"), "{}", found.plain());
     let sound = summary(RunMetrics::default());
-    assert!(["fault", "lost", "targets"].iter().all(|name| row(&sound, name).is_none()), "{}", sound.plain());
+    assert!(
+        ["fault", "GPU lost", "lost", "targets"].iter().all(|name| row(&sound, name).is_none()),
+        "{}",
+        sound.plain()
+    );
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use service::config::is_override;
+use service::device_loss;
 
 #[cfg(test)]
 mod tests;
@@ -93,6 +94,8 @@ pub struct Child {
     draining: bool,
     /// True after a request to restart.
     restarting: bool,
+    /// Arguments without the accelerator, for one restart after the loss of it; empty if the device is configured.
+    without_device: Vec<OsString>,
 }
 
 impl Child {
@@ -109,7 +112,15 @@ impl Child {
             restarts: 0,
             draining: false,
             restarting: false,
+            without_device: Vec::new(),
         })
+    }
+
+    /// Adds `arguments` to the command line if the process loses the accelerator.
+    #[must_use]
+    pub fn or_without_device(mut self, arguments: impl IntoIterator<Item = OsString>) -> Self {
+        self.without_device = arguments.into_iter().collect();
+        self
     }
 
     /// Returns the name from the settings.
@@ -208,6 +219,13 @@ impl Child {
         }
         if let Some(why) = lacks_libtorch(&last_log_line) {
             return Event::Refused { why: format!("cannot start: {why}") };
+        }
+        if status.code() == Some(device_loss::EXIT_STATUS) && !self.without_device.is_empty() {
+            self.settings.arguments.append(&mut self.without_device);
+            self.settings.environment.push((device_loss::STARTED_AGAIN.to_owned(), "1".to_owned()));
+            self.restart_at = Some(now + BACKOFF_MIN);
+            let how = "lost the accelerator and continues on the CPU".to_owned();
+            return Event::Died { how, last_log_line, pause: BACKOFF_MIN };
         }
         if now.duration_since(self.started) >= HEALTHY_AFTER {
             (self.deaths_in_a_row, self.failures_in_a_row) = (0, 0);

@@ -149,6 +149,7 @@ impl Fleet {
             let environment = placement.environment(place).to_vec();
             let settings = child::Settings { name, program, arguments, environment, log };
             let child = Child::start(settings, now).context(starting)?;
+            let child = child.or_without_device(wiring::without_device(config, role));
             members.push(Member { role, child, admin, has_answered: false });
             anyhow::Ok(())
         };

@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::path::Path;
 
+use inference::DevicePreference;
+use run_file::RunFile;
 use serde::{Deserialize, Serialize};
 
 /// The role of a process in a fleet, in the order of the data flow.
@@ -111,9 +113,40 @@ pub fn arguments(config: &Path, listen: Option<&str>, sets: impl IntoIterator<It
     arguments
 }
 
+/// Returns the arguments with which a process of this role goes on after the loss of the accelerator: on the CPU, where
+/// the device is chosen automatically. A configured device is never replaced.
+#[must_use]
+pub fn without_device(config: &RunFile, role: Role) -> Vec<OsString> {
+    let device = match role {
+        Role::Replay => return Vec::new(),
+        Role::Learner => config.learner.device,
+        Role::Inference => config.inference.device,
+        Role::Arena => config.arena.device,
+        Role::Actor => config.actor.device,
+    };
+    match device {
+        DevicePreference::Auto => vec!["--set".into(), format!("{}.device=cpu", role.name()).into()],
+        _ => Vec::new(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_device_that_was_chosen_automatically_is_replaced_by_the_cpu_and_a_configured_one_never() {
+        let mut config = RunFile::default();
+        config.learner.device = DevicePreference::Auto;
+        assert_eq!(without_device(&config, Role::Learner), ["--set", "learner.device=cpu"]);
+        assert_eq!(without_device(&config, Role::Replay), [""; 0]);
+        config.learner.device = DevicePreference::Cuda(1);
+        assert_eq!(without_device(&config, Role::Learner), [""; 0]);
+        // By default the arena is on the CPU.
+        assert_eq!(without_device(&config, Role::Arena), [""; 0]);
+        config.actor.device = DevicePreference::Auto;
+        assert_eq!(without_device(&config, Role::Actor), ["--set", "actor.device=cpu"]);
+    }
 
     #[test]
     fn every_process_receives_the_addresses_of_the_servers_it_needs() {

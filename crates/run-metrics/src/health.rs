@@ -29,6 +29,8 @@ pub struct Health {
     pub samples_held: f64,
     /// Share of time for which samples wait because nothing in the main tables can be sampled.
     pub nothing_to_draw: f64,
+    /// Roles with a process that has lost the accelerator and continues on the CPU.
+    pub lost_devices: Vec<String>,
     /// Number of episodes lost to environment failures, over all sessions of the run.
     pub lost_episodes: Option<f64>,
     /// Episodes lost to environment failures per second.
@@ -63,6 +65,7 @@ impl Health {
             inserts_held: held(|[_, side, _]| side == "inserts"),
             samples_held: held(|[table, side, reason]| is_of_learner(table, side) && reason != "nothing_to_draw"),
             nothing_to_draw: held(|[table, side, reason]| is_of_learner(table, side) && reason == "nothing_to_draw"),
+            lost_devices: Role::ALL.iter().filter(|role| processes.of(**role).any(has_lost_device)).map(name).collect(),
             lost_episodes: processes.sum(Actor, "lost_episodes_total"),
             lost_per_second: processes.rate(Actor, "lost_episodes_total", &[]),
             environment_failures: failures.into_values().reduce(|a, b| a + b),
@@ -84,6 +87,14 @@ impl Health {
     pub fn refused(&self) -> f64 {
         self.unstored.get("invalid").copied().unwrap_or(0.0)
     }
+}
+
+fn name(role: &Role) -> String {
+    role.name().to_owned()
+}
+
+fn has_lost_device(process: &CounterRates) -> bool {
+    process.newest().and_then(|newest| newest.get("zerofleet_device_lost", &[])) > Some(0.0)
 }
 
 /// Returns the reason why an actor rejects weights that are at least as recent as the weights in use; `None` otherwise.
@@ -153,6 +164,14 @@ mod tests {
         let found = health(Role::Replay, &[text]);
         assert_eq!(found.unstored, BTreeMap::from([("invalid".to_owned(), 9.0), ("stale".to_owned(), 2.0)]));
         assert_eq!((found.refused(), found.defect.as_deref()), (9.0, Some("steps[0].action: 4224 is not below 4096")));
+    }
+
+    #[test]
+    fn a_process_that_was_started_again_without_its_device_is_named_by_role() {
+        let found = |role, text: &str| health(role, &[text]).lost_devices;
+        assert_eq!(found(Role::Learner, "zerofleet_device_lost 1\n"), ["learner"]);
+        assert_eq!(found(Role::Actor, "zerofleet_device_lost 1\n"), ["actor"]);
+        assert_eq!(found(Role::Actor, "zerofleet_actor_weights_version 3\n"), [""; 0]);
     }
 
     #[test]

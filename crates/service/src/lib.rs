@@ -17,6 +17,7 @@ mod bounded_listener;
 pub mod config;
 pub mod cpus;
 pub mod descriptors;
+pub mod device_loss;
 pub mod device_trial;
 pub mod devices;
 pub mod directory;

@@ -16,7 +16,9 @@ use serde::{Deserialize, Serialize};
 use crate::config::{self, Layers, Preset, RunSection, Sources};
 use crate::identity::Identity;
 use crate::telemetry::{self, TelemetrySection};
-use crate::{Admin, CommonArgs, ConfigError, Drain, Health, LogFormat, Readiness, descriptors, devices, net, trace};
+use crate::{
+    Admin, CommonArgs, ConfigError, Drain, Health, LogFormat, Readiness, descriptors, device_loss, devices, net, trace,
+};
 
 /// The exit code of a process that failed.
 const EXIT_FAILURE: u8 = 1;
@@ -135,6 +137,7 @@ fn try_run(
     let metrics = telemetry::install_metrics()?;
     telemetry::export_start_time();
     identity.export_metric();
+    device_loss::export_metric();
     let ended = drain.clone();
     let result = runtime.block_on(async {
         if common.exit_with_parent {

@@ -32,19 +32,27 @@ pub(crate) struct Counting {
     steps: u64,
     /// Number of steps still to skip.
     skips: usize,
+    /// Number of steps after which the device fails; `None` for a device that works.
+    lost_after: Option<u64>,
 }
 
 impl Counting {
     /// Creates a trainer, and the log of the recorded calls.
     pub(crate) fn new() -> (Self, Arc<Mutex<Log>>) {
         let log = Arc::<Mutex<Log>>::default();
-        (Self { log: Arc::clone(&log), boards: 1, queued: VecDeque::new(), steps: 0, skips: 0 }, log)
+        let (queued, lost_after) = (VecDeque::new(), None);
+        (Self { log: Arc::clone(&log), boards: 1, queued, steps: 0, skips: 0, lost_after }, log)
     }
 
     /// Creates a trainer that skips the first `skips` steps, as after a gradient overflow.
     pub(crate) fn skipping(skips: usize) -> (Self, Arc<Mutex<Log>>) {
         let (trainer, log) = Self::new();
         (Self { skips, ..trainer }, log)
+    }
+
+    /// Creates a trainer with a device that takes every step, and fails when the results after `steps` steps are read.
+    pub(crate) fn losing(steps: u64) -> Self {
+        Self { lost_after: Some(steps), ..Self::new().0 }
     }
 }
 
@@ -71,6 +79,9 @@ impl training::Trainer for Counting {
 
     fn collect(&mut self, _: &mut Laps<'_>) -> Option<Result<Trained, Error>> {
         self.queued.pop_front()?;
+        if self.lost_after == Some(self.steps) {
+            return Some(Err(Error::DeviceLost("CUDA error: an illegal memory access was encountered".into())));
+        }
         if let Some(skips) = self.skips.checked_sub(1) {
             self.skips = skips;
             return Some(Err(Error::Overflow { loss_scale: 65_536.0, step: self.steps + 1 }));

@@ -304,6 +304,29 @@ fn skipped_steps_count_neither_as_steps_nor_as_steps_in_a_row_that_restore_a_che
     assert_eq!((progress.training_step, progress.positions), (1, 1));
 }
 
+/// The device fails in a process of its own, since the process ends without a return from the training.
+#[test]
+fn a_device_that_fails_asynchronously_ends_the_process_at_once_with_the_status_of_a_lost_device() {
+    const NAME: &str =
+        "training::tests::a_device_that_fails_asynchronously_ends_the_process_at_once_with_the_status_of_a_lost_device";
+    const FOLDER: &str = "LEARNER_TEST_OF_A_LOST_DEVICE";
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        let run = RunSection { directory: folder.into(), ..RunSection::default() };
+        let settings = Config { run, ..Config::default() }.settings().unwrap();
+        let trainer = Box::new(Counting::losing(2));
+        let start = Start { trainer, architecture: architecture(Model::Alphazero), progress: None };
+        let batches = (0..9).map(|_| prepared()).collect();
+        let ended = train_from(start, settings, batches, 1, |_, _| {});
+        panic!("the training returned: {ended:?}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut process = std::process::Command::new(std::env::current_exe().unwrap());
+    let output = process.args(["--exact", NAME, "--nocapture"]).env(FOLDER, folder.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(service::device_loss::EXIT_STATUS), "{output:?}");
+    assert!(folder.path().join("weights").exists(), "the version before the fault is kept");
+    assert_eq!(last_checkpoint(folder.path()), None, "nothing is written after the fault");
+}
+
 #[test]
 fn each_step_is_taken_on_the_board_of_its_batch() {
     let folder = tempfile::tempdir().unwrap();

@@ -64,6 +64,33 @@ fn a_process_that_rejects_its_configuration_is_not_restarted() {
 }
 
 #[test]
+fn a_process_that_loses_its_device_is_restarted_once_without_it_and_a_configured_device_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("devices");
+    let script = "device=${1:-gpu}; echo \"with $device, lost: $ZEROFLEET_DEVICE_LOST\" >>";
+    let script = format!("{script} {}; test $device = cpu || exit 3; exec sleep 60", file.display());
+    let devices = || std::fs::read_to_string(&file).unwrap_or_default();
+    let settings = shell(folder.path(), &script);
+    let child = Child::start(settings.clone(), Instant::now()).unwrap();
+    let mut child = child.or_without_device(["sh".into(), "cpu".into()]);
+    let now = Instant::now();
+    let Event::Died { how, pause, .. } = event(&mut child, now) else { panic!("the process did not end") };
+    assert_eq!((how.as_str(), pause), ("lost the accelerator and continues on the CPU", BACKOFF_MIN));
+    assert_eq!(event(&mut child, now + pause), Event::Restarted);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while devices().lines().count() < 2 {
+        assert!(Instant::now() < deadline, "{}", devices());
+        std::thread::yield_now();
+    }
+    assert_eq!(devices(), "with gpu, lost: \nwith cpu, lost: 1\n");
+    child.kill();
+
+    let mut configured = Child::start(settings, Instant::now()).unwrap();
+    let Event::Died { how, .. } = event(&mut configured, now) else { panic!("the process did not end") };
+    assert_eq!(how, "ended with status 3");
+}
+
+#[test]
 fn a_process_that_fails_repeatedly_is_given_up_with_its_last_log_line() {
     let folder = tempfile::tempdir().unwrap();
     let mut child = start(folder.path(), "echo 'error: no more disk' >&2; exit 1");

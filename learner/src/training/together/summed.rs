@@ -10,6 +10,7 @@ use super::{Prepared, Training};
 use crate::group::{CONTROL_NUMBERS, Control, Group};
 use crate::metrics;
 use crate::trainer::DeviceContribution;
+use crate::training::failed;
 
 /// The sum of contributions over all members.
 pub(super) enum Summed {
@@ -31,7 +32,7 @@ impl Training {
         let laps = &mut Laps::new(clock);
         if let Memory::Cuda(_) = group.memory() {
             let numbers = &control.numbers();
-            let mut contributed = self.trainer.contribute_on_device(examples, numbers, laps).context("train")?;
+            let mut contributed = self.trainer.contribute_on_device(examples, numbers, laps).map_err(failed)?;
             if let Err(error) = timed(group, contributed.contribution.numbers()) {
                 return Ok(Err(error));
             }
@@ -39,7 +40,7 @@ impl Training {
             return Ok(Ok((Summed::Device(contributed), control)));
         }
         let contributed = match examples {
-            Some(examples) => self.trainer.contribute(examples, laps).context("train")?,
+            Some(examples) => self.trainer.contribute(examples, laps).map_err(failed)?,
             None => Contributed {
                 contribution: self.trainer.no_contribution(),
                 value_errors: Vec::new(),
