@@ -105,6 +105,12 @@ fn peers(endpoints: &[String], own: usize) -> Result<Vec<Option<Peer>>, ConfigEr
     peers.map_err(|error| ConfigError::invalid("learner.group", error.to_string()))
 }
 
+/// Ends this process, in which NCCL does not return from an abort.
+#[cfg(feature = "torch")]
+fn lose_gpu() {
+    service::device_loss::end(&"NCCL does not return from an abort");
+}
+
 /// Creates the engine for data transfer between this learner, which trains on `device`, and other group members.
 /// `exchange` holds the addresses of members in groups that this learner coordinates. Must be called within the tokio
 /// runtime that serves the exchange.
@@ -129,7 +135,7 @@ pub(crate) fn engine(
         timeout,
     });
     let kind = settings.learner.collective;
-    let clock = Clock { now: std::time::Instant::now, pause: std::thread::sleep };
+    let clock = Clock { now: std::time::Instant::now, pause: std::thread::sleep, give_up: lose_gpu };
     let reason = match (kind, device) {
         (CollectiveKind::Gloo, _) => return Ok(gloo),
         (_, crate::device::Device::Cuda(index)) => match Nccl::load(index, clock) {

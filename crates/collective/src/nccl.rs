@@ -11,7 +11,7 @@ mod functions;
 mod stream;
 
 use std::ffi::{CStr, c_int, c_void};
-use std::ptr::null_mut;
+use std::ptr::{null_mut, with_exposed_provenance_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ const TO_DEVICE: c_int = 1;
 const TO_HOST: c_int = 2;
 /// Size of the GPU buffer for numbers in host memory, in bytes; longer arguments pass in several parts.
 const STAGED_BYTES: usize = 16 << 20;
-/// Maximum wait after an abort for the GPU to leave the operation.
+/// Maximum wait for an abort, and after it for the GPU to leave the operation.
 const ABORT_TIME: Duration = Duration::from_secs(2);
 /// Minimum and maximum pause between two polls of an operation.
 const PAUSES: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(1)];
@@ -47,13 +47,15 @@ const PAUSES: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UniqueId(pub [u8; 128]);
 
-/// The clock for timeouts, and the function to pause between polls.
+/// The clock for timeouts, and the functions to pause between polls and to give up.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     /// Returns the current time of a monotonic clock.
     pub now: fn() -> Instant,
     /// Blocks the thread for the given time.
     pub pause: fn(Duration),
+    /// Called if NCCL does not return from an abort. The GPU is then lost for this process, which should end.
+    pub give_up: fn(),
 }
 
 /// The NCCL and CUDA functions, for one GPU.
@@ -179,6 +181,18 @@ impl Nccl {
         let reset = unsafe { (self.functions.set_device)(before) };
         let outcome = outcome?;
         self.check_cuda(operation, reset).map(|()| outcome)
+    }
+
+    /// Waits up to [`ABORT_TIME`] until `is_done` returns true, and returns false if it never did.
+    fn within_limit(&self, is_done: impl Fn() -> bool) -> bool {
+        let begun = (self.clock.now)();
+        while !is_done() {
+            if (self.clock.now)().duration_since(begun) >= ABORT_TIME {
+                return false;
+            }
+            (self.clock.pause)(PAUSES[1]);
+        }
+        true
     }
 
     fn check_cuda(&self, operation: &'static str, code: c_int) -> Result<(), Error> {
@@ -307,24 +321,31 @@ impl Communicator {
     }
 
     /// Aborts the operations of the group on the GPU, and waits up to [`ABORT_TIME`] until the GPU has stopped using
-    /// the memory of the operation.
+    /// the memory of the operation. NCCL may hang in an abort (NVIDIA/nccl#1777), so that another thread makes the call.
     fn abort(&mut self) {
         if self.communicator.is_null() {
             return;
         }
-        let nccl = self.nccl;
-        // SAFETY: the communicator was created, is not aborted yet, and is not used afterwards. The event exists.
-        unsafe {
-            let _ = (nccl.functions.comm_abort)(std::mem::replace(&mut self.communicator, null_mut()));
-            if self.done.record("abort", self.stream.handle).is_err() {
-                return;
-            }
-            let begun = (nccl.clock.now)();
-            while (nccl.functions.event_query)(self.done.handle) == NOT_READY
-                && (nccl.clock.now)().duration_since(begun) < ABORT_TIME
-            {
-                (nccl.clock.pause)(PAUSES[1]);
-            }
+        let (nccl, device) = (self.nccl, self.nccl.ordinal());
+        let communicator = std::mem::replace(&mut self.communicator, null_mut()).expose_provenance();
+        let call = move || {
+            // SAFETY: the communicator was created, is not aborted yet, and is not used afterwards.
+            let _ = unsafe {
+                (nccl.functions.set_device)(device);
+                (nccl.functions.comm_abort)(with_exposed_provenance_mut(communicator))
+            };
+        };
+        let Ok(aborting) = std::thread::Builder::new().name("nccl-abort".into()).spawn(call) else {
+            return (nccl.clock.give_up)();
+        };
+        if !nccl.within_limit(|| aborting.is_finished()) {
+            return (nccl.clock.give_up)();
+        }
+        let _ = aborting.join();
+        let done = self.done.handle;
+        if self.done.record("abort", self.stream.handle).is_ok() {
+            // SAFETY: the event exists as long as this communicator.
+            nccl.within_limit(|| unsafe { (nccl.functions.event_query)(done) } != NOT_READY);
         }
     }
 

@@ -31,6 +31,9 @@ const ACCELERATOR_THREADS_MIN: usize = 2;
 /// threads that submit batches.
 const OTHER_CORES_MAX: usize = 4;
 
+/// Variables with the settings of libtorch's allocator: a value of the user is kept.
+const ALLOCATOR_VARIABLES: [&str; 2] = ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"];
+
 /// Cores, memory and accelerators of a machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Machine {
@@ -268,10 +271,18 @@ impl Machine {
         (self.cores.saturating_sub(others) / actors.max(1)).max(ACCELERATOR_THREADS_MIN)
     }
 
-    /// Returns the variable that makes CUDA number GPUs as `nvidia-smi` does, so that `cuda:1` is the same GPU in both.
+    /// Returns the variables of every process on a machine with GPUs.
     fn order(&self) -> Vec<(String, String)> {
-        let is_cuda = matches!(self.accelerators, Accelerators::Cuda(_));
-        is_cuda.then(|| ("CUDA_DEVICE_ORDER".to_owned(), "PCI_BUS_ID".to_owned())).into_iter().collect()
+        if !matches!(self.accelerators, Accelerators::Cuda(_)) {
+            return Vec::new();
+        }
+        // CUDA then numbers GPUs as `nvidia-smi` does, so that `cuda:1` is the same GPU in both.
+        let order = ("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
+        // After exhausted memory, smaller batches then fit between the blocks of the larger ones.
+        let segments = ("PYTORCH_ALLOC_CONF", "expandable_segments:True");
+        let is_given = ALLOCATOR_VARIABLES.iter().any(|name| std::env::var_os(name).is_some());
+        let all = [order].into_iter().chain((!is_given).then_some(segments));
+        all.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
     }
 
     /// Returns, for each GPU, the environment variables of a process on this GPU. The process sees no other GPU, so

@@ -241,7 +241,7 @@ mod tests {
 
     /// Returns an NCCL engine for this device, with a fake of the NCCL library.
     fn on_device(device: usize, kind: CollectiveKind) -> WithNccl {
-        let clock = Clock { now: Instant::now, pause: std::thread::sleep };
+        let clock = Clock { now: Instant::now, pause: std::thread::sleep, give_up: || panic!("NCCL hangs") };
         let nccl = Nccl::found_by(fake_nccl::lookup, device, clock).unwrap();
         WithNccl::new(nccl, Arc::new(Arc::<Threads>::default()), kind, TIMEOUT)
     }

@@ -134,6 +134,12 @@ impl State {
         }
     }
 
+    /// Returns true while a call that aborts the communicator must not return.
+    fn hangs_in_abort(&self, handle: usize) -> bool {
+        let of = self.communicators.get(&handle);
+        of.is_some_and(|of| self.faults.get(&of.device) == Some(&Fault::AbortHangs))
+    }
+
     fn leave(&mut self, handle: usize) -> c_int {
         let Some(Communicator { group, device, .. }) = self.communicators.remove(&handle) else {
             return INVALID_ARGUMENT;
@@ -254,6 +260,9 @@ pub(super) unsafe extern "C" fn comm_async_error(communicator: *mut c_void, resu
 }
 
 pub(super) unsafe extern "C" fn comm_abort(communicator: *mut c_void) -> c_int {
+    while with(|state| state.hangs_in_abort(communicator.addr())) {
+        std::thread::yield_now();
+    }
     with(|state| state.leave(communicator.addr()))
 }
 

@@ -31,6 +31,8 @@ pub enum Fault {
     JoinRefused,
     /// Other members do not notice when a member on the device leaves, as over links between GPUs.
     LeavesSilently,
+    /// Calls that abort a communicator on the device do not return until the fault is over.
+    AbortHangs,
     /// Members on the device fail after this many operations.
     FailsAfter(u64),
 }

@@ -31,6 +31,12 @@ const DRAIN_BAR_SECONDS: f64 = 10.0;
 const DRAIN_KILL_SECONDS: u64 = 20;
 /// Difference in device memory that is attributed to other programs, in MiB.
 const MEMORY_BAR_MEBIBYTES: f64 = 64.0;
+/// Parts of the start of a run, each with the first reading after it.
+const PARTS: [(&str, fn(&Value) -> bool); 3] = [
+    ("reading of the metrics", |_| true),
+    ("finished game", |reading| reading["games"].as_f64() > Some(0.0)),
+    ("training step", |reading| reading["steps"].as_f64() > Some(0.0)),
+];
 /// Accuracy with search on the solved positions of Connect Four, and maximum time until a run reaches it, in seconds.
 const ACCURACY: f64 = 0.975;
 const ACCURACY_BAR_SECONDS: f64 = 300.0;
@@ -115,7 +121,8 @@ pub(super) fn numbers(session: &mut Session) -> Result<()> {
     session.device_step(&["--arithmetic", "bf16"], &[])
 }
 
-/// Compares training steps with the CPU; checks refused steps and checkpoints.
+/// Compares training steps with the CPU: the step `train` also checks refused steps and checkpoints, the step `layers`
+/// trains and evaluates every optional layer and model.
 pub(super) fn train(session: &mut Session) -> Result<()> {
     session.device_step(&[], &EXACT)
 }
@@ -249,21 +256,23 @@ pub(super) fn drain(session: &mut Session) -> Result<()> {
     let before = load::memory_mebibytes();
     let runs = session.work().join("drain");
     let game = session.sized("connect_four", "tic_tac_toe");
-    let command = training(session, &runs, game, "10", session.device());
+    let command = training(session, &runs, game, "10", session.sized("auto", "cpu"));
     let mut child = start(command, session.work())?;
     let metrics = runs.join("run").join("metrics.jsonl");
     // The time left after the wait is for the shutdown of the run.
     let wait = session.left().saturating_sub(Duration::from_secs(DRAIN_KILL_SECONDS + 5));
-    let begun = Instant::now();
-    let mut trained = false;
-    while !trained && begun.elapsed() < wait && child.try_wait().context("watch the run")?.is_none() {
+    let (begun, mut parts) = (Instant::now(), PARTS.iter().peekable());
+    while parts.peek().is_some() && begun.elapsed() < wait && child.try_wait().context("watch the run")?.is_none() {
         thread::sleep(Duration::from_millis(200));
-        trained = readings(&metrics).iter().any(|reading| reading["steps"].as_f64() > Some(0.0));
+        let readings = readings(&metrics);
+        while let Some((part, _)) = parts.next_if(|(_, is_reached)| readings.iter().any(is_reached)) {
+            session.rows.value(&format!("time to the first {part}"), begun.elapsed().as_secs_f64(), "s");
+        }
     }
+    let trained = parts.peek().is_none();
     if let Some(status) = child.try_wait().context("watch the run")? {
         bail!("the run ended before SIGINT: {status}: {}", last_line(session.work()));
     }
-    session.rows.value("time to the first training step", begun.elapsed().as_secs_f64(), "s");
     let signalled = Instant::now();
     // `timeout` forwards the signal to the run.
     workspace::output(Command::new("kill").args(["-INT", &child.id().to_string()])).context("send SIGINT")?;
@@ -283,6 +292,7 @@ pub(super) fn drain(session: &mut Session) -> Result<()> {
     session.log(&format!("zerofleet train, stopped by SIGINT:\n{log}({status})"));
     let found = if trained { "yes".to_owned() } else { last_line(session.work()) };
     session.rows.claim("it had trained before SIGINT", &found, trained);
+    placed(session, &readings(&metrics));
     session.rows.claim("its exit status", &status.to_string(), status.success());
     session.rows.at_most("time from SIGINT to its end", (seconds, "s"), Kind::Correctness, DRAIN_BAR_SECONDS);
     let left = processes_with(&runs.display().to_string());
@@ -299,10 +309,26 @@ pub(super) fn drain(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Returns a command that trains on `device`, with the run `run` in the directory `runs`.
+/// Adds the device of learner and actors, which `auto` must have placed on the GPU, and the most memory of a device.
+fn placed(session: &mut Session, readings: &[Value]) {
+    let expected = session.device();
+    for role in ["learner", "actor"] {
+        let engine = readings.iter().rev().find_map(|reading| reading["engines"][role].as_str()).unwrap_or("unknown");
+        session.rows.claim(&format!("{role}: on {expected}"), engine, engine.contains(expected));
+    }
+    let devices = readings.iter().filter_map(|reading| reading["devices"].as_array()).flatten();
+    let held = |device: &Value| device["memory_held_bytes"].as_f64().or(device["memory_used_bytes"].as_f64());
+    if let Some(bytes) = devices.filter_map(held).reduce(f64::max) {
+        session.rows.value("most device memory of the run", bytes / f64::from(1 << 20), "MiB");
+    }
+}
+
+/// Returns a command that trains on `device`, with the run `run` in the directory `runs`. With `auto` the processes are
+/// placed as in any run.
 fn training(session: &Session, runs: &Path, game: &str, minutes: &str, device: &str) -> Command {
     let runs = runs.display().to_string();
-    let sets = ["learner", "actor", "arena"].map(|role| format!("{role}.device={device}"));
+    let roles: &[&str] = if device == "auto" { &["learner", "actor"] } else { &["learner", "actor", "arena"] };
+    let sets: Vec<String> = roles.iter().map(|role| format!("{role}.device={device}")).collect();
     let mut arguments = vec!["train", "--runs", &runs, "--run", "run", "--game", game, "--minutes", minutes];
     arguments.extend(sets.iter().flat_map(|set| ["--set", set]));
     session.command_that_drains(&session.program("zerofleet"), &arguments, DRAIN_KILL_SECONDS)
@@ -336,7 +362,7 @@ fn processes_with(text: &str) -> Vec<String> {
 
 /// Trains Connect Four for eight minutes on the device.
 pub(super) fn connect4(session: &mut Session) -> Result<()> {
-    connect_four(session, session.device(), "connect4")
+    connect_four(session, session.sized("auto", "cpu"), "connect4")
 }
 
 /// Trains Connect Four for eight minutes on the CPU of the same machine.
@@ -364,6 +390,9 @@ fn connect_four(session: &mut Session, device: &str, name: &str) -> Result<()> {
     }
     for (role, engine) in last["engines"].as_object().into_iter().flatten() {
         session.rows.text(&format!("engine of {role}"), engine.as_str().unwrap_or("?"));
+    }
+    if device == "auto" {
+        placed(session, &readings);
     }
     let curve = curve(&readings);
     for minute in 1..=8 {

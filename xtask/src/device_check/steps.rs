@@ -40,12 +40,13 @@ pub(super) const PROGRAMS: [&str; 8] =
 /// as the remaining time permits. The program `device` checks the symbols that the engine may call (`abi`), threads
 /// while weights change, learner groups over NCCL, and the precision of `auto`; it measures evaluations/s (`sweep`) and
 /// training (`learner`) by network and batch size.
-pub(super) const STEPS: [Step; 16] = [
+pub(super) const STEPS: [Step; 17] = [
     step("env", 30, &PROGRAMS, checks::env),
     step("load", 45, &[DEVICE], checks::load),
     step("abi", 20, &[DEVICE], checks::device),
     step("numbers", 80, &[DEVICE], checks::numbers),
     step("train", 60, &[DEVICE], checks::train),
+    step("layers", 60, &[DEVICE], checks::train),
     step("threads", 40, &[DEVICE], checks::device),
     step("nccl", 60, &[DEVICE], checks::device),
     step("precision", 20, &[DEVICE], checks::device),
@@ -53,7 +54,7 @@ pub(super) const STEPS: [Step; 16] = [
     step("selfplay", 90, &["zerofleet-bench"], checks::selfplay),
     step("learner", 60, &[DEVICE], checks::device),
     step("run", 120, RUN, checks::run),
-    step("drain", 60, RUN, checks::drain),
+    step("drain", 120, RUN, checks::drain),
     step("reference", 100, &[], checks::reference),
     Step { default: false, ..step("connect4", 560, RUN, checks::connect4) },
     Step { default: false, ..step("connect4-cpu", 560, RUN, checks::connect4_cpu) },

@@ -21,9 +21,16 @@ fn devices(count: usize) -> usize {
     DEVICES.fetch_add(count, Ordering::Relaxed)
 }
 
+/// Number of aborts that were given up.
+static GIVEN_UP: AtomicUsize = AtomicUsize::new(0);
+
+fn clock() -> Clock {
+    let give_up = || drop(GIVEN_UP.fetch_add(1, Ordering::Relaxed));
+    Clock { now: Instant::now, pause: std::thread::sleep, give_up }
+}
+
 fn nccl(device: usize) -> Nccl {
-    let clock = Clock { now: Instant::now, pause: std::thread::sleep };
-    Nccl::found_by(fake_nccl::lookup, device, clock).unwrap()
+    Nccl::found_by(fake_nccl::lookup, device, clock()).unwrap()
 }
 
 /// A rank of a group that may be incomplete.
@@ -140,6 +147,20 @@ fn a_join_that_hangs_is_aborted_at_its_time_limit_and_the_next_one_succeeds() {
     on_threads(group(&[first, first + 1]), |member| member.all_reduce(Numbers::Host(&mut [1.0]), LONG).unwrap());
 }
 
+/// The only test in which an abort hangs.
+#[test]
+fn an_abort_that_hangs_is_given_up_at_its_time_limit_and_leaves_the_caller_free() {
+    let first = devices(2);
+    fake_nccl::set_fault(first, Some(Fault::AbortHangs));
+    let begun = Instant::now();
+    let error = seats(&[first, first + 1])[0].join(SHORT).unwrap_err();
+    assert_eq!((error.operation, error.reason.as_str()), ("join", LATE));
+    assert!(begun.elapsed() >= ABORT_TIME, "the abort had its time");
+    assert_eq!(GIVEN_UP.load(Ordering::Relaxed), 1);
+    assert_eq!(fake_nccl::alive(first).aborted, 0);
+    fake_nccl::set_fault(first, None);
+}
+
 #[test]
 fn a_join_that_is_refused_says_why() {
     let first = devices(1);
@@ -201,7 +222,6 @@ fn a_gpu_has_one_identity_and_a_missing_one_is_an_error() {
     let first = devices(2);
     assert_eq!(nccl(first).gpu(), nccl(first).gpu());
     assert_ne!(nccl(first).gpu(), nccl(first + 1).gpu());
-    let clock = Clock { now: Instant::now, pause: std::thread::sleep };
-    let error = Nccl::found_by(fake_nccl::lookup, 64, clock).unwrap_err().to_string();
+    let error = Nccl::found_by(fake_nccl::lookup, 64, clock()).unwrap_err().to_string();
     assert!(error.contains("the identity of GPU 64"), "{error}");
 }

@@ -144,11 +144,12 @@ fn processes_are_kept_off_accelerators_that_cannot_be_used() {
 #[test]
 fn a_process_on_one_of_several_gpus_sees_no_other_and_the_only_gpu_is_not_restricted() {
     let order = ("CUDA_DEVICE_ORDER".to_owned(), "PCI_BUS_ID".to_owned());
+    let segments = ("PYTORCH_ALLOC_CONF".to_owned(), "expandable_segments:True".to_owned());
     let two = placed(&machine(2, 16));
     let only = ("CUDA_VISIBLE_DEVICES".to_owned(), "GPU-1".to_owned());
-    assert_eq!(two.environment(Place::Gpu(1)), [order.clone(), only]);
-    assert_eq!(two.environment(Place::Configured), std::slice::from_ref(&order));
-    assert_eq!(placed(&machine(1, 16)).environment(Place::Gpu(0)), [order]);
+    assert_eq!(two.environment(Place::Gpu(1)), [order.clone(), segments.clone(), only]);
+    assert_eq!(two.environment(Place::Configured), [order.clone(), segments.clone()]);
+    assert_eq!(placed(&machine(1, 16)).environment(Place::Gpu(0)), [order, segments]);
     assert_eq!(placed(&machine(0, 16)).environment(Place::Configured), []);
 }
 

@@ -13,6 +13,7 @@
 )]
 
 mod abi;
+mod layers;
 mod load;
 mod memory;
 mod nccl;
@@ -25,7 +26,7 @@ mod train;
 
 use std::process::ExitCode;
 
-use network_torch::{Chosen, DevicePreference, Purpose, choose_device};
+use network_torch::{Chosen, Device, DevicePreference, Purpose, choose_device};
 
 /// Errors of libtorch, evaluators and arguments, all of which end the step.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -33,12 +34,13 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>
 /// A step with the function that runs it.
 type Step = (&'static str, fn(&Settings) -> Result<()>);
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 10] = [
     ("load", load::load),
     ("precision", load::precision),
     ("abi", abi::run),
     ("numbers", numbers::run),
     ("train", train::run),
+    ("layers", layers::run),
     ("threads", threads::run),
     ("nccl", nccl::run),
     ("sweep", speed::sweep),
@@ -86,11 +88,30 @@ impl Settings {
         Ok((settings, step))
     }
 
-    /// Returns the device; the first call of libtorch.
+    /// Returns the device for evaluation; the first call of libtorch.
     fn device(&self) -> Result<Chosen> {
-        let chosen = choose_device(self.preference, Purpose::Inference)?;
+        self.device_for(Purpose::Inference)
+    }
+
+    /// Returns the device for training, as learners choose it: without cuDNN's search for kernels, so that the check
+    /// trains with the same kernels.
+    fn training_device(&self) -> Result<Chosen> {
+        self.device_for(Purpose::Training)
+    }
+
+    fn device_for(&self, purpose: Purpose) -> Result<Chosen> {
+        let chosen = choose_device(self.preference, purpose)?;
         eprintln!("device: {chosen}");
         Ok(chosen)
+    }
+
+    /// Prints the memory in use at the end. libtorch keeps freed device memory, so that this is about the most of the
+    /// step.
+    fn memory(&self) {
+        let device = if self.preference == DevicePreference::Cpu { Device::Cpu } else { Device::Cuda(0) };
+        if let Some(bytes) = memory::held_bytes(device) {
+            self.value("memory held at the end", bytes as f64 / f64::from(1 << 20), "MiB");
+        }
     }
 
     /// Returns the first of two values on a GPU, the second for a trial on a CPU.
@@ -103,7 +124,11 @@ impl Settings {
 }
 
 fn main() -> ExitCode {
-    let outcome = Settings::parse(std::env::args().skip(1)).and_then(|(settings, (_, step))| step(&settings));
+    let outcome = Settings::parse(std::env::args().skip(1)).and_then(|(settings, (_, step))| {
+        step(&settings)?;
+        settings.memory();
+        Ok(())
+    });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

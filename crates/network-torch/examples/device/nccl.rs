@@ -26,13 +26,14 @@ const BESIDE: [f32; 3] = [1.0, 0.1, 16_777_216.0];
 
 /// Checks sums and copies in a group of one, which must change no bit, and joins that must end at the limit.
 pub(super) fn run(settings: &Settings) -> Result<()> {
-    let device = settings.device()?.device;
+    let device = settings.training_device()?.device;
     let Device::Cuda(index) = device else {
         contributions(settings, device, None)?;
         settings.skipped("NCCL", "the device is no CUDA device");
         return Ok(());
     };
-    let nccl = Nccl::load(index, Clock { now: Instant::now, pause: std::thread::sleep });
+    let nccl =
+        Nccl::load(index, Clock { now: Instant::now, pause: std::thread::sleep, give_up: || panic!("NCCL hangs") });
     let found = nccl.as_ref().map_or_else(ToString::to_string, |nccl| format!("GPU {}", hexadecimal(&nccl.gpu())));
     settings.claim("NCCL is loaded and the GPU has an identity", &found, nccl.is_ok());
     let nccl = nccl?;

@@ -68,7 +68,7 @@ pub(super) fn sweep(settings: &Settings) -> Result<()> {
 
 /// Measures training steps in the precision of `auto`: positions/s by network and batch size.
 pub(super) fn learner(settings: &Settings) -> Result<()> {
-    let device = settings.device()?.device;
+    let device = settings.training_device()?.device;
     // The learner computes CPU operations in all threads of libtorch.
     set_threads(settings.sized(cores(), 1));
     let precision = match device {

@@ -4,6 +4,7 @@ use network_torch::{Device, Network, Trainer, set_threads};
 use training::{Examples, Observations, Precision, Trainer as _, TrainerSettings, TrainingKernel};
 use weights::Architecture;
 
+use crate::layers::relative;
 use crate::output::Kind;
 use crate::towers::{CONNECT_FOUR, complete, name, numbers, plain, training_batch};
 use crate::{Result, Settings, cores};
@@ -13,7 +14,7 @@ const STEPS: u64 = 20;
 
 /// Compares networks and precisions, then checks a refused step and a checkpoint.
 pub(super) fn run(settings: &Settings) -> Result<()> {
-    let device = settings.device()?.device;
+    let device = settings.training_device()?.device;
     let rows = settings.sized(256, 32);
     let networks = settings.sized(
         [plain(6, 64, CONNECT_FOUR), complete(6, 64, CONNECT_FOUR)],
@@ -53,12 +54,6 @@ fn settings_in(precision: Precision) -> TrainerSettings {
 
 fn trainer(architecture: &Architecture, (device, precision): (Device, Precision)) -> Result<Trainer> {
     Ok(Trainer::new(Network::new(architecture, device, 3)?, settings_in(precision))?)
-}
-
-fn relative(got: &[f32], expected: &[f32]) -> f64 {
-    let squares = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>();
-    let error = squares(&mut got.iter().zip(expected).map(|(got, expected)| f64::from(got - expected)));
-    (error / squares(&mut expected.iter().map(|&expected| f64::from(expected)))).sqrt()
 }
 
 /// Checks that a step with a NaN changes nothing, and that a restored trainer has the same bits.

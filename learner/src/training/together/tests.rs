@@ -60,7 +60,7 @@ impl Learners {
     /// Returns the communication libraries of a learner.
     fn engine_of(&self, own: usize) -> Arc<dyn Engine> {
         let threads = Arc::new(Arc::clone(&self.engine));
-        let clock = Clock { now: Instant::now, pause: std::thread::sleep };
+        let clock = Clock { now: Instant::now, pause: std::thread::sleep, give_up: || panic!("NCCL hangs") };
         match self.devices[own] {
             None => threads,
             Some(device) => {
