@@ -30,6 +30,7 @@ use run_file::learner::{CollectiveKind, Settings};
 use service::{ConfigError, Drain};
 use tokio::sync::mpsc;
 use training::TrainerSettings;
+use training::layout::ALIGNMENT;
 use version_store::VersionStore;
 use weights::{Architecture, Digest, WeightsVersion};
 
@@ -186,7 +187,10 @@ pub(crate) fn of_run(
     let library = settings.learner.collective;
     let (batch_size, learners) = (settings.learner.batch_size, settings.group.len());
     let published = settings.learner.publish_interval_steps;
-    let common = format!("{architecture:?} {training:?} {batch_size} {published} {kind} {path} {library:?} {learners}");
+    // Contributions have the length of the layout, which depends on the alignment.
+    let common = format!(
+        "{architecture:?} {training:?} {batch_size} {published} {kind} {path} {library:?} {learners} {ALIGNMENT}"
+    );
     let settings = GroupSettings {
         own: settings.learner.index,
         endpoints: settings.group.clone(),

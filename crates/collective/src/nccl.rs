@@ -321,7 +321,7 @@ impl Communicator {
     }
 
     /// Aborts the operations of the group on the GPU, and waits up to [`ABORT_TIME`] until the GPU has stopped using
-    /// the memory of the operation. NCCL may hang in an abort (NVIDIA/nccl#1777), so that another thread makes the call.
+    /// the memory of the operation. NCCL may hang in an abort (NVIDIA/nccl#1777), so another thread makes the call.
     fn abort(&mut self) {
         if self.communicator.is_null() {
             return;

@@ -149,7 +149,10 @@ impl Fleet {
             let environment = placement.environment(place).to_vec();
             let settings = child::Settings { name, program, arguments, environment, log };
             let child = Child::start(settings, now).context(starting)?;
-            let child = child.or_without_device(wiring::without_device(config, role));
+            // A group has learners on devices of one kind, which a learner on the CPU could not join again.
+            let is_grouped = role == Role::Learner && plan.learners > 1;
+            let without = if is_grouped { Vec::new() } else { wiring::without_device(config, role) };
+            let child = child.or_without_device(without);
             members.push(Member { role, child, admin, has_answered: false });
             anyhow::Ok(())
         };

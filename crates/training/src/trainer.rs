@@ -25,8 +25,8 @@ pub trait Trainer {
     ///
     /// # Errors
     /// [`Error::Batch`] or [`Error::Network`] if the examples do not match the network on the batch's board;
-    /// [`Error::BoardIndex`] if the trainer does not have this board; [`Error::DeviceLost`] if the device fails. Nothing
-    /// is queued in these cases.
+    /// [`Error::BoardIndex`] if the trainer does not have this board; [`Error::DeviceLost`] if the device fails.
+    /// Nothing is queued in these cases.
     fn queue(&mut self, examples: &Examples, laps: &mut Laps<'_>) -> Result<(), Error>;
 
     /// Queues a step like [`queue`](Self::queue), but without any computation: weights do not change, and all losses
@@ -40,7 +40,8 @@ pub trait Trainer {
     ///
     /// # Errors
     /// [`Error::NotFinite`] if a loss or the gradient is not finite. [`Error::Overflow`] if the gradient overflowed
-    /// with the current loss scale; the step then changed only the loss scale. [`Error::DeviceLost`] if the device fails.
+    /// with the current loss scale; the step then changed only the loss scale. [`Error::DeviceLost`] if the device
+    /// fails.
     fn collect(&mut self, laps: &mut Laps<'_>) -> Option<Result<Trained, Error>>;
 
     /// Computes the contribution of a batch to a group's training step, without changing the state. The step queue must
@@ -104,7 +105,7 @@ pub trait Trainer {
     /// much again for the weights and for each moment.
     ///
     /// # Errors
-    /// [`Error::Backend`] if the device has too little memory for the copy, or fails.
+    /// [`Error::Backend`] if the device has too little memory for the copy, [`Error::DeviceLost`] if it fails.
     fn snapshot(&self, contents: Contents) -> Result<Box<dyn Snapshot>, Error>;
 
     /// Restores the state from the files of a checkpoint, written by any backend. Other files are ignored. Queued steps
