@@ -10,6 +10,7 @@
 mod caller;
 mod certificates;
 mod credentials;
+mod expiry;
 mod guard;
 mod held_body;
 mod identities;

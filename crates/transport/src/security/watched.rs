@@ -8,11 +8,17 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use metrics::gauge;
+use rustls::pki_types::UnixTime;
 use service::ConfigError;
 use tonic::Status;
 
+use super::expiry;
+
 /// Maximum file size in bytes. Certificate revocation lists can have megabytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// Interval of reports on certificates in unchanged files.
+const REPORT_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A key of the run file, and the file that the key names.
 pub(super) type Named = (&'static str, PathBuf);
@@ -61,6 +67,8 @@ struct LastRead {
     contents: Contents,
     /// The reason why the current files cannot be used.
     error: Option<String>,
+    /// Time of the last report on certificates.
+    reported: Instant,
 }
 
 /// The last time when some files could be read and used.
@@ -74,9 +82,8 @@ pub(super) struct Usable {
 impl Usable {
     fn set(&self, now: Instant) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = now;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let key = self.key.trim_start_matches("security.");
-        gauge!("zerofleet_security_files_usable_seconds", "key" => key).set(now.as_secs_f64());
+        gauge!("zerofleet_security_files_usable_seconds", "key" => key).set(since_1970().as_secs_f64());
     }
 
     /// Checks that the files could be used within the last `unusable_max` before `now`. Later, credentials are
@@ -109,7 +116,8 @@ impl<T: Send + Sync + 'static> Watched<T> {
         let now = Instant::now();
         let usable = Arc::new(Usable { key, last: Mutex::new(now), unusable_max });
         usable.set(now);
-        let last = Mutex::new(LastRead { contents, error: None });
+        expiry::report(&names, &contents, UnixTime::since_unix_epoch(since_1970()));
+        let last = Mutex::new(LastRead { contents, error: None, reported: now });
         let files = Arc::new(Files { names, build, value: ArcSwap::from_pointee(value), usable, last });
         let (ends, ended) = channel();
         if !interval.is_zero() {
@@ -150,11 +158,13 @@ impl<T> Files<T> {
             Ok(value.map(|value| (contents, value)))
         });
         let keys: Vec<_> = self.names.iter().map(|(key, _)| *key).collect();
+        let mut is_report_due = now.saturating_duration_since(last.reported) >= REPORT_INTERVAL;
         match changed {
             Ok(changed) => {
                 if let Some((contents, value)) = changed {
                     self.value.store(Arc::new(value));
                     last.contents = contents;
+                    is_report_due = true;
                     tracing::info!(?keys, "reloaded changed files of [security]");
                 }
                 last.error = None;
@@ -168,7 +178,15 @@ impl<T> Files<T> {
                 }
             }
         }
+        if is_report_due {
+            expiry::report(&self.names, &last.contents, UnixTime::since_unix_epoch(since_1970()));
+            last.reported = now;
+        }
     }
+}
+
+fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 fn read(names: &[Named]) -> Result<Contents, (&'static str, String)> {
@@ -279,6 +297,22 @@ mod tests {
         // A read that returns is over soon.
         wait_until(|| (0..10_000).all(|_| is_locked()));
         assert_eq!(current(&watched), b"old");
+    }
+
+    #[test]
+    fn certificates_are_reported_on_after_a_change_and_once_a_day() {
+        let (directory, watched) = watched(HOUR);
+        let reported = || watched.files.last.lock().unwrap().reported;
+        let start = reported();
+        let reported_at = |hours| {
+            watched.files.look(start + hours * HOUR);
+            reported() - start
+        };
+        assert_eq!(reported_at(23), Duration::ZERO);
+        replace(&directory, "new");
+        assert_eq!(reported_at(23), 23 * HOUR);
+        assert_eq!(reported_at(46), 23 * HOUR);
+        assert_eq!(reported_at(47), 47 * HOUR);
     }
 
     #[test]
