@@ -6,21 +6,24 @@
 
 mod counts;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use futures::future::try_join_all;
 use game::ObservationShape;
 use inference::{Batch, Error, Predictions};
 use parking_lot::{Condvar, Mutex};
 use proto::limits::request_positions_max;
 use service::{Drain, Health};
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
 pub use counts::Counts;
 
-use crate::metrics;
+use crate::metrics::{self, Pending};
 use crate::queue::{Next, Queue, QueueSettings, Reason, Request};
 use crate::rejection::Rejection;
 use crate::versions::{Version, Versions};
@@ -100,23 +103,28 @@ struct Shared {
     wake: Condvar,
     begun: Instant,
     timeout: Duration,
+    /// Fires when the engine drains, while the state is locked.
+    draining: CancellationToken,
 }
 
 #[derive(Debug)]
 struct State {
     queue: Queue<Waiting>,
     swept: Duration,
-    is_draining: bool,
     counts: Counts,
 }
 
-/// A request in the queue.
+/// A request in the queue, or a part of one that is larger than a batch.
 #[derive(Debug)]
 struct Waiting {
     version: Arc<Version>,
     batch: Arc<Batch>,
+    /// The positions of this part.
+    range: Range<usize>,
     since: Duration,
     reply: oneshot::Sender<Result<Answer, Rejection>>,
+    /// `None` once the request is in a batch, and in all parts but the last.
+    _pending: Option<Pending>,
 }
 
 impl Handle {
@@ -165,13 +173,20 @@ impl Handle {
         request: EvalRequest,
     ) -> Result<Answer, Rejection> {
         let deadline = request.deadline.unwrap_or_else(|| Instant::now() + self.shared.timeout);
+        let (held, wanted) = (version.clone(), request.version);
         let answer = self.evaluate_by(version, request, deadline).await;
-        if let Err(rejection) = &answer {
-            metrics::rejected(rejection);
-            let counts = &mut self.shared.state.lock().counts;
-            match rejection {
-                Rejection::Failed(_) => counts.failed += 1,
-                _ => counts.rejected += 1,
+        match &answer {
+            Ok(answer) => metrics::answered(answer.predictions.len(), answer.queued),
+            Err(rejection) => {
+                metrics::rejected(rejection);
+                if let Some(version) = held.or_else(|| self.resident(wanted)).or_else(|| self.resident(None)) {
+                    version.triton.rejected(rejection);
+                }
+                let counts = &mut self.shared.state.lock().counts;
+                match rejection {
+                    Rejection::Failed(_) => counts.failed += 1,
+                    _ => counts.rejected += 1,
+                }
             }
         }
         answer
@@ -188,30 +203,29 @@ impl Handle {
         }
         let version = match version {
             Some(version) => version,
-            None => self.version(request.version, request.batch.len(), deadline).await?,
+            None => self.version(&request, deadline).await?,
         };
         request
             .batch
             .check(version.shape(), version.actions(), request_positions_max(version.shape(), version.actions()))
             .map_err(|error| Rejection::Shape(error.to_string()))?;
-        let (reply, answer) = oneshot::channel();
-        self.shared.push(request, version, deadline, reply)?;
+        let parts = self.shared.push(request, &version, deadline)?;
+        let answers = parts.into_iter().map(|part| async { part.await.unwrap_or(Err(Rejection::Draining)) });
         tokio::select! {
-            answer = answer => answer.unwrap_or(Err(Rejection::Draining)),
+            answers = try_join_all(answers) => {
+                let answer = joined(answers?);
+                version.triton.answered(answer.queued, answer.computed);
+                Ok(answer)
+            }
             () = tokio::time::sleep_until(deadline.into()) => Err(Rejection::Expired),
         }
     }
 
-    /// Returns the requested version; waits if it is one of the next versions. Meanwhile, the `positions` of the
+    /// Returns the requested version; waits if it is one of the next versions. Meanwhile, the positions of the
     /// request count as waiting.
-    async fn version(
-        &self,
-        wanted: Option<u64>,
-        positions: usize,
-        deadline: Instant,
-    ) -> Result<Arc<Version>, Rejection> {
+    async fn version(&self, request: &EvalRequest, deadline: Instant) -> Result<Arc<Version>, Rejection> {
         let versions = &self.shared.versions;
-        let Some(wanted) = wanted else { return versions.newest().ok_or(Rejection::NoModel) };
+        let Some(wanted) = request.version else { return versions.newest().ok_or(Rejection::NoModel) };
         let mut newest = versions.watch();
         // The deadline of a client may be years away.
         let deadline = deadline.min(Instant::now() + self.shared.timeout);
@@ -225,7 +239,7 @@ impl Handle {
             let newest_version = *newest.borrow_and_update();
             let may_come = newest_version.is_none_or(|newest| wanted > newest && wanted - newest <= VERSIONS_AHEAD_MAX);
             if may_come && reserved.is_none() {
-                reserved = Some(self.shared.reserve(positions)?);
+                reserved = Some(self.shared.reserve(request.batch.len())?);
             }
             let comes = async { may_come && newest.changed().await.is_ok() };
             if !tokio::time::timeout_at(deadline.into(), comes).await.unwrap_or(false) {
@@ -259,10 +273,15 @@ impl Handle {
         self.shared.versions.keys()
     }
 
+    /// Returns the signal on which the engine drains.
+    pub(crate) fn draining(&self) -> &CancellationToken {
+        &self.shared.draining
+    }
+
     /// Stops the threads and rejects waiting requests.
     pub(crate) fn drain(&self) {
         let mut state = self.shared.state.lock();
-        state.is_draining = true;
+        self.shared.draining.cancel();
         for request in state.queue.clear() {
             let _ = request.payload.reply.send(Err(Rejection::Draining));
         }
@@ -293,35 +312,44 @@ impl Shared {
         Ok(Reservation { shared: self, positions })
     }
 
+    /// Queues a request in parts of at most one batch each, so that other clients have turns between the parts of a
+    /// large request. Returns the receivers of the answers, in order.
     fn push(
         &self,
-        request: EvalRequest,
-        version: Arc<Version>,
+        EvalRequest { client, batch, .. }: EvalRequest,
+        version: &Arc<Version>,
         deadline: Instant,
-        reply: oneshot::Sender<Result<Answer, Rejection>>,
-    ) -> Result<(), Rejection> {
-        let now = self.now();
-        let (positions, weights) = (request.batch.len(), version.key());
-        let waiting = Waiting { version, batch: request.batch, since: now, reply };
+    ) -> Result<Vec<oneshot::Receiver<Result<Answer, Rejection>>>, Rejection> {
+        let (since, weights) = (self.now(), version.key());
         let deadline = Some(deadline.saturating_duration_since(self.begun));
-        let queued = Request { client: request.client, weights, positions, deadline, payload: waiting };
         let mut state = self.state.lock();
-        if state.is_draining {
+        if self.draining.is_cancelled() {
             return Err(Rejection::Draining);
         }
-        state.queue.push(queued, now)?;
+        let part_max = state.queue.batch_max().max(1);
+        let part = |start: usize| {
+            let (reply, answer) = oneshot::channel();
+            let range = start..batch.len().min(start + part_max);
+            let (version, batch, positions) = (Arc::clone(version), Arc::clone(&batch), range.len());
+            // The last part of a request is the last to leave the queue.
+            let pending = (range.end == batch.len()).then(|| version.triton.pending());
+            let payload = Waiting { version, batch, range, since, reply, _pending: pending };
+            (Request { client, weights, positions, deadline, payload }, answer)
+        };
+        let (parts, answers) = (0..batch.len()).step_by(part_max).map(part).unzip();
+        state.queue.push(parts, since)?;
         let waiting = state.queue.waiting();
         drop(state);
-        self.wake.notify_one();
+        self.wake.notify_all();
         metrics::waiting(waiting);
-        Ok(())
+        Ok(answers)
     }
 
     /// Waits for the next batch; `None` once the engine drains.
     fn take(&self) -> Option<(Vec<Request<Waiting>>, Reason)> {
         let mut state = self.state.lock();
         loop {
-            if state.is_draining {
+            if self.draining.is_cancelled() {
                 return None;
             }
             let now = self.now();
@@ -367,10 +395,9 @@ impl Engine {
         health: &Health,
     ) -> anyhow::Result<(Self, Handle)> {
         let count = queue.evaluators;
-        let state =
-            State { queue: Queue::new(queue), swept: Duration::ZERO, is_draining: false, counts: Counts::default() };
+        let state = State { queue: Queue::new(queue), swept: Duration::ZERO, counts: Counts::default() };
         let (state, wake, begun) = (Mutex::new(state), Condvar::new(), Instant::now());
-        let shared = Arc::new(Shared { versions, state, wake, begun, timeout });
+        let shared = Arc::new(Shared { versions, state, wake, begun, timeout, draining: CancellationToken::new() });
         let mut threads = Vec::with_capacity(count);
         for index in 0..count {
             // If one thread stops, the process drains: running with fewer threads would hide a bug.
@@ -415,11 +442,13 @@ impl Evaluating {
 
     fn evaluate(&mut self, requests: Vec<Request<Waiting>>, reason: Reason) {
         let positions: usize = requests.iter().map(|request| request.positions).sum();
-        let (waiting, begun): (Vec<Waiting>, _) =
-            (requests.into_iter().map(|request| request.payload).collect(), self.shared.now());
+        let dequeued = |request: Request<Waiting>| Waiting { _pending: None, ..request.payload };
+        let (waiting, begun): (Vec<Waiting>, _) = (requests.into_iter().map(dequeued).collect(), self.shared.now());
         let Some(version) = waiting.first().map(|first| Arc::clone(&first.version)) else { return };
         let result = match waiting.as_slice() {
-            [only] => version.evaluator(self.index).lock().evaluate(&only.batch, &mut self.predictions),
+            [only] if only.range.len() == only.batch.len() => {
+                version.evaluator(self.index).lock().evaluate(&only.batch, &mut self.predictions)
+            }
             several => {
                 let merged = merge(&mut self.merged, version.shape(), several);
                 version.evaluator(self.index).lock().evaluate(merged, &mut self.predictions)
@@ -430,13 +459,18 @@ impl Evaluating {
             let mut state = self.shared.state.lock();
             state.queue.done(positions, result.is_ok().then_some(computed));
             if result.is_ok() {
-                let queued = waiting.iter().map(|waiting| begun.saturating_sub(waiting.since));
-                state.counts.add_batch(positions, reason, computed, queued);
+                // A request counts with the first part.
+                let first_parts = waiting.iter().filter(|waiting| waiting.range.start == 0);
+                let queued: Vec<_> = first_parts.map(|waiting| begun.saturating_sub(waiting.since)).collect();
+                state.counts.add_batch(positions, reason, computed, queued.into_iter());
             }
         }
         metrics::batch(positions, reason, computed);
         match result {
-            Ok(()) => self.answer(waiting, &version, begun, computed),
+            Ok(()) => {
+                version.triton.batch(positions);
+                self.answer(waiting, &version, begun, computed);
+            }
             Err(error @ Error::Lost { .. }) => service::device_loss::end(&error),
             Err(error) => fail(waiting, &error),
         }
@@ -446,17 +480,16 @@ impl Evaluating {
     fn answer(&mut self, waiting: Vec<Waiting>, version: &Version, begun: Duration, computed: Duration) {
         let mut next = 0;
         let is_alone = waiting.len() == 1;
-        for Waiting { batch, since, reply, .. } in waiting {
+        for Waiting { range, since, reply, .. } in waiting {
             let predictions = if is_alone {
                 std::mem::take(&mut self.predictions)
             } else {
                 let mut predictions = Predictions::new();
-                predictions.extend_from(&self.predictions, next..next + batch.len());
+                predictions.extend_from(&self.predictions, next..next + range.len());
                 predictions
             };
-            next += batch.len();
+            next += range.len();
             let queued = begun.saturating_sub(since);
-            metrics::answered(batch.len(), queued, computed);
             // The caller may have stopped waiting.
             let _ = reply.send(Ok(Answer { version: version.number(), predictions, queued, computed }));
         }
@@ -469,10 +502,20 @@ fn merge<'a>(merged: &'a mut Option<Batch>, shape: ObservationShape, waiting: &[
     }
     let merged = merged.get_or_insert_with(|| Batch::new(shape));
     merged.clear();
-    for Waiting { batch, .. } in waiting {
-        merged.extend_from(batch, 0..batch.len());
+    for Waiting { batch, range, .. } in waiting {
+        merged.extend_from(batch, range.clone());
     }
     merged
+}
+
+/// Merges the answers to the parts of a request.
+fn joined(parts: Vec<Answer>) -> Answer {
+    let joined = parts.into_iter().reduce(|mut all, part| {
+        all.predictions.extend_from(&part.predictions, 0..part.predictions.len());
+        all.computed += part.computed;
+        all
+    });
+    joined.expect("a request has a position, and so a part")
 }
 
 fn fail(waiting: Vec<Waiting>, error: &Error) {

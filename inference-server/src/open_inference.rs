@@ -71,15 +71,21 @@ impl OpenInference {
         let (model, version) = description::resolve(self.engine.model(), &request.model_name, &request.model_version)?;
         let timeout = request::timeout_us(&request.parameters).map_err(|invalid| convert::status(&invalid))?;
         let inputs = request::read(&request, &model).map_err(|invalid| convert::status(&invalid))?;
-        self.statistics.read(start.elapsed());
+        let read = start.elapsed();
         let InferInputs { batch, outputs, form } = inputs;
         let batch = Arc::new(batch);
         let deadline = transport::deadline::earlier(caller.deadline, timeout, start);
         let evaluation = EvalRequest { client: caller.client, version, batch: Arc::clone(&batch), deadline };
-        let answer = self.engine.evaluate(evaluation).await?;
+        // The weights are held from here on: the times belong to the version that evaluates.
+        let held = self.engine.resident(version);
+        let answer = self.engine.evaluate_with(held.clone(), evaluation).await?;
         let start = Instant::now();
         let response = response::write(&answer.predictions, &batch, &outputs, form, model.actions);
-        self.statistics.written(start.elapsed());
+        let written = start.elapsed();
+        self.statistics.converted(read, written);
+        if let Some(version) = held {
+            version.triton.converted(read, written);
+        }
         Ok(v2::ModelInferResponse {
             model_name: model.game,
             model_version: answer.version.to_string(),

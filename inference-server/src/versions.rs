@@ -9,11 +9,14 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 use weights::Manifest;
 
+use crate::metrics::Triton;
+
 /// A served version. Requests that already hold the version can still use it after it is no longer served.
 pub(crate) struct Version {
     pub(crate) manifest: Manifest,
     /// Human-readable name of the evaluator.
     pub(crate) name: Arc<str>,
+    pub(crate) triton: Triton,
     /// One evaluator per thread; only that thread locks it.
     evaluators: Vec<Mutex<Box<dyn Evaluator>>>,
 }
@@ -29,7 +32,8 @@ impl Version {
     /// Without an evaluator.
     pub(crate) fn new(manifest: Manifest, evaluators: Vec<Box<dyn Evaluator>>) -> Self {
         let name = evaluators.first().expect("at least one thread evaluates").attributes().name;
-        Self { manifest, name, evaluators: evaluators.into_iter().map(Mutex::new).collect() }
+        let triton = Triton::new(&manifest.architecture.game, manifest.version.0);
+        Self { manifest, name, triton, evaluators: evaluators.into_iter().map(Mutex::new).collect() }
     }
 
     pub(crate) fn number(&self) -> u64 {

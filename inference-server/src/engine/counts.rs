@@ -19,7 +19,7 @@ pub struct Counts {
     pub failed: u64,
     /// Total time that requests spent in the queue.
     pub queue_time: Duration,
-    /// Total time that batches took to evaluate.
+    /// Total time that requests spent in batches under evaluation.
     pub compute_time: Duration,
     /// Batch counts by number of positions, which is rounded up to a power of two; in ascending order.
     pub by_batch_size: Vec<BatchesOfSize>,
@@ -35,11 +35,12 @@ impl Counts {
         computed: Duration,
         queued: impl ExactSizeIterator<Item = Duration>,
     ) {
-        self.requests += queued.len() as u64;
+        let requests = queued.len();
+        self.requests += requests as u64;
         self.positions += positions as u64;
         self.batches += 1;
         self.queue_time += queued.sum::<Duration>();
-        self.compute_time += computed;
+        self.compute_time += computed.saturating_mul(u32::try_from(requests).unwrap_or(u32::MAX));
         let size = u32::try_from(positions.next_power_of_two()).unwrap_or(u32::MAX);
         let at = self.by_batch_size.partition_point(|batches| batches.size < size);
         if self.by_batch_size.get(at).is_none_or(|batches| batches.size != size) {

@@ -20,23 +20,21 @@ struct Counters {
 }
 
 impl Statistics {
-    /// Adds the time for reading the tensors of a request.
-    pub(super) fn read(&self, took: Duration) {
-        add(&mut self.0.lock().inputs, took);
-    }
-
-    /// Adds the time for writing a response.
-    pub(super) fn written(&self, took: Duration) {
+    /// Adds the times for reading the tensors of an answered request and for writing the response.
+    pub(super) fn converted(&self, read: Duration, written: Duration) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut counters = self.0.lock();
-        add(&mut counters.outputs, took);
+        add(&mut counters.inputs, read);
+        add(&mut counters.outputs, written);
         counters.last_unix_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
     }
 
-    /// Returns the counters so far, summed over all versions of the model and all services of the engine.
+    /// Returns the counters so far, summed over all versions of the model and all services of the engine. Times are
+    /// sums over requests: clients divide by the number of successes.
     pub(super) fn of(&self, counts: &Counts, name: &str, version: u64) -> ModelStatistics {
         let Counters { inputs, outputs, last_unix_ms } = *self.0.lock();
         let done = |count, took| Some(StatisticDuration { count, ns: nanoseconds(took) });
+        let converted = Duration::from_nanos(inputs.ns.saturating_add(outputs.ns));
         let none = || Some(StatisticDuration::default());
         let by_size = counts.by_batch_size.iter().map(|batches| InferBatchStatistics {
             batch_size: batches.size.into(),
@@ -51,11 +49,11 @@ impl Statistics {
             inference_count: counts.positions,
             execution_count: counts.batches,
             inference_stats: Some(InferStatistics {
-                success: done(counts.requests, counts.queue_time + counts.compute_time),
+                success: done(counts.requests, counts.queue_time + counts.compute_time + converted),
                 fail: done(counts.rejected + counts.failed, Duration::ZERO),
                 queue: done(counts.requests, counts.queue_time),
                 compute_input: Some(inputs),
-                compute_infer: done(counts.batches, counts.compute_time),
+                compute_infer: done(counts.requests, counts.compute_time),
                 compute_output: Some(outputs),
                 cache_hit: none(),
                 cache_miss: none(),

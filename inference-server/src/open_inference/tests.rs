@@ -399,6 +399,8 @@ async fn statistics_count_requests_positions_and_batches() {
     }
     assert_eq!(times.fail.unwrap().count, 0);
     assert!(times.compute_infer.unwrap().ns > 0);
+    let parts = [times.queue, times.compute_input, times.compute_infer, times.compute_output];
+    assert_eq!(times.success.unwrap().ns, parts.map(|part| part.unwrap().ns).iter().sum::<u64>());
     assert!(model.last_inference > 0);
     let sizes: Vec<_> = model.batch_stats.iter().map(|b| (b.batch_size, b.compute_infer.unwrap().count)).collect();
     assert_eq!(sizes, [(1, 1), (2, 1), (4, 2)], "a size counts with the next power of two");
