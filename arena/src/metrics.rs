@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use metrics::{counter, describe_counter, describe_gauge, gauge};
+use metrics::{counter, gauge};
 use strength::exhaustive::Report;
 use strength::ledger::{Player, Rated};
 use strength::returns::Returns;
@@ -10,35 +10,6 @@ use strength::solved::{Accuracy, MoveTally};
 use weights::WeightsVersion;
 
 use crate::regression::Regression;
-
-/// Describes each metric.
-pub(crate) fn describe() {
-    describe_gauge!("zerofleet_arena_weights_version", "Weights version under measurement");
-    describe_gauge!("zerofleet_arena_evaluator", "Latest weights version that each evaluator has measured");
-    describe_gauge!("zerofleet_arena_accuracy", "Share of solved positions with an optimal or outcome-preserving move");
-    describe_gauge!(
-        "zerofleet_arena_value_error",
-        "Mean absolute error of predicted values in solved positions, 0 to 2"
-    );
-    describe_gauge!("zerofleet_arena_elo", "Elo of the weights version under measurement; random play is 0");
-    describe_gauge!("zerofleet_arena_elo_low", "Lower bound of the 95 % confidence interval of zerofleet_arena_elo");
-    describe_gauge!("zerofleet_arena_elo_high", "Upper bound of the 95 % confidence interval of zerofleet_arena_elo");
-    describe_gauge!("zerofleet_arena_opponent_elo", "Elo of each opponent without a network; random play is 0");
-    describe_gauge!(
-        "zerofleet_arena_regression",
-        "1 if the last measured version is significantly weaker than the best earlier version, else 0"
-    );
-    describe_gauge!("zerofleet_arena_accepted_version", "Last weights version that passed the gate");
-    describe_counter!("zerofleet_arena_games_total", "Rated games since the run started");
-    describe_gauge!("zerofleet_arena_return_mean", "Mean return per evaluation episode of the last measured version");
-    describe_gauge!("zerofleet_arena_return_low", "Lower bound of the 95 % confidence interval of the mean return");
-    describe_gauge!("zerofleet_arena_return_high", "Upper bound of the 95 % confidence interval of the mean return");
-    describe_gauge!("zerofleet_arena_episode_length_mean", "Mean number of steps per evaluation episode");
-    describe_gauge!("zerofleet_arena_opponent_return", "Mean return of players without a network");
-    describe_counter!("zerofleet_arena_episodes_total", "Evaluation episodes since the run started");
-    describe_gauge!("zerofleet_arena_exhaustive_lost", "Lost final positions after playing every line of a tiny game");
-    describe_gauge!("zerofleet_arena_busy_seconds_total", "Time spent on measurements, in seconds");
-}
 
 /// Publishes the version being measured.
 pub(crate) fn version(version: WeightsVersion) {

@@ -18,7 +18,6 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use transport::security::Security;
 
-use crate::metrics;
 use crate::pacer::Environment;
 use crate::worker::Worker;
 
@@ -46,7 +45,6 @@ pub fn run(config: Config, context: Context) -> service::Body {
 async fn measure(config: Config, context: Context) -> anyhow::Result<()> {
     let settings = config.settings()?;
     transport::security::use_credentials(&config.security)?;
-    metrics::describe();
     service::directory::writable(&settings.run.directory)?;
     let Chosen { backend, .. } = choose(&settings)?;
     tracing::info!(evaluator = backend.describe(), "evaluators");

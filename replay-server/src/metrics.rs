@@ -1,9 +1,9 @@
-//! Describes and records all metrics of the process.
+//! Records all metrics of the process; docs/metrics.md lists the names.
 
 use std::time::Duration;
 
 use experience::{Invalid, Trajectory, WeightsVersion};
-use metrics::{Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics::{Histogram, counter, gauge, histogram};
 use proto::replay::{ActorState, ReviseRefusal, TableStats};
 use replay::{RateLimiterCounts, Table};
 use service::reasons::Reasons;
@@ -20,65 +20,8 @@ pub(crate) const OVER_MEMORY: &str = "over_memory";
 /// The reasons why trajectories were rejected.
 static DEFECTS: Reasons = Reasons::new();
 
-/// Gauges, including monotonic totals of seconds: counters hold integers only.
-const GAUGES: [(&str, &str); 21] = [
-    ("zerofleet_replay_trajectories", "Stored trajectories"),
-    ("zerofleet_replay_items", "Stored items"),
-    ("zerofleet_replay_window_items", "Items in the window"),
-    ("zerofleet_replay_distinct_share", "Distinct positions per sample in the latest 3,000 games, by part of the game"),
-    ("zerofleet_replay_top_1000_share", "Share of samples with one of the 1,000 most frequent positions"),
-    ("zerofleet_replay_samples_per_insert", "Samples per inserted item since the run started"),
-    ("zerofleet_replay_bytes", "Bytes of the log on disk"),
-    ("zerofleet_replay_insert_wait_seconds_total", "Time for which the rate limiter blocked inserts, in seconds"),
-    ("zerofleet_replay_sample_wait_seconds_total", "Time for which the rate limiter blocked samples, in seconds"),
-    (
-        "zerofleet_replay_rate_limiter_wait_seconds_total",
-        "Time for which a table blocked inserts or samples, in seconds, by reason",
-    ),
-    ("zerofleet_replay_quarantined", "Trajectories in quarantine"),
-    ("zerofleet_replay_actors", "Inserting actors, by state"),
-    ("zerofleet_replay_memory_bytes", "Memory of all tables and of data in flight, in bytes"),
-    ("zerofleet_replay_memory_bytes_max", "Memory limit in bytes; 0 for none"),
-    ("zerofleet_replay_tables_items", "Stored items of each table"),
-    ("zerofleet_replay_tables_window_items", "Items in the window of each table"),
-    ("zerofleet_replay_table_bytes", "Memory of each table in bytes, including trajectories shared with other tables"),
-    ("zerofleet_replay_tables_quarantined", "Trajectories in quarantine, by table"),
-    ("zerofleet_replay_archive_bytes", "Bytes of the log in the archive"),
-    ("zerofleet_replay_disk_free_bytes", "Free bytes in the log's file system"),
-    ("zerofleet_replay_disk_bytes", "Size of the log's file system in bytes"),
-];
-
-const COUNTERS: [(&str, &str); 15] = [
-    ("zerofleet_replay_inserts_total", "Trajectories stored since the run started"),
-    ("zerofleet_replay_items_inserted_total", "Items stored since the run started"),
-    ("zerofleet_replay_samples_total", "Items drawn since the run started"),
-    ("zerofleet_replay_duplicates_total", "Duplicate trajectories"),
-    ("zerofleet_replay_refused_total", "Trajectories refused, by reason"),
-    ("zerofleet_replay_defects_total", "Trajectories refused permanently, by defect"),
-    ("zerofleet_replay_stale_total", "Trajectories not stored because the weights were too old"),
-    ("zerofleet_replay_without_items_total", "Trajectories acknowledged but not stored, for lack of items"),
-    ("zerofleet_replay_evicted_for_memory_total", "Trajectories evicted for lack of memory"),
-    ("zerofleet_replay_actors_lost_total", "Actors lost after missed heartbeats"),
-    ("zerofleet_replay_tables_samples_total", "Items drawn from each table since the run started"),
-    ("zerofleet_replay_revisions_total", "Revised trajectories, with searches by later weights"),
-    ("zerofleet_replay_revised_positions_total", "Positions searched again in revised trajectories"),
-    ("zerofleet_replay_revisions_refused_total", "Revisions refused, by reason"),
-    ("zerofleet_replay_archive_passes_total", "Archive updates, by result"),
-];
-
-const HISTOGRAMS: [(&str, &str); 5] = [
-    ("zerofleet_replay_insert_seconds", "Time from the arrival of a trajectory to the response, in seconds"),
-    ("zerofleet_replay_sample_seconds", "Time from the request for a batch to the response, in seconds"),
-    ("zerofleet_replay_sample_age_seconds", "Time from the insert of an item to a draw, in seconds"),
-    ("zerofleet_replay_sample_lag_versions", "Weights versions between a drawn item and the latest stored item"),
-    ("zerofleet_replay_revision_lag_versions", "Weights versions between replaced searches and the revision"),
-];
-
-/// Describes all metrics, and initialises the counters that would otherwise appear with the first event.
-pub(crate) fn describe() {
-    GAUGES.iter().for_each(|&(name, meaning)| describe_gauge!(name, meaning));
-    COUNTERS.iter().for_each(|&(name, meaning)| describe_counter!(name, meaning));
-    HISTOGRAMS.iter().for_each(|&(name, meaning)| describe_histogram!(name, meaning));
+/// Initialises the counters that would otherwise appear with the first event.
+pub(crate) fn begin() {
     counter!("zerofleet_replay_stale_total").absolute(0);
     counter!("zerofleet_replay_without_items_total").absolute(0);
     counter!("zerofleet_replay_evicted_for_memory_total").absolute(0);

@@ -98,7 +98,7 @@ impl TableService {
     pub fn new(restored: Restored, settings: &Settings, log: SyncSender<LogCommand>, clock: Clock) -> Self {
         let Restored { tables, tables_gone, seen, segments, log_bytes, planted } = restored;
         let [draws, choices] = streams(settings.seed, tables[TableIndex::MAIN.0].limiter().counts());
-        metrics::describe();
+        metrics::begin();
         // Forces one record per table after a start: the log may have no counters for the table yet.
         let samples_recorded = vec![u64::MAX; tables.len()];
         let mut service = Self {

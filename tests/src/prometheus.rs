@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::{Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -15,6 +16,8 @@ use crate::process::{run, wait_until};
 
 /// Interval that replaces all intervals of the deployed configuration, so that tests are short.
 const INTERVAL: &str = "1s";
+/// Exit status of `promtool check metrics` after complaints about readable metrics.
+const LINT_STATUS: i32 = 3;
 /// Time limit of a query.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -74,6 +77,22 @@ impl PrometheusTools {
     /// The command fails; the error contains the output.
     pub fn promtool(&self, arguments: &[&str]) -> anyhow::Result<String> {
         run(Command::new(&self.promtool).args(arguments))
+    }
+
+    /// Returns what `promtool check metrics` finds in the metrics of a process, one line each.
+    ///
+    /// # Errors
+    /// The process does not respond, or the metrics cannot be parsed.
+    pub fn check_metrics(&self, target: &Target) -> anyhow::Result<String> {
+        let mut metrics = tempfile::tempfile().context("make a file for metrics")?;
+        let mut answer = agent().get(format!("http://127.0.0.1:{}/metrics", target.admin)).call()?;
+        metrics.write_all(answer.body_mut().read_to_string()?.as_bytes()).context("write the metrics")?;
+        metrics.rewind().context("rewind the metrics")?;
+        let output = Command::new(&self.promtool).args(["check", "metrics"]).stdin(metrics).output()?;
+        let complaints = String::from_utf8_lossy(&output.stderr).into_owned();
+        let linted = output.status.success() || output.status.code() == Some(LINT_STATUS);
+        ensure!(linted, "promtool ended with {}: {complaints}", output.status);
+        Ok(complaints)
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
-use tests::{Prometheus, PrometheusTools, Python, Role, SMALL_TIC_TAC_TOE, Sample, wait_until};
+use tests::{Prometheus, PrometheusTools, Python, Role, SMALL_TIC_TAC_TOE, Sample, Target, wait_until};
 use watched_fleet::{Fleet, Panel, deployed, panels};
 
 /// Python version that Grafana's types require.
@@ -67,6 +67,7 @@ const NOT_SEEN_HERE: [&str; 42] = [
     "zerofleet_learner_targets_total",
     "zerofleet_replay_defects_total",
     "zerofleet_replay_revision_lag_versions",
+    "zerofleet_security_certificate_expiry_seconds",
     "zerofleet_security_files_usable_seconds",
     "zerofleet_telemetry_spans_total",
 ];
@@ -139,6 +140,7 @@ fn every_panel_and_alert_answers_rightly_on_a_real_cluster_whose_metrics_are_as_
     let mut fleet = Fleet::new("connect_four", SMALL_TIC_TAC_TOE, &EVERYTHING).unwrap();
     fleet.start().unwrap();
     let prometheus = Prometheus::start(&tools, &deployed().join("prometheus"), &fleet.targets(), None).unwrap();
+    promtool_accepts_the_metrics(&tools, &fleet.targets());
     every_panel_shows_something_plausible(&prometheus);
     metrics_are_as_listed(&prometheus);
     no_alert_on_a_healthy_fleet(&prometheus);
@@ -183,6 +185,17 @@ fn plausible(panel: &Panel, Sample { labels, value }: &Sample) {
     assert!((low..=high).contains(value), "{title}: {value} of {labels:?} is not from {low} to {high}");
 }
 
+/// Checks that names, types and descriptions of all metrics follow the conventions, except for Triton's names.
+fn promtool_accepts_the_metrics(tools: &PrometheusTools, targets: &[Target]) {
+    for target in targets {
+        let complaints = tools.check_metrics(target).unwrap();
+        let ours: Vec<&str> = complaints.lines().filter(|line| !line.starts_with("nv_inference_")).collect();
+        assert!(ours.is_empty(), "{}: {ours:#?}", target.service);
+        let without_help = complaints.lines().find(|line| line.ends_with("no help text"));
+        assert_eq!(without_help, None, "{}", target.service);
+    }
+}
+
 /// Checks that docs/metrics.md lists the exported metrics with labels and values.
 fn metrics_are_as_listed(prometheus: &Prometheus) {
     let listed = listed();
@@ -221,7 +234,7 @@ fn metrics_are_as_listed(prometheus: &Prometheus) {
 
 type Labels = BTreeMap<String, Vec<String>>;
 
-/// Returns the metrics in the table of docs/metrics.md, and Triton's metrics below it, with labels.
+/// Returns the metrics in the tables of docs/metrics.md with labels.
 fn listed() -> BTreeMap<String, Labels> {
     let page = std::fs::read_to_string(deployed().join("../docs/metrics.md")).unwrap();
     let quoted = |text: &str| text.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
@@ -235,13 +248,9 @@ fn listed() -> BTreeMap<String, Labels> {
                 let values = values.trim().trim_start_matches(':').split(',').map(|value| value.trim().to_owned());
                 read.insert(label.to_owned(), values.filter(|value| !value.is_empty()).collect());
             }
-            found.extend(quoted(names).into_iter().map(|name| (format!("zerofleet_{name}"), read.clone())));
-        } else {
-            let triton = quoted(line).into_iter().filter(|name| name.starts_with("nv_inference_"));
-            found.extend(triton.map(|name| {
-                let is_failure = name.ends_with("_failure");
-                (name, is_failure.then(|| ("reason".to_owned(), Vec::new())).into_iter().collect())
-            }));
+            let prefix = |name: &str| if name.starts_with("nv_") { "" } else { "zerofleet_" };
+            let names = quoted(names).into_iter().map(|name| format!("{}{name}", prefix(&name)));
+            found.extend(names.map(|name| (name, read.clone())));
         }
     }
     found

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use metrics::{describe_gauge, gauge};
+use metrics::gauge;
 
 /// The health of a process: of each thread with a [`Heartbeat`]. Cheap to clone; healthy without heartbeats.
 #[derive(Debug, Clone, Default)]
@@ -50,8 +50,6 @@ impl Health {
 
     /// Publishes the pause of each thread at `now`; infinity after a panic.
     pub(crate) fn publish(&self, now: Instant) {
-        describe_gauge!("zerofleet_thread_pause_seconds", "Time since the last progress of a required thread");
-        describe_gauge!("zerofleet_thread_pause_seconds_max", "Pause after which a required thread counts as stalled");
         let mut threads = BTreeMap::new();
         for thread in &*self.threads.lock().unwrap_or_else(PoisonError::into_inner) {
             let (pause, most) = threads.entry(thread.name).or_insert((0.0_f64, thread.stalled_after));

@@ -16,6 +16,7 @@ mod args;
 mod bounded_listener;
 pub mod config;
 pub mod cpus;
+mod descriptions;
 pub mod descriptors;
 pub mod device_loss;
 pub mod device_trial;

@@ -14,7 +14,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use crate::config::Section as _;
 use crate::identity::Identity;
 use crate::trace::Collector;
-use crate::{ConfigError, LogFormat};
+use crate::{ConfigError, LogFormat, descriptions};
 
 /// Buckets of all other histograms, in seconds: three per decade, from a tenth of a millisecond to a hundred seconds.
 const BUCKETS_SECONDS: &[f64] = &[
@@ -78,9 +78,12 @@ pub fn init_tracing(format: LogFormat, directives: &str, identity: &Identity) ->
     installed.map_err(|_| anyhow!("a log collector is already installed"))
 }
 
-/// Installs the metrics recorder and returns the handle that renders `/metrics`. Must be called once per process.
+/// Installs the metrics recorder, with a description of each metric, and returns the handle that renders `/metrics`.
+/// Must be called once per process.
 pub fn install_metrics() -> anyhow::Result<PrometheusHandle> {
-    builder().and_then(PrometheusBuilder::install_recorder).context("install the metrics recorder")
+    let handle = builder().and_then(PrometheusBuilder::install_recorder).context("install the metrics recorder")?;
+    descriptions::describe();
+    Ok(handle)
 }
 
 /// Exports the start time of this process in seconds since 1970, which reveals restarts and the age of the process.

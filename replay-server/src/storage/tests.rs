@@ -695,5 +695,4 @@ fn repetition_is_measured_from_the_trajectories_of_the_log_and_exported_by_the_f
     ] {
         assert!(text.contains(&format!("\nzerofleet_replay_{line}\n")), "{line} is not in {text}");
     }
-    assert!(text.contains("# HELP zerofleet_replay_distinct_share Distinct positions"), "{text}");
 }

@@ -74,19 +74,16 @@ fn exported(sources: &[Source]) -> BTreeMap<String, Export> {
     found
 }
 
-/// Parses the table of the list, and Triton's names below it.
+/// Parses the tables of the list.
 fn listed(text: &str) -> BTreeMap<String, Labels> {
     let mut found = BTreeMap::new();
     for row in text.lines().filter(|line| line.starts_with("| `")) {
         let cells: Vec<&str> = row.trim_matches('|').split('|').collect();
         let [names, labels, ..] = cells[..] else { continue };
         for name in quoted(names) {
-            found.insert(format!("zerofleet_{name}"), read_labels(labels));
+            let prefix = if name.starts_with("nv_") { "" } else { "zerofleet_" };
+            found.insert(format!("{prefix}{name}"), read_labels(labels));
         }
-    }
-    for line in text.lines().filter(|line| !line.starts_with('|')) {
-        let names = quoted(line).filter(|name| name.starts_with("nv_inference_"));
-        found.extend(names.map(|name| (name.to_owned(), Labels::from([("reason".to_owned(), Vec::new())]))));
     }
     found
 }
