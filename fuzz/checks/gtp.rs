@@ -90,6 +90,10 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         "\x03boardsize 5\nplay b a1\nplay w swap-pieces\ngenmove b\nhexgui-analyze_commands\nplay w resign\n",
         "\x04START 15\nINFO timeout_turn 1000\nINFO time_left 5000\nBEGIN\nTURN 7,7\nTAKEBACK 1,0\nABOUT\nRESTART\nEND\n",
         "\x04START 5\nINFO rule 1\nBOARD\n0,0,2\n1,1,1\n2,2,2\nDONE\nRECTSTART 3,4\nSWAP2BOARD\nDONE\nPLAY 1,1\n",
+        "\x03boardsize 5\nplay b a1\ngogui-rules_legal_moves\nplay w pass\ngogui-rules_board\ngogui-rules_board_size\nplay b J9\n",
+        "\x02boardsize 1\nplay b a1\nplay w pass\nplay b pass\ngenmove w\nlz-genmove_analyze w\ngogui-rules_final_result\n",
+        "\x03play b a1\nplay w swap-sides\nplay w swap-sides\ngenmove w\nkomi 5\nversion\ngogui-rules_side_to_move\n",
+        "\x04START 9\nINFO rule 2\nBOARD\n0,0,3\n1,0,1\n2,0,1\nDONE\nINFO rule 15\nBEGIN\n",
     ];
     sessions.iter().map(|session| session.as_bytes().to_vec()).collect()
 }

@@ -8,8 +8,8 @@ use game::{Action, Game as _};
 use games::{AnyGame, AnyPosition, GameKind, go};
 use inference::Evaluator;
 use protocols::{
-    Analysis, Cell, Color, Engine, Error, GameResult, Identity, Move, Progress, Restriction, RestrictionKind, Search,
-    Setup, Size, Status,
+    Analysis, Cell, Color, Engine, Error, GameResult, GoRules, Identity, Move, Progress, Restriction, RestrictionKind,
+    Search, Setup, Size, Status,
 };
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
@@ -18,7 +18,7 @@ use service::Drain;
 use strength::notation::Notation;
 
 use super::board;
-use super::opening::{Opening, usual};
+use super::opening::{Opening, nearest, passed, usual};
 use super::report::Subject;
 use crate::game_result::game_result;
 use crate::play::leaves_per_batch;
@@ -128,13 +128,13 @@ impl NetworkEngine {
         if is_over { self.result().ok() } else { None }
     }
 
-    /// Returns a position with `color` to move, or `None` if the current position of the game already is. In Go, a pass
-    /// of the opponent is inserted, which does not count towards the end of the game, and play continues after two
-    /// passes.
+    /// Returns a position with `color` to move, or `None` if the current position of the game already is. Except in
+    /// Othello, a pass of the opponent is inserted. In Go, it does not count towards the end of the game, and play
+    /// continues after two passes.
     ///
     /// # Errors
-    /// [`Error::Refused`] if `color` cannot move: in Go after the move limit, in other games out of turn or after the
-    /// end.
+    /// [`Error::Refused`] if `color` cannot move: in Go after the move limit, in other games after the end, and in
+    /// Othello out of turn.
     fn position_for(&self, color: Color) -> Result<Option<AnyPosition>, Error> {
         let (game, position) = (self.search.game(), self.search.position());
         let is_over = |position: &AnyPosition| game.outcome(position).is_some();
@@ -143,8 +143,10 @@ impl NetworkEngine {
             return Ok(None);
         }
         let (AnyGame::Go(go), AnyPosition::Go(at)) = (game, position) else {
-            let reason = if is_over(position) { "the game is over" } else { "the other player is to move" };
-            return Err(Error::refused(reason));
+            if is_over(position) {
+                return Err(Error::refused("the game is over"));
+            }
+            return passed(game, position).map(Some).ok_or_else(|| Error::refused("the other player is to move"));
         };
         let over = || {
             let limit = format!("{} moves on this board, inserted passes included", go.spec().max_plies);
@@ -221,9 +223,18 @@ impl Engine for NetworkEngine {
 
     fn play(&mut self, color: Color, played: Move) -> Result<(), Error> {
         let illegal = || Error::refused("illegal move");
-        let prepared = self.position_for(color)?;
-        let action = self.notation.to_action(color, played).ok_or_else(illegal)?;
+        let prepared = match self.position_for(color) {
+            Err(_) if played == Move::Pass && self.legal_moves().is_empty() => return Ok(()),
+            prepared => prepared?,
+        };
         let (game, position) = (self.search.game(), prepared.as_ref().unwrap_or(self.search.position()));
+        if played == Move::Pass
+            && let Some(next) = passed(game, position)
+        {
+            self.search.replace(next);
+            return Ok(());
+        }
+        let action = self.notation.to_action(color, played).ok_or_else(illegal)?;
         if !game.is_legal(position, action) {
             return Err(illegal());
         }
@@ -236,6 +247,16 @@ impl Engine for NetworkEngine {
 
     fn to_move(&self) -> Color {
         self.search.game().to_move(self.search.position()).into()
+    }
+
+    fn nearest_rules(&self, rules: GoRules) -> GoRules {
+        nearest(rules)
+    }
+
+    fn legal_moves(&self) -> Vec<Move> {
+        let (color, mut actions) = (self.to_move(), Vec::new());
+        self.search.game().legal_actions(self.search.position(), &mut actions);
+        actions.into_iter().map(|action| self.notation.to_move(color, action)).collect()
     }
 
     fn search(&mut self, search: &Search<'_>, progress: &mut Progress<'_>) -> Result<Analysis, Error> {

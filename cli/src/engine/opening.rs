@@ -42,6 +42,21 @@ impl Opening {
     }
 }
 
+/// Returns the supported rules of Go nearest to `rules`.
+pub(super) fn nearest(rules: GoRules) -> GoRules {
+    GoRules { scoring: Scoring::Area, tax: Tax::None, has_button: false, ..rules }
+}
+
+/// Returns a position with the other player to move, as after a pass that the rules do not have; `None` if the game has
+/// passes.
+pub(super) fn passed(game: &AnyGame, position: &AnyPosition) -> Option<AnyPosition> {
+    match (game, position) {
+        (AnyGame::Hex(game), AnyPosition::Hex(position)) => Some(AnyPosition::Hex(game.passed(position))),
+        (AnyGame::Gomoku(game), AnyPosition::Gomoku(position)) => Some(AnyPosition::Gomoku(game.passed(position))),
+        _ => None,
+    }
+}
+
 /// Creates the opening of a game of Go. Accepts all rules with area scoring, whatever the ko and suicide rules: few
 /// games depend on these, and user interfaces name national rules. Adds the bonus for handicap stones to komi.
 fn of_go(go: &Go, setup: &Setup) -> Result<Opening, Error> {
@@ -49,7 +64,7 @@ fn of_go(go: &Go, setup: &Setup) -> Result<Opening, Error> {
         Rules::Go(rules) => rules,
         Rules::Usual | Rules::Gomoku(_) => GO_RULES,
     };
-    if rules.scoring != Scoring::Area || rules.tax != Tax::None || rules.has_button {
+    if rules != nearest(rules) {
         return Err(Error::refused("only area scoring without tax and button is supported"));
     }
     let Setup { komi, stones, .. } = setup;
@@ -73,10 +88,16 @@ fn of_go(go: &Go, setup: &Setup) -> Result<Opening, Error> {
     Ok(Opening { position: AnyPosition::Go(position.into()), game: AnyGame::Go(game) })
 }
 
-/// Returns the position after playing the stones in turn, for games in which stones stay on the board. In Othello, only
-/// the initial position is possible.
+/// Returns the position after playing the stones in turn, for games in which stones stay on the board. A player without
+/// further stones passes. In Othello, only the initial position is possible.
 fn by_play(game: &AnyGame, setup: &Setup) -> Result<AnyPosition, Error> {
     let unreachable = || Error::refused("this position is not reachable from an empty board");
+    let turn = |position: &mut AnyPosition, color: Color| -> Result<(), Error> {
+        if Color::from(game.to_move(position)) != color {
+            *position = passed(game, position).ok_or_else(unreachable)?;
+        }
+        Ok(())
+    };
     let notation = Notation::of(game).ok_or_else(unreachable)?;
     let mut position = game.start();
     if !setup.stones.is_empty() && notation.game() == BoardGame::Othello {
@@ -88,24 +109,16 @@ fn by_play(game: &AnyGame, setup: &Setup) -> Result<AnyPosition, Error> {
     } else {
         for Stone { color, cell } in in_turn(&setup.stones) {
             let action = notation.to_action(color, Move::Place(cell)).ok_or_else(unreachable)?;
-            if Color::from(game.to_move(&position)) != color {
-                return Err(unreachable());
-            }
+            turn(&mut position, color)?;
             game.try_play(&mut position, action).map_err(|_| unreachable())?;
         }
     }
-    let to_move = Color::from(game.to_move(&position));
-    if setup.to_move.is_some_and(|first| first != to_move) { Err(unreachable()) } else { Ok(position) }
+    setup.to_move.map_or(Ok(()), |first| turn(&mut position, first)).map(|()| position)
 }
 
 /// Interleaves the stones of both players, Black first. The order within each colour is kept, and extra stones come
 /// last.
 fn in_turn(stones: &[Stone]) -> Vec<Stone> {
-    let of_color = |color: Color| stones.iter().filter(move |stone| stone.color == color).copied();
-    let (mut black, mut white) = (of_color(Color::Black), of_color(Color::White));
-    let pairs = std::iter::from_fn(|| {
-        let pair: Vec<Stone> = black.next().into_iter().chain(white.next()).collect();
-        (!pair.is_empty()).then_some(pair)
-    });
-    pairs.flatten().collect()
+    let (black, white): (Vec<Stone>, Vec<Stone>) = stones.iter().partition(|stone| stone.color == Color::Black);
+    (0..stones.len()).flat_map(|index| [black.get(index), white.get(index)]).flatten().copied().collect()
 }

@@ -199,7 +199,7 @@ fn only_the_allowed_moves_of_the_player_to_move_are_searched() {
 }
 
 #[test]
-fn a_player_out_of_turn_follows_a_pass_in_go_and_is_refused_elsewhere() {
+fn a_player_out_of_turn_follows_a_pass_and_is_refused_in_othello() {
     let mut engine = engine("go-5");
     for (color, name) in [(BLACK, "C3"), (BLACK, "D3"), (WHITE, "C2"), (WHITE, "pass"), (WHITE, "D2")] {
         let played = played(&engine, name);
@@ -210,13 +210,22 @@ fn a_player_out_of_turn_follows_a_pass_in_go_and_is_refused_elsewhere() {
     assert_eq!(engine.to_move(), BLACK);
     engine.play(WHITE, Move::Pass).unwrap();
     assert_eq!(engine.outcome(), None, "the pass that was inserted ends no game");
-    for name in ["hex-4", "othello-6", "gomoku-7"] {
+    for name in ["hex-4", "gomoku-7"] {
         let mut engine = self::engine(name);
-        let played = analyse(&mut engine, &search(BLACK, 1)).choice;
-        assert!(matches!(engine.play(WHITE, played), Err(Error::Refused { .. })), "{name}");
-        assert!(matches!(engine.search(&search(WHITE, 1), &mut |_| Continue(())), Err(Error::Refused { .. })));
-        engine.play(BLACK, played).unwrap();
+        for (color, name) in [(WHITE, "a1"), (WHITE, "b1"), (BLACK, "c1"), (WHITE, "pass"), (BLACK, "d1")] {
+            let played = played(&engine, name);
+            engine.play(color, played).unwrap();
+        }
+        let count = |symbol: char| engine.render().matches(symbol).count();
+        assert_eq!((count('X'), count('O'), engine.to_move()), (2, 2, WHITE), "{name}");
+        assert_eq!(analyse(&mut engine, &search(BLACK, 20)).to_move, BLACK);
+        assert_eq!((engine.to_move(), engine.outcome()), (WHITE, None), "passes end no game");
     }
+    let mut engine = self::engine("othello-6");
+    let played = analyse(&mut engine, &search(BLACK, 1)).choice;
+    assert!(matches!(engine.play(WHITE, played), Err(Error::Refused { .. })));
+    assert!(matches!(engine.search(&search(WHITE, 1), &mut |_| Continue(())), Err(Error::Refused { .. })));
+    engine.play(BLACK, played).unwrap();
 }
 
 #[test]
@@ -243,7 +252,10 @@ fn a_game_of_go_ends_with_its_limit_of_moves_and_the_next_move_is_refused_with_t
         let mut engine = engine("go-5");
         colors.iter().for_each(|&color| engine.play(color, Move::Pass).unwrap());
         let expected = "the game has ended: it has at most 50 moves on this board, inserted passes included";
-        assert_eq!(engine.play(BLACK, Move::Pass).unwrap_err().to_string(), expected);
+        let c3 = played(&engine, "C3");
+        assert_eq!(engine.play(BLACK, c3).unwrap_err().to_string(), expected);
+        assert!(engine.legal_moves().is_empty());
+        engine.play(BLACK, Move::Pass).unwrap();
         let refusal = engine.search(&search(BLACK, 1), &mut |_| Continue(())).unwrap_err();
         assert_eq!(refusal.to_string(), expected);
         assert_eq!(engine.result().unwrap().to_string(), "W+24");
@@ -321,10 +333,16 @@ fn stones_of_other_games_are_those_that_arise_by_play() {
     let three = stones(&engine, &[(WHITE, "A1"), (BLACK, "B2"), (BLACK, "C3")]);
     engine.start(&Setup { stones: three.clone(), ..usual.clone() }).unwrap();
     assert_eq!(engine.to_move(), WHITE);
-    assert!(engine.start(&Setup { stones: three, to_move: Some(BLACK), ..usual.clone() }).is_err());
+    let turned = engine.render();
+    engine.start(&Setup { stones: three.clone(), to_move: Some(BLACK), ..usual.clone() }).unwrap();
+    assert_eq!((engine.to_move(), engine.render()), (BLACK, turned));
     let black_only = stones(&engine, &[(BLACK, "B2"), (BLACK, "C3")]);
-    assert!(engine.start(&Setup { stones: black_only, ..usual.clone() }).is_err());
-    assert!(engine.start(&Setup { to_move: Some(WHITE), ..usual.clone() }).is_err());
+    engine.start(&Setup { stones: black_only, ..usual.clone() }).unwrap();
+    assert_eq!((engine.to_move(), engine.render().matches('X').count()), (WHITE, 2));
+    engine.start(&Setup { to_move: Some(WHITE), ..usual.clone() }).unwrap();
+    assert_eq!(engine.to_move(), WHITE);
+    let twice = [three.clone(), three].concat();
+    assert!(engine.start(&Setup { stones: twice, ..usual.clone() }).is_err());
 
     let mut engine = self::engine("othello-6");
     assert_eq!(engine.identity().game, BoardGame::Othello);

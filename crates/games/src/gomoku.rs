@@ -25,6 +25,9 @@ const ROW: usize = 5;
 /// Directions of rows, as steps down and to the right.
 const DIRECTIONS: [(isize, isize); 4] = [(0, 1), (1, 0), (1, 1), (1, -1)];
 
+/// Bit of `plies` that exchanges the player to move; the other bits count the stones.
+const PASSED: u16 = 1 << 15;
+
 /// Number of cells along a side of the board, 7 to 20.
 pub type Size = Side<7, 20>;
 
@@ -50,6 +53,7 @@ pub struct Gomoku {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Position {
     stones: [Cells; 2],
+    /// Number of stones, and the bit [`PASSED`].
     plies: u16,
     winner: Option<Player>,
     /// Hash of the stones, updated incrementally.
@@ -72,6 +76,13 @@ impl Gomoku {
     #[must_use]
     pub fn stone(&self, position: &Position, cell: usize) -> Option<Player> {
         cells::owner(&position.stones, cell)
+    }
+
+    /// Returns an unfinished position with the opponent to move, as after a pass, which the rules do not have. Set-up
+    /// positions need it.
+    #[must_use]
+    pub fn passed(&self, position: &Position) -> Position {
+        Position { plies: position.plies ^ PASSED, ..*position }
     }
 
     fn cells(&self) -> usize {
@@ -120,7 +131,8 @@ impl Game for Gomoku {
     }
 
     fn to_move(&self, position: &Position) -> Player {
-        if position.plies.is_multiple_of(2) { Player::First } else { Player::Second }
+        let is_even = (position.plies & !PASSED).is_multiple_of(2);
+        if is_even == (position.plies < PASSED) { Player::First } else { Player::Second }
     }
 
     fn legal_actions(&self, position: &Position, actions: &mut Vec<Action>) {
@@ -151,7 +163,7 @@ impl Game for Gomoku {
     fn outcome(&self, position: &Position) -> Option<Outcome> {
         match position.winner {
             Some(winner) => Some(Outcome::Win(winner)),
-            None => (usize::from(position.plies) == self.cells()).then_some(Outcome::Draw),
+            None => (usize::from(position.plies & !PASSED) == self.cells()).then_some(Outcome::Draw),
         }
     }
 
@@ -168,7 +180,8 @@ impl Game for Gomoku {
     }
 
     fn hash(&self, position: &Position) -> u64 {
-        position.hash
+        // Zero, unless a pass has exchanged the player to move.
+        position.hash ^ u64::from(position.plies & PASSED)
     }
 
     fn symmetries(&self) -> &[Symmetry] {
@@ -237,6 +250,20 @@ mod tests {
         let last = own.split_whitespace().last().unwrap();
         let game = gomoku(7);
         game.outcome(&after(&game, &format!("{} {last}", moves.join(" "))))
+    }
+
+    #[test]
+    fn a_pass_exchanges_the_player_to_move_and_two_passes_change_nothing() {
+        let game = gomoku(7);
+        let one = after(&game, "d4");
+        let mut passed = game.passed(&one);
+        assert_eq!((game.to_move(&one), game.to_move(&passed)), (Player::Second, Player::First));
+        assert!(game.hash(&passed) != game.hash(&one) && game.passed(&passed) == one);
+        for cell in [0, 2, 4, 6] {
+            game.play(&mut passed, Action(cell));
+            passed = game.passed(&passed);
+        }
+        assert_eq!((game.to_move(&passed), game.outcome(&passed)), (Player::First, None));
     }
 
     /// The random games include wins of both players, rows of more than five, and full boards without a row.

@@ -92,6 +92,15 @@ impl Hex {
         cells::owner(&position.stones, cell)
     }
 
+    /// Returns an unfinished position with the opponent to move, as after a pass, which the rules do not have, and
+    /// without the swap. Set-up positions need it.
+    #[must_use]
+    pub fn passed(&self, position: &Position) -> Position {
+        // An odd number of plies that leaves out the ply of the swap.
+        let plies = position.plies + 3;
+        Position { plies, hash: position.hash ^ SECOND_TO_MOVE ^ mix(u64::MAX - u64::from(plies)), ..*position }
+    }
+
     fn cells(&self) -> usize {
         self.size * self.size
     }
@@ -318,6 +327,20 @@ mod tests {
         let position = after(&game, "b4 swap");
         assert_eq!(game.render(&position), "   a b c d\n 1  . . . .\n  2  . . . O\n   3  . . . .\n    4  . . . .");
         assert_eq!(game.to_move(&position), Player::First);
+    }
+
+    #[test]
+    fn a_pass_exchanges_the_player_to_move_and_ends_the_swap() {
+        let game = hex(4);
+        let one = after(&game, "b4");
+        let once = game.passed(&one);
+        let twice = game.passed(&once);
+        assert_eq!([&once, &twice].map(|position| game.to_move(position)), [Player::First, Player::Second]);
+        assert!(game.is_legal(&one, game.swap()) && !game.is_legal(&twice, game.swap()));
+        assert!(game.render(&twice) == game.render(&one) && game.hash(&twice) != game.hash(&one));
+        let mut second_first = game.passed(&game.start());
+        game.play(&mut second_first, Action(0));
+        assert_eq!((game.stone(&second_first, 0), game.to_move(&second_first)), (Some(Player::Second), Player::First));
     }
 
     #[test]

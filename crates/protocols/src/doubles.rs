@@ -134,7 +134,7 @@ impl Engine for FirstCell {
     }
 
     fn play(&mut self, color: Color, played: Move) -> Result<(), Error> {
-        if self.passes >= 2 {
+        if self.passes >= 2 && played != Move::Pass {
             return Err(Error::refused("the game is over"));
         }
         match played {
@@ -160,6 +160,12 @@ impl Engine for FirstCell {
 
     fn to_move(&self) -> Color {
         self.to_move
+    }
+
+    fn legal_moves(&self) -> Vec<Move> {
+        let swap = (self.identity.game == BoardGame::Hex && self.plies == 1).then_some(Move::Swap);
+        let moves = self.empty_cells().map(Move::Place).chain([Move::Pass]).chain(swap);
+        if self.passes >= 2 { Vec::new() } else { moves.collect() }
     }
 
     fn search(&mut self, search: &Search<'_>, progress: &mut Progress<'_>) -> Result<Analysis, Error> {

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use crate::{Analysis, BoardGame, Cell, Color, GameResult, Move, Rules, Size, Stone};
+use crate::{Analysis, BoardGame, Cell, Color, GameResult, GoRules, Move, Rules, Size, Stone};
 
 /// A program that plays one game at a time. A protocol session drives it and keeps the moves; to take back a move,
 /// the session replays the earlier moves.
@@ -17,8 +17,14 @@ pub trait Engine {
     /// start.
     fn start(&mut self, setup: &Setup) -> Result<(), Error>;
 
-    /// Plays a move that is not [`Move::Resign`]. An engine for Go may accept a color out of turn, as if the opponent
-    /// had passed.
+    /// Returns the supported rules of Go nearest to `rules`; by default `rules`. Analyses by them replace those by
+    /// unsupported rules.
+    fn nearest_rules(&self, rules: GoRules) -> GoRules {
+        rules
+    }
+
+    /// Plays a move that is not [`Move::Resign`]. An engine may accept a color out of turn, as if the opponent had
+    /// passed, and a pass in a game without passes. After the end of the game, a pass changes nothing.
     ///
     /// # Errors
     /// [`Error::Refused`] for an illegal move; the position is then unchanged.
@@ -26,6 +32,9 @@ pub trait Engine {
 
     /// Returns the player to move.
     fn to_move(&self) -> Color;
+
+    /// Returns the legal moves of the player to move; none after the end of the game.
+    fn legal_moves(&self) -> Vec<Move>;
 
     /// Searches the position without changing it, until the visits are reached or `progress` breaks off. Calls
     /// `progress` after every slice of the search, which should take a few hundredths of a second: `progress` also
@@ -50,7 +59,8 @@ pub trait Engine {
         Err(Error::refused("the status of stones is not determined"))
     }
 
-    /// Returns the board as lines of text.
+    /// Returns the board as lines of text. The last lines are the rows from the top, which have `X`, `O` and `.` for
+    /// cells and nowhere else.
     fn render(&self) -> String;
 
     /// Returns true if the engine searches while the opponent thinks. It then receives a search without limits, which

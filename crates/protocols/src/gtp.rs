@@ -3,8 +3,8 @@
 //!
 //! The engine side supports the commands of the specification, the KGS time commands, the analysis commands of Leela
 //! Zero, Sabaki and KataGo
-//! ([GTP_Extensions.md](https://github.com/lightvector/KataGo/blob/master/docs/GTP_Extensions.md)), and in Hex the
-//! commands of HexGui. `docs/engines.md` lists them.
+//! ([GTP_Extensions.md](https://github.com/lightvector/KataGo/blob/master/docs/GTP_Extensions.md)), GoGui's commands
+//! for the rules of every game, and in Hex the commands of HexGui. `docs/engines.md` lists them.
 
 mod analyze;
 mod command;

@@ -119,11 +119,12 @@ impl GoRules {
             Self { scoring: Scoring::Territory, tax: Tax::Seki, ..area(Ko::Simple, false, HandicapBonus::Zero) };
         let name: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
         Some(match name.to_ascii_lowercase().as_str() {
-            "tromptaylor" => Self::TROMP_TAYLOR,
+            "tromptaylor" | "goe" | "ing" => Self::TROMP_TAYLOR,
             "chinese" => area(Ko::Simple, false, HandicapBonus::Stones),
             "chineseogs" | "chinesekgs" => area(Ko::Positional, false, HandicapBonus::Stones),
             "japanese" | "korean" => japanese,
-            "stonescoring" => Self { tax: Tax::All, ..area(Ko::Simple, false, HandicapBonus::Zero) },
+            "ancientterritory" => Self { tax: Tax::All, ..japanese },
+            "stonescoring" | "ancientarea" => Self { tax: Tax::All, ..area(Ko::Simple, false, HandicapBonus::Zero) },
             "aga" | "bga" | "french" => area(Ko::Situational, false, HandicapBonus::StonesLessOne),
             "newzealand" | "nz" => area(Ko::Situational, true, HandicapBonus::Zero),
             "agabutton" => Self { has_button: true, ..area(Ko::Situational, false, HandicapBonus::StonesLessOne) },
@@ -137,6 +138,11 @@ impl GoRules {
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         if text.starts_with('{') { serde_json::from_str(text).ok() } else { Self::named(text) }
+    }
+
+    /// Returns the JSON form.
+    pub(crate) fn json(&self) -> String {
+        serde_json::to_string(self).expect("rules have a JSON form")
     }
 
     /// Returns the komi of a game without a given komi.

@@ -1,7 +1,10 @@
 //! Tests of GTP sessions with every command in `docs/engines.md`, including error responses.
 
+use std::io::{BufRead as _, Write as _};
+use std::thread;
+
 use protocols::doubles::Script;
-use protocols::{Settings, gtp};
+use protocols::{Background, Settings, gtp};
 
 use super::*;
 
@@ -53,7 +56,7 @@ fn check(game: &str, exchanges: &[(&str, &str)]) {
 const GO_ON_5: &[(&str, &str)] = &[
     ("1 protocol_version", "=1 2"),
     ("name", "= zerofleet test"),
-    ("version", "= 7"),
+    ("version", "= 7.17"),
     ("known_command kata-analyze", "= true"),
     ("list_commands", "= analyze\nboardsize\n*"),
     ("nonsense", "? unknown command"),
@@ -129,8 +132,15 @@ const GO_ON_5: &[(&str, &str)] = &[
     ("2 quit", "=2"),
 ];
 
-/// GTP commands with fixed handicaps, for which a board of 5x5 is too small.
+/// Commands of GoGui, and GTP commands with fixed handicaps, for which a board of 5x5 is too small.
 const GO_ON_7: &[(&str, &str)] = &[
+    ("gogui-analyze_commands", "= string/*"),
+    ("gogui-rules_game_id", "= Go"),
+    ("gogui-rules_board_size", "= 7"),
+    ("gogui-rules_side_to_move", "= black"),
+    ("gogui-rules_legal_moves", "= A7 B7 C7 *"),
+    ("gogui-rules_board", "= . . . . . . .\n*"),
+    ("gogui-rules_final_result", "= The game is not over"),
     ("fixed_handicap 2", "= C3 E5"),
     ("final_status_list alive", "= E5\nC3"),
     ("fixed_handicap 2", "? board not empty"),
@@ -164,9 +174,9 @@ fn hex_othello_and_gomoku_are_played_by_their_own_moves() {
         "hex-4",
         &[
             ("boardsize 4 4", "="),
-            ("komi 1", "? unknown command"),
+            ("komi 1", "="),
             ("play b b3", "="),
-            ("play b a1", "? illegal move"),
+            ("play w b3", "? illegal move"),
             ("play white swap-pieces", "="),
             ("play black swap-pieces", "? illegal move"),
             ("showboard", "=\n   a b c d\n 1 . . . .\n  2 . . O .\n   3 . . . .\n    4 . . . ."),
@@ -183,8 +193,14 @@ fn hex_othello_and_gomoku_are_played_by_their_own_moves() {
             ("play w b3", "="),
             ("play b a4", "="),
             ("final_score", "= B+"),
-            ("genmove w", "? the game is over"),
+            ("genmove w", "= resign"),
+            ("genmove w", "= resign"),
+            ("genmove b", "= pass"),
+            ("play b pass", "="),
+            ("play b d4", "? illegal move"),
             ("lz-analyze", "? the game is over"),
+            ("lz-genmove_analyze w", "=\nplay resign"),
+            ("gogui-rules_final_result", "= Black wins"),
         ],
     );
     check(
@@ -194,18 +210,28 @@ fn hex_othello_and_gomoku_are_played_by_their_own_moves() {
                 "showboard",
                 "=\n   a b c d e f\n 1 . . . . . .\n 2 . . . . . .\n 3 . . O X . .\n 4 . . X O . .\n 5 . . . . . .\n 6 . . . . . .",
             ),
+            ("komi 5", "="),
             ("play b pass", "? illegal move"),
             ("play b a1", "? illegal move"),
+            ("play w c2", "? illegal move"),
             ("genmove b", "= <move>"),
             ("genmove w", "= <move>"),
             ("undo", "="),
             ("final_score", "? cannot score"),
             ("boardsize 8", "? unacceptable size"),
+            ("clear_board", "="),
+            ("gogui-rules_game_id", "= Othello"),
+            ("gogui-rules_board", "= . . . . . .\n. . . . . .\n. . O X . .\n. . X O . .\n. . . . . .\n. . . . . ."),
+            ("gogui-rules_legal_moves", "= C5 B4 E3 D2"),
+            ("play B C5", "="),
+            ("gogui-rules_side_to_move", "= white"),
         ],
     );
     check(
         "gomoku-9",
         &[
+            ("known_command komi", "= true"),
+            ("komi 0", "="),
             ("play b J9", "="),
             ("play w J9", "? illegal move"),
             ("play w I9", "? syntax error"),
@@ -257,4 +283,137 @@ fn a_move_that_is_restricted_is_an_allowed_one_and_is_played() {
     let last = responses[0].lines().last().unwrap();
     assert!(["play A1", "play E5"].contains(&last), "{responses:?}");
     assert_eq!(responses[1].matches('X').count(), 1, "{responses:?}");
+}
+
+#[test]
+fn hexgui_sets_up_stones_and_swapped_stones_by_play() {
+    check(
+        "hex-4",
+        &[
+            ("boardsize 4 4", "="),
+            ("clear_board", "="),
+            // After the swap of c2, HexGui sends the stones on the board, and nothing after an exchange of the sides.
+            ("play white b3", "="),
+            ("showboard", "=\n   a b c d\n 1 . . . .\n  2 . . . .\n   3 . O . .\n    4 . . . ."),
+            ("play white swap-pieces", "? illegal move"),
+            ("genmove black", "= <move>"),
+            ("clear_board", "="),
+            ("play black a1", "="),
+            ("play black b1", "="),
+            ("play black a1", "? illegal move"),
+            ("play white d2", "="),
+            ("play black a3", "="),
+            ("showboard", "=\n   a b c d\n 1 X X . .\n  2 . . . O\n   3 X . . .\n    4 . . . ."),
+            ("genmove black", "= <move>"),
+            ("genmove white", "= <move>"),
+            ("clear_board", "="),
+            ("play black b3", "="),
+            ("play white swap-sides", "="),
+            ("play white swap-sides", "? syntax error"),
+            ("play white swap-pieces", "? illegal move"),
+            ("genmove white", "= <move>"),
+            ("showboard", "=\n   a b c d\n*"),
+        ],
+    );
+    let swap = "boardsize 4\nplay b b3\ngogui-rules_legal_moves\nplay w pass\ngogui-rules_board\nquit";
+    let responses = responses("hex-4", swap);
+    assert!(responses[2].ends_with(" D1 pass"), "{responses:?}");
+    assert_eq!(responses[4], "= . . . .\n. . O .\n. . . .\n. . . .");
+}
+
+/// What gomill's ringmaster sends at the start of a game, and after the first move.
+#[test]
+fn a_ringmaster_starts_every_game_with_the_same_commands() {
+    let sizes = [("go-5", "boardsize 5"), ("hex-4", "boardsize 4"), ("othello-6", "boardsize 6")];
+    for (name, size) in sizes.into_iter().chain([("gomoku-7", "boardsize 7")]) {
+        check(
+            name,
+            &[
+                ("protocol_version", "= 2"),
+                ("list_commands", "= analyze\n*"),
+                ("name", "= zerofleet test"),
+                ("version", "= 7.17"),
+                ("known_command gomill-describe_engine", "= false"),
+                ("known_command gomill-explain_last_move", "= false"),
+                ("known_command time_settings", "= true"),
+                (size, "="),
+                ("clear_board", "="),
+                ("komi 7.5", "="),
+                ("time_settings 1 0 0", "="),
+                ("time_left b 1 0", "="),
+                ("genmove b", "= <move>"),
+                ("known_command gomill-cpu_time", "= false"),
+                ("quit", "="),
+            ],
+        );
+    }
+}
+
+/// A session in a thread, with commands without ids.
+struct Program {
+    input: io::PipeWriter,
+    output: io::BufReader<io::PipeReader>,
+    thread: thread::JoinHandle<()>,
+}
+
+impl Program {
+    fn start(name: &'static str) -> Self {
+        let (commands, input) = io::pipe().unwrap();
+        let (output, mut responses) = io::pipe().unwrap();
+        let thread = thread::spawn(move || {
+            let mut input = Background::start(commands, gtp::LINE_BYTES_MAX).unwrap();
+            let clock = clock();
+            let host = Host { clock: &clock, read_file: &|path, _| file(path) };
+            gtp::serve(&mut engine(name), &mut input, &mut responses, &host, &SETTINGS).unwrap();
+        });
+        Self { input, output: io::BufReader::new(output), thread }
+    }
+
+    /// Returns the text of the response, which must be a success.
+    fn send(&mut self, command: &str) -> String {
+        writeln!(self.input, "{command}").unwrap();
+        let mut text = String::new();
+        while !text.ends_with("\n\n") {
+            assert!(self.output.read_line(&mut text).unwrap() > 0, "{command}: the session ended");
+        }
+        text.strip_prefix('=').unwrap_or_else(|| panic!("{command}: {text}")).trim().to_owned()
+    }
+}
+
+/// The referee has no rules, like GoGui's `twogtp`: it passes on the moves until a program resigns or both pass, and
+/// compares the scores.
+#[test]
+fn a_referee_without_rules_leads_every_game_to_its_end_and_to_one_score() {
+    for (name, size) in [("gomoku-7", 7), ("hex-4", 4), ("othello-6", 6), ("go-5", 5)] {
+        let mut programs = [Program::start(name), Program::start(name)];
+        for program in &mut programs {
+            for command in ["protocol_version", "name", "version", "list_commands"] {
+                program.send(command);
+            }
+            for command in [format!("boardsize {size}").as_str(), "clear_board", "komi 6.5"] {
+                program.send(command);
+            }
+        }
+        let (mut turn, mut passes, mut resigned) = (0, 0, None);
+        while passes < 2 && resigned.is_none() {
+            let (mover, color) = (turn % 2, ["b", "w"][turn % 2]);
+            let played = programs[mover].send(&format!("genmove {color}"));
+            if played == "resign" {
+                resigned = Some(mover);
+            } else {
+                programs[1 - mover].send(&format!("play {color} {played}"));
+            }
+            passes = if played == "pass" { passes + 1 } else { 0 };
+            turn += 1;
+            assert!(turn < 200, "{name}: the game does not end");
+        }
+        let scores = programs.each_mut().map(|program| program.send("final_score"));
+        assert_eq!(scores[0], scores[1], "{name}");
+        let winner = ["B", "W"].into_iter().position(|letter| scores[0].starts_with(letter));
+        assert!(resigned.is_none_or(|loser| winner == Some(1 - loser)), "{name}: {scores:?}, {resigned:?} resigned");
+        for mut program in programs {
+            program.send("quit");
+            program.thread.join().unwrap();
+        }
+    }
 }

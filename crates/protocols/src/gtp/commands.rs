@@ -3,7 +3,10 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use crate::{BoardGame, Cell, Color, GoRules, Move, Record, Rules, Setup, Size, Status, Stone, TimeControl, sgf};
+use crate::{
+    BoardGame, Cell, Color, GameResult, GoRules, Move, Record, Rules, Setup, Size, Status, Stone, TimeControl, Victory,
+    sgf,
+};
 
 use super::analyze::{Style, number};
 use super::failure::Failure;
@@ -12,6 +15,10 @@ use super::session::{Purpose, Session};
 
 /// Maximum time in a time control, in seconds: the value that KataGo requires.
 const SECONDS_MAX: f64 = 2_147_483_647.0;
+
+/// Version of Leela Zero after `0.` that has the same analysis commands. Lizzie expects it after the first dot of
+/// `version`, and stops reading at anything else.
+const LEELA_ZERO_VERSION: u32 = 17;
 
 /// The execution of a command.
 #[derive(Clone, Copy)]
@@ -53,14 +60,21 @@ const COMMANDS: &[(&str, Games, Action)] = &[
     ("fixed_handicap", GO, A(fixed_handicap)),
     ("genmove", All, A(genmove)),
     ("genmove_analyze", All, Stream(Style::KataGo, Purpose::Play)),
-    ("hexgui-analyze_commands", Only(BoardGame::Hex), Ask(hexgui_analyze_commands)),
+    ("gogui-analyze_commands", All, Ask(analyze_commands)),
+    ("gogui-rules_board", All, Ask(rules_board)),
+    ("gogui-rules_board_size", All, Ask(rules_board_size)),
+    ("gogui-rules_final_result", All, Ask(rules_final_result)),
+    ("gogui-rules_game_id", All, Ask(|session| Ok(format!("{:?}", session.game())))),
+    ("gogui-rules_legal_moves", All, Ask(rules_legal_moves)),
+    ("gogui-rules_side_to_move", All, Ask(|session| Ok(format!("{:?}", session.engine.to_move()).to_lowercase()))),
+    ("hexgui-analyze_commands", Only(BoardGame::Hex), Ask(analyze_commands)),
     ("kata-analyze", All, Stream(Style::KataGo, Purpose::Watch)),
     ("kata-genmove_analyze", All, Stream(Style::KataGo, Purpose::Play)),
     ("kata-get-rules", GO, Ask(get_rules)),
     ("kata-set-rules", GO, Change(set_rules)),
     ("kgs-time_settings", All, Change(kgs_time_settings)),
     ("known_command", All, A(known_command)),
-    ("komi", GO, Change(komi)),
+    ("komi", All, Change(komi)),
     ("list_commands", All, Ask(list_commands)),
     ("loadsgf", All, Change(loadsgf)),
     ("lz-analyze", All, Stream(Style::LeelaZero, Purpose::Watch)),
@@ -77,7 +91,7 @@ const COMMANDS: &[(&str, Games, Action)] = &[
     ("time_left", All, Change(time_left)),
     ("time_settings", All, Change(time_settings)),
     ("undo", All, Change(undo)),
-    ("version", All, Ask(|session| Ok(session.engine.identity().version.clone()))),
+    ("version", All, Ask(version)),
 ];
 
 /// Returns the action of a command in this game; `None` if the command is unknown.
@@ -120,6 +134,11 @@ fn list_commands(session: &mut Session<'_>) -> Answer {
     Ok(known(session.game()).map(|(name, _)| name).collect::<Vec<_>>().join("\n"))
 }
 
+/// Returns the version of the engine, and that of Leela Zero after the only dot.
+fn version(session: &mut Session<'_>) -> Answer {
+    Ok(format!("{}.{LEELA_ZERO_VERSION}", session.engine.identity().version.replace('.', "-")))
+}
+
 fn boardsize(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Failure> {
     let (width, height) = match *arguments {
         [side] => (side, side),
@@ -146,9 +165,13 @@ fn clear_cache(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Fail
     Ok(())
 }
 
+/// Sets the komi of Go. Other games have none, but user interfaces send one before every game.
 fn komi(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Failure> {
     let [komi] = exactly(arguments)?;
     let komi = Some(number::<f32>(komi)?).filter(|komi| komi.is_finite()).ok_or(Failure::Syntax)?;
+    if session.game() != BoardGame::Go {
+        return Ok(());
+    }
     change(session, |setup| setup.komi = komi, Failure::Komi)
 }
 
@@ -161,7 +184,7 @@ fn change(session: &mut Session<'_>, change: impl FnOnce(&mut Setup), refused: F
 
 fn get_rules(session: &mut Session<'_>) -> Answer {
     let Rules::Go(rules) = session.record.setup.rules else { return Err(Failure::Rules) };
-    serde_json::to_string(&rules).map_err(|_| Failure::Rules)
+    Ok(rules.json())
 }
 
 fn set_rules(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Failure> {
@@ -170,24 +193,25 @@ fn set_rules(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Failur
 }
 
 fn play(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Failure> {
-    let [side, played] = exactly(arguments)?;
+    let [side, name] = exactly(arguments)?;
     let color = color(side)?;
-    match session.game().parse_move(session.size(), played) {
+    match session.parse_move(name) {
         // HexGui reports a resignation of the opponent; nothing is played then.
         Some(Move::Resign) if session.game() == BoardGame::Hex => Ok(()),
-        Some(Move::Resign) | None => Err(Failure::Syntax),
+        Some(Move::Resign) => Err(Failure::Syntax),
         Some(played) => session.play(color, played),
+        // The other form of the swap: the stone stays and the players exchange the colors, so that White moves next.
+        None if name.eq_ignore_ascii_case("swap-sides") && session.engine.legal_moves().contains(&Move::Swap) => {
+            session.play(color, Move::Pass)
+        }
+        None => Err(Failure::Syntax),
     }
 }
 
 fn genmove(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
     let [side] = exactly(arguments)?;
     let color = color(side)?;
-    let choice = session.choose(color)?;
-    if choice != Move::Resign {
-        session.play(color, choice)?;
-    }
-    Ok(session.game().move_name(session.size(), choice))
+    session.genmove(color)
 }
 
 fn reg_genmove(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
@@ -196,7 +220,7 @@ fn reg_genmove(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
     let choice = session.choose(color)?;
     // Nothing was played.
     session.clocks = clocks;
-    Ok(session.game().move_name(session.size(), choice))
+    Ok(session.move_name(choice))
 }
 
 fn undo(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Failure> {
@@ -254,7 +278,7 @@ fn final_status_list(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
 }
 
 fn vertices(session: &Session<'_>, cells: &[Cell]) -> String {
-    let names = cells.iter().map(|cell| session.game().cell_name(session.size(), *cell));
+    let names = cells.iter().map(|cell| session.notation().cell_name(session.size(), *cell));
     names.collect::<Vec<_>>().join(" ")
 }
 
@@ -318,8 +342,37 @@ fn loadsgf(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Failure>
     session.start(record, |error| failure(format!("the moves or the board are impossible: {error}")))
 }
 
-/// Lists the menu entries for HexGui, as `type/label/command`.
-fn hexgui_analyze_commands(_: &mut Session<'_>) -> Answer {
+/// Returns the rows of the board from the top: `X` for Black, `O` for White, and `.`.
+fn rules_board(session: &mut Session<'_>) -> Answer {
+    let text = session.engine.render();
+    let skipped = text.lines().count().saturating_sub(session.size().height());
+    let is_cell = |c: &char| ['X', 'O', '.'].contains(c);
+    let row = |line: &str| line.chars().filter(is_cell).map(String::from).collect::<Vec<_>>().join(" ");
+    Ok(text.lines().skip(skipped).map(row).collect::<Vec<_>>().join("\n"))
+}
+
+fn rules_board_size(session: &mut Session<'_>) -> Answer {
+    let size = session.size();
+    Ok(if size.is_square() { size.width().to_string() } else { format!("{} {}", size.width(), size.height()) })
+}
+
+/// Returns a sentence for the user.
+fn rules_final_result(session: &mut Session<'_>) -> Answer {
+    let is_over = session.engine.legal_moves().is_empty();
+    Ok(match session.engine.result().ok().filter(|_| is_over) {
+        None => "The game is not over".into(),
+        Some(GameResult::Win { color, by: Victory::Points(points) }) => format!("{color:?} wins by {points} points"),
+        Some(GameResult::Win { color, .. }) => format!("{color:?} wins"),
+        Some(GameResult::Draw | GameResult::Void) => "The game is a draw".into(),
+    })
+}
+
+fn rules_legal_moves(session: &mut Session<'_>) -> Answer {
+    Ok(session.engine.legal_moves().iter().map(|played| session.move_name(*played)).collect::<Vec<_>>().join(" "))
+}
+
+/// Lists the menu entries for GoGui and HexGui, as `type/label/command`.
+fn analyze_commands(_: &mut Session<'_>) -> Answer {
     Ok("string/Show Board/showboard\nstring/Final Score/final_score\nstring/Best Move/reg_genmove %m".into())
 }
 

@@ -137,8 +137,9 @@ impl Controller {
             Event::TooLong => return Err(Fault::TooLong { bytes_max: RESPONSE_BYTES_MAX }),
             Event::End => return Err(Fault::Ended),
         };
-        if response.id != Some(id) {
-            return Err(Fault::Id { expected: id, found: response.id });
+        // One command at a time needs no ids, and small engines ignore them.
+        if let Some(found) = response.id.filter(|found| *found != id) {
+            return Err(Fault::Id { expected: id, found });
         }
         if response.is_success { Ok(response.text) } else { Err(Fault::Refused { message: response.text }) }
     }
@@ -177,7 +178,8 @@ impl Controller {
     pub fn genmove(&mut self, game: BoardGame, size: Size, color: Color, timeout: Duration) -> Result<Move, Error> {
         let command = format!("genmove {}", color.letter());
         let text = self.send(&command, timeout)?;
-        game.parse_move(size, &text).ok_or_else(|| Error {
+        let name = text.split('#').next().unwrap_or_default().trim();
+        game.parse_move(size, name).ok_or_else(|| Error {
             engine: self.name.clone(),
             command,
             fault: Fault::Move { text },
@@ -282,12 +284,12 @@ pub enum Fault {
         bytes_max: usize,
     },
     /// The response has the id of another command.
-    #[error("the response has the id {found:?}, expected {expected}")]
+    #[error("the response has the id {found}, expected {expected}")]
     Id {
         /// Id of the command.
         expected: u32,
         /// Id of the response.
-        found: Option<u32>,
+        found: u32,
     },
     /// The pipes failed, or the program could not be started.
     #[error("{0}")]

@@ -55,7 +55,9 @@ fn parse(text: &str) -> Response {
     let (mark, rest) = text.split_at(1);
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
     let (id, text) = rest.split_at(digits);
-    Response { is_success: mark == "=", id: id.parse().ok(), text: text.trim().to_owned() }
+    // No command has an id out of range.
+    let id = (digits > 0).then(|| id.parse().unwrap_or(u32::MAX));
+    Response { is_success: mark == "=", id, text: text.trim().to_owned() }
 }
 
 #[cfg(test)]
@@ -79,12 +81,13 @@ mod tests {
 
     #[test]
     fn responses_are_found_between_other_output() {
-        let text = "a greeting\n=1 D4\n\n\nnoise\n?2 illegal move\r\n\r\n=\n\n=3 a\n b\n\n= half";
+        let text = "a greeting\n=1 D4\n\n\nnoise\n?2 illegal move\r\n\r\n=\n\n=3 a\n b\n\n=99999999999 c\n\n= half";
         let expected = vec![
             response(true, Some(1), "D4"),
             response(false, Some(2), "illegal move"),
             response(true, None, ""),
             response(true, Some(3), "a\n b"),
+            response(true, Some(u32::MAX), "c"),
             Event::End,
         ];
         assert_eq!(events(text, 100), expected);

@@ -5,8 +5,8 @@ use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
 use crate::{
-    Analysis, BoardGame, Clock, Color, Engine, Error, Host, Input, Line, Move, Ply, Record, Search, Settings, Setup,
-    Size, TimeControl,
+    Analysis, BoardGame, Clock, Color, Engine, Error, GameResult, Host, Input, Line, Move, Ply, Record, Search,
+    Settings, Setup, Size, TimeControl, Victory,
 };
 
 use super::analyze::{Options, Style, info_line};
@@ -43,10 +43,9 @@ pub fn serve(
     let identity = engine.identity();
     let record = Record::new(Setup { komi: identity.komi, rules: identity.rules, ..Setup::empty(identity.size) });
     record.replay(engine, 0).map_err(io::Error::other)?;
-    let clock = Clock::new(TimeControl::Unlimited);
-    let mut session =
-        Session { engine, input, output, host, settings, record, control: TimeControl::Unlimited, clocks: [clock; 2] };
-    session.run()
+    let control = TimeControl::Unlimited;
+    let clocks = [Clock::new(control); 2];
+    Session { engine, input, output, host, settings, record, control, clocks, is_gogui: false }.run()
 }
 
 /// A connection: the game, the clocks, and both ends of the connection.
@@ -60,6 +59,8 @@ pub(super) struct Session<'a> {
     control: TimeControl,
     /// Time left for Black and White.
     pub(super) clocks: [Clock; 2],
+    /// True after a command `gogui-rules_…`: GoGui names the cells of every game as in Go.
+    is_gogui: bool,
 }
 
 impl Session<'_> {
@@ -74,6 +75,7 @@ impl Session<'_> {
                 Line::End => return Ok(()),
             };
             let Some(command) = Command::parse(&line) else { continue };
+            self.is_gogui |= command.name.starts_with("gogui-rules_");
             let id = command.id.as_deref();
             let arguments: Vec<&str> = command.arguments.iter().map(String::as_str).collect();
             match commands::find(&command.name, self.game()) {
@@ -105,6 +107,24 @@ impl Session<'_> {
 
     pub(super) fn size(&self) -> Size {
         self.record.setup.size
+    }
+
+    /// Returns the game with the notation of this session.
+    pub(super) fn notation(&self) -> BoardGame {
+        if self.is_gogui { BoardGame::Go } else { self.game() }
+    }
+
+    /// Parses a move. GoGui, which has no name for the swap of Hex, writes it as a pass.
+    pub(super) fn parse_move(&self, name: &str) -> Option<Move> {
+        let played = self.notation().parse_move(self.size(), name)?;
+        let is_swap = self.is_gogui && played == Move::Pass && self.engine.legal_moves().contains(&Move::Swap);
+        Some(if is_swap { Move::Swap } else { played })
+    }
+
+    /// Returns the name of a move, for [`parse_move`](Self::parse_move).
+    pub(super) fn move_name(&self, played: Move) -> String {
+        let played = if self.is_gogui && played == Move::Swap { Move::Pass } else { played };
+        self.notation().move_name(self.size(), played)
     }
 
     fn respond(&mut self, id: Option<&str>, answer: Result<String, Failure>) -> io::Result<()> {
@@ -151,21 +171,43 @@ impl Session<'_> {
         self.clocks[color.index()].budget(moves_left, self.settings.lag).or(self.settings.time)
     }
 
+    /// Returns the response to a request for a move after the end of the game; `None` before the end. Referees without
+    /// rules ask both players until each resigns or passes. The loser of a game without points resigns.
+    fn move_after_end(&mut self, color: Color) -> Option<Move> {
+        let is_lost = self.engine.result() == Ok(GameResult::Win { color: color.opponent(), by: Victory::Unspecified });
+        let played = if is_lost { Move::Resign } else { Move::Pass };
+        self.engine.legal_moves().is_empty().then_some(played)
+    }
+
     /// Searches a move for `color` within the time limit, and subtracts the elapsed time. Does not play the move.
     pub(super) fn choose(&mut self, color: Color) -> Result<Move, Failure> {
         let (started, time) = ((self.host.clock)(), self.budget(color));
         let visits = time.is_none().then_some(self.settings.visits);
         let search = Search { color, visits, restrictions: &[] };
-        let (host, mut end_in_time) = (self.host, self.host.deadline(started, time));
-        let analysis = self.engine.search(&search, &mut |_| if end_in_time() { Break(()) } else { Continue(()) })?;
+        let host = self.host;
+        let mut end_in_time = host.deadline(started, time);
+        let searched = self.engine.search(&search, &mut |_| if end_in_time() { Break(()) } else { Continue(()) });
+        let analysis = match searched {
+            Ok(analysis) => analysis,
+            Err(error) => return self.move_after_end(color).ok_or(Failure::Engine(error)),
+        };
         self.clocks[color.index()].spend((host.clock)().saturating_sub(started));
         Ok(analysis.choice)
+    }
+
+    /// Chooses a move for `color`, plays it unless it resigns, and returns the name.
+    pub(super) fn genmove(&mut self, color: Color) -> Result<String, Failure> {
+        let choice = self.choose(color)?;
+        if choice != Move::Resign {
+            self.play(color, choice)?;
+        }
+        Ok(self.move_name(choice))
     }
 
     /// Searches and writes analysis lines. A failure before the first line is a failed response; a later failure
     /// closes the response.
     fn stream(&mut self, id: Option<&str>, arguments: &[&str], style: Style, purpose: Purpose) -> io::Result<()> {
-        let (game, size) = (self.game(), self.size());
+        let (game, size) = (self.notation(), self.size());
         let options = match Options::parse(arguments, game, size, self.engine.to_move()) {
             Ok(options) => options,
             Err(failure) => return self.respond(id, Err(failure)),
@@ -194,6 +236,10 @@ impl Session<'_> {
         let analysis = match searched {
             Ok(analysis) => analysis,
             Err(_) if lines.is_open => return lines.end(),
+            Err(_) if purpose == Purpose::Play && self.engine.legal_moves().is_empty() => {
+                let played = self.genmove(color);
+                return self.respond(id, played.map(|name| format!("\nplay {name}")));
+            }
             Err(error) => return self.respond(id, Err(error.into())),
         };
         lines.write(&line(&analysis));

@@ -57,7 +57,7 @@ fn check(game: BoardGame, exchanges: &[(&str, &str)]) {
 const GO: &[(&str, &str)] = &[
     ("protocol_version", "= 2"),
     ("1 name", "=1 first-cell"),
-    ("  23\tversion # a comment", "=23 1.0"),
+    ("  23\tversion # a comment", "=23 1-0.17"),
     ("known_command genmove", "= true"),
     ("known_command hexgui-analyze_commands", "= false"),
     ("nonsense", "? unknown command"),
@@ -149,7 +149,7 @@ const GO: &[(&str, &str)] = &[
     ("lz-genmove_analyze w nonsense 1", "? syntax error"),
     ("play b pass", "="),
     ("play w pass", "="),
-    ("3 genmove b", "?3 the game is over"),
+    ("3 genmove b", "=3 pass"),
     ("lz-analyze", "? the game is over"),
     ("4 quit", "=4"),
 ];
@@ -182,8 +182,12 @@ fn hex_is_spoken_as_by_hexgui() {
         BoardGame::Hex,
         &[
             ("boardsize 5 5", "="),
-            ("komi 1", "? unknown command"),
+            ("komi 1", "="),
+            ("komi x", "? syntax error"),
             ("play b e5", "="),
+            ("play white swap-sides", "="),
+            ("play white swap-sides", "? syntax error"),
+            ("undo", "="),
             ("play white swap-pieces", "="),
             ("play black swap-pieces", "? illegal move"),
             ("genmove black", "= a1"),
@@ -194,6 +198,67 @@ fn hex_is_spoken_as_by_hexgui() {
             ("boardsize 1", "="),
             ("play b a1", "="),
             ("final_score", "= B+"),
+        ],
+    );
+}
+
+#[test]
+fn after_the_end_each_player_passes_or_resigns_however_often_it_is_asked() {
+    check(
+        BoardGame::Go,
+        &[
+            ("boardsize 2", "="),
+            ("komi 0.5", "="),
+            ("play b A1", "="),
+            ("gogui-rules_final_result", "= The game is not over"),
+            ("play w pass", "="),
+            ("play b pass", "="),
+            ("gogui-rules_legal_moves", "="),
+            ("gogui-rules_final_result", "= Black wins by 0.5 points"),
+            ("genmove w", "= pass"),
+            ("genmove w", "= pass"),
+            ("genmove_analyze b", "=\nplay pass"),
+            ("lz-genmove_analyze w allow w A1 1", "=\nplay pass"),
+            ("undo", "="),
+            ("final_score", "= B+0.5"),
+        ],
+    );
+    check(
+        BoardGame::Gomoku,
+        &[
+            ("boardsize 1", "="),
+            ("play b A1", "="),
+            ("play w pass", "="),
+            ("play b pass", "="),
+            ("genmove w", "= resign"),
+            ("reg_genmove w", "= resign"),
+            ("7 lz-genmove_analyze w", "=7\nplay resign"),
+            ("genmove b", "= pass"),
+            ("play b pass", "="),
+            ("genmove w", "= resign"),
+            ("kata-analyze", "? the game is over"),
+        ],
+    );
+}
+
+#[test]
+fn gogui_reads_every_game_in_the_notation_of_go() {
+    check(
+        BoardGame::Hex,
+        &[
+            ("boardsize 10 2", "="),
+            ("play b j1", "="),
+            ("undo", "="),
+            ("gogui-rules_game_id", "= Hex"),
+            ("gogui-rules_board_size", "= 10 2"),
+            ("play b J2", "="),
+            ("gogui-rules_side_to_move", "= white"),
+            ("play w PASS", "="),
+            ("gogui-rules_board", "= . . . . . . . . O .\n. . . . . . . . . ."),
+            ("gogui-rules_legal_moves", "= A2 B2 C2 D2 E2 F2 G2 H2 K2 A1 B1 C1 D1 E1 F1 G1 H1 J1 K1 pass"),
+            ("genmove b", "= A2"),
+            ("boardsize 9", "="),
+            ("gogui-rules_board_size", "= 9"),
         ],
     );
 }
@@ -323,7 +388,7 @@ fn an_engine_that_hangs_dies_or_breaks_the_protocol_is_killed_and_named() {
     let dies = fault("read line; exit 3", PATIENCE);
     assert!(matches!(dies, Fault::Ended), "{dies}");
     let other = fault("read line; printf '=99 x\\n\\n'; sleep 1000", PATIENCE);
-    assert!(matches!(other, Fault::Id { expected: 1, found: Some(99) }), "{other}");
+    assert!(matches!(other, Fault::Id { expected: 1, found: 99 }), "{other}");
     let floods = fault("read line; printf '=1 x\\n'; yes", PATIENCE);
     assert!(matches!(floods, Fault::TooLong { .. }), "{floods}");
 }
@@ -347,6 +412,21 @@ fn a_greeting_is_skipped_and_an_answer_without_a_move_is_an_error() {
     assert_eq!(genmove(&mut controller).unwrap(), Move::Resign);
     let error = genmove(&mut controller).unwrap_err();
     assert_eq!(error.to_string(), "a script at `genmove W`: `Z99` is not a move");
+}
+
+#[test]
+fn responses_need_no_ids_and_may_have_comments_blank_lines_and_any_case() {
+    let mut controller = shell(
+        r"printf 'hello\n\n'; read line; printf '= x\r\n\r\n\r\n# a comment\n\n'; read line; printf '= d4 # good\n\n';
+        read line; printf '=PASS\n\n'; read line; printf '? no\n\n'; read line; printf '=9 x\n\n'; sleep 1000",
+    );
+    let size = Size::square(9).unwrap();
+    assert_eq!(controller.send("name", PATIENCE).unwrap(), "x");
+    let mut genmove = || controller.genmove(BoardGame::Go, size, Color::White, PATIENCE).unwrap();
+    assert_eq!([genmove(), genmove()], [Move::Place(crate::Cell { column: 3, row: 5 }), Move::Pass]);
+    assert!(matches!(controller.send("a", PATIENCE).unwrap_err().fault, Fault::Refused { message } if message == "no"));
+    let other = controller.send("b", PATIENCE).unwrap_err().fault;
+    assert!(matches!(other, Fault::Id { expected: 5, found: 9 }), "{other}");
 }
 
 #[test]

@@ -110,6 +110,16 @@ fn an_engine_gets_each_move_once_and_plays_a_game_to_its_end() {
 }
 
 #[test]
+fn an_engine_that_ignores_ids_and_ends_lines_as_on_windows_plays() {
+    let with_ids = r#"printf '=%s %s\n\n' "$id" "$1""#;
+    let script = script(LOWEST_ROW, "say").replace(with_ids, r#"printf '= %s\r\n\r\n' "$1""#);
+    assert!(!script.contains(with_ids));
+    let Games { played, flow, .. } = play_with("gomoku-7", &mut Lowest, &script, 1, |_| ());
+    assert!(flow.unwrap().is_continue());
+    assert_eq!((forfeits(&played), played.tally().pairs), (vec![], [0, 0, 1, 0, 0]));
+}
+
+#[test]
 fn processes_play_a_game_each_and_all_games_are_played() {
     let three = |engine: &mut GtpEngine| engine.sessions.resize_with(3, Session::default);
     let Games { played, commands, .. } = play_with("gomoku-7", &mut Lowest, &script(LOWEST_ROW, "say"), 4, three);
