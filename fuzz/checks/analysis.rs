@@ -77,6 +77,9 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         ),
         format!("\u{3}{query},\"reportDuringSearchEvery\":0.5,\"analyzeTurns\":[2],\"priorities\":[1]}}\n"),
         format!("\0{query}}}\n{{\"id\":\"t\",\"action\":\"terminate\",\"terminateId\":\"a\",\"turnNumbers\":[0,2]}}\n"),
+        format!(
+            "\0{query},\"overrideSettings\":{{\"reportAnalysisWinratesAs\":\"SIDETOMOVE\",\"maxTime\":0.1,\"a\":1}}}}\n"
+        ),
         "\0{\"id\":\"v\",\"action\":\"query_version\"}\n{\"id\":\"m\",\"action\":\"query_models\"}\n".into(),
         "\0{\"id\":\"c\",\"action\":\"clear_cache\"}\n{\"id\":\"t\",\"action\":\"terminate_all\"}\nnonsense\n".into(),
     ];

@@ -10,13 +10,17 @@ use std::time::Duration;
 
 use crate::{
     BoardGame, Cell, Clock, Color, Engine, GomokuRule, Host, Input, Line, Move, Ply, Record, Rules, Search, Settings,
-    Setup, Size, TimeControl, winrate,
+    Setup, Size, Stone, TimeControl, winrate,
 };
 
 /// Maximum length of an input line, in bytes.
 pub const LINE_BYTES_MAX: usize = 4096;
 /// Value of `INFO time_left` without a limit.
 const UNLIMITED_MS: i64 = 2_147_483_647;
+/// Bit of `INFO rule` for a game that continues after a five, which changes no other rule.
+const CONTINUOUS: i64 = 2;
+/// Number of ways to divide stones of no player between both players.
+const DIVISIONS: u8 = 4;
 
 /// The lines of a response, or the reason for an `ERROR`. A command without a response has no lines.
 type Answer = Result<Vec<String>, String>;
@@ -170,7 +174,8 @@ impl Session<'_> {
         let color = self.engine.to_move();
         let record = self.record.as_mut().ok_or("there is no game: START first")?;
         let started = (self.host.clock)();
-        let moves_left = BoardGame::Gomoku.moves_left(record.setup.size, record.plies.len());
+        let stones = record.setup.stones.len() + record.plies.len();
+        let moves_left = BoardGame::Gomoku.moves_left(record.setup.size, stones);
         let time = self.limits.budget(moves_left, self.settings.lag).or(self.settings.time);
         let visits = time.is_none().then_some(self.settings.visits);
         let (host, input) = (self.host, &mut *self.input);
@@ -193,11 +198,18 @@ impl Session<'_> {
     }
 
     fn board(&mut self) -> Answer {
-        let lines = self.lines_until_done();
-        let setup = self.record.as_ref().ok_or("there is no game: START first")?.setup.clone();
-        let plies = plies_of_board(&lines?, setup.size)?;
+        let lines = self.lines_until_done()?;
         let record = self.record.as_mut().ok_or("there is no game: START first")?;
-        record.replace(self.engine, Record { setup, plies }).map_err(|error| error.to_string())?;
+        let start = Setup { rules: self.rules, ..Setup::empty(record.setup.size) };
+        let mut replaced = Ok(());
+        for division in 0..DIVISIONS {
+            replaced = record.replace(self.engine, Record::new(setup_of_board(&lines, &start, division)?));
+            // Stones of no player must not complete a five.
+            if replaced.is_ok() && self.engine.result().is_err() {
+                break;
+            }
+        }
+        replaced.map_err(|error| error.to_string())?;
         self.think()
     }
 
@@ -246,7 +258,7 @@ impl Session<'_> {
     }
 
     fn set_rule(&mut self, rule: i64) {
-        let rule = match rule {
+        let rule = match rule & !CONTINUOUS {
             0 => GomokuRule::Freestyle,
             1 => GomokuRule::ExactlyFive,
             4 => GomokuRule::Renju,
@@ -292,36 +304,28 @@ fn parse_cell(text: &str, size: Size) -> Result<Cell, String> {
     cell.ok_or_else(|| format!("`{text}` is not a cell of the board"))
 }
 
-/// Returns the moves that lead to a board with lines `X,Y,FIELD`, where FIELD is 1 for own stones and 2 for opposing
-/// stones. Stones may be listed in any order; each player's stones are played in list order.
-fn plies_of_board(lines: &[String], size: Size) -> Result<Vec<Ply>, String> {
+/// Returns the start of a game from a board with lines `X,Y,FIELD` in any order, where FIELD is 1 for own stones, 2
+/// for opposing stones, and 3 for stones of completed fives and forbidden stones. The last are divided between both
+/// players. The engine is to move, as Black unless it has fewer stones.
+fn setup_of_board(lines: &[String], start: &Setup, division: u8) -> Result<Setup, String> {
     let (mut own, mut opponent) = (Vec::new(), Vec::new());
     for line in lines {
         let (cell, field) = line.trim().rsplit_once(',').ok_or_else(|| format!("`{line}` is not X,Y,FIELD"))?;
-        let cell = parse_cell(cell, size)?;
+        let cell = parse_cell(cell, start.size)?;
+        // At most two neighbours in any direction belong to the same player.
+        let is_own = (cell.column + 2 * cell.row + division) % DIVISIONS < 2;
         match field.trim() {
             "1" => own.push(cell),
             "2" => opponent.push(cell),
+            "3" if is_own => own.push(cell),
+            "3" => opponent.push(cell),
             field => return Err(format!("the field `{field}` is not supported")),
         }
     }
-    // The engine's side is to move.
-    let (first, second) = match opponent.len().checked_sub(own.len()) {
-        Some(0) => (own, opponent),
-        Some(1) => (opponent, own),
-        _ => {
-            return Err(format!(
-                "{} own stones and {} of the opponent: the engine is not to move",
-                own.len(),
-                opponent.len()
-            ));
-        }
-    };
-    let ply = |index: usize| {
-        let (color, stones) = if index.is_multiple_of(2) { (Color::Black, &first) } else { (Color::White, &second) };
-        Ply { color, played: Move::Place(stones[index / 2]) }
-    };
-    Ok((0..lines.len()).map(ply).collect())
+    let color = if own.len() < opponent.len() { Color::White } else { Color::Black };
+    let own = own.into_iter().map(|cell| Stone { color, cell });
+    let opponent = opponent.into_iter().map(|cell| Stone { color: color.opponent(), cell });
+    Ok(Setup { stones: own.chain(opponent).collect(), to_move: Some(color), ..start.clone() })
 }
 
 #[cfg(test)]
@@ -364,7 +368,8 @@ mod tests {
     #[test]
     fn what_is_wrong_or_unsupported_is_an_error_and_the_session_goes_on() {
         let text = "BEGIN\nRESTART\nSTART 99\nSTART x\nSTART 19\nRECTSTART 10,20\nTURN 20,0\nTURN 3\nTURN 0,0\nTURN 0,0\n\
-                    BOARD\n0,0,1\nDONE\nBOARD\n0,0,3\nDONE\nTAKEBACK 5,5\nSWAP2BOARD\n1,1\nDONE\nPLAY 1,1\n\nABOUT\n";
+                    BOARD\n0,0\nDONE\nBOARD\n0,0,4\nDONE\nBOARD\n0,0,1\n0,0,2\nDONE\nTAKEBACK 5,5\n\
+                    SWAP2BOARD\n1,1\nDONE\nPLAY 1,1\n\nABOUT\n";
         let expected = [
             "ERROR there is no game: START first",
             "ERROR there is no game: START first",
@@ -376,8 +381,9 @@ mod tests {
             "ERROR `3` is not a cell of the board",
             "1,0",
             "ERROR 0,0: the cell is not empty",
-            "ERROR 1 own stones and 0 of the opponent: the engine is not to move",
-            "ERROR the field `3` is not supported",
+            "ERROR `0` is not a cell of the board",
+            "ERROR the field `4` is not supported",
+            "ERROR a stone lies outside the board, or on another one",
             "ERROR 5,5 is not the last move",
             "ERROR the opening SWAP2 is not supported",
             "UNKNOWN command",
@@ -387,9 +393,32 @@ mod tests {
     }
 
     #[test]
+    fn a_board_may_have_any_number_of_stones_and_stones_of_no_player() {
+        let text = "START 5\nINFO rule 2\nBOARD\n0,0,3\n1,0,3\n2,0,3\n3,0,3\n4,0,3\n0,1,1\n1,1,1\nDONE\nTURN 4,4\n";
+        assert_eq!(answers(text), ["OK", "2,1", "3,1"]);
+        let start = Setup::empty(Size::square(9).unwrap());
+        let lines: Vec<String> = start.size.cells().map(|cell| format!("{},{},3", cell.column, cell.row)).collect();
+        for division in 0..DIVISIONS {
+            let stones = setup_of_board(&lines, &start, division).unwrap().stones;
+            let owner = |column, row| stones.iter().find(|stone| stone.cell == Cell { column, row }).unwrap().color;
+            let differ = |cells: [(u8, u8); 3]| {
+                let [one, two, three] = cells.map(|(column, row)| owner(column, row));
+                one != two || two != three
+            };
+            for (a, b) in (0..7).flat_map(|a| (0..7).map(move |b| (a, b))) {
+                assert!(differ([(a, b), (a + 1, b), (a + 2, b)]) && differ([(a, b), (a, b + 1), (a, b + 2)]));
+                assert!(differ([(a, b), (a + 1, b + 1), (a + 2, b + 2)]));
+                assert!(differ([(a, b + 2), (a + 1, b + 1), (a + 2, b)]));
+            }
+        }
+    }
+
+    #[test]
     fn an_unsupported_rule_is_reported_when_a_move_is_requested() {
-        let text = "START 9\nINFO rule 2\nINFO unknown 3\nINFO folder x\nINFO\nBEGIN\nINFO rule 1\nBEGIN\n";
-        assert_eq!(answers(text), ["OK", "ERROR rule 2 is not supported", "0,0"]);
+        let text = "START 9\nINFO rule 8\nINFO unknown 3\nINFO folder x\nINFO\nBEGIN\nINFO rule 3\nBEGIN\n\
+                    INFO rule -1\nTURN 5,5\nINFO rule 6\nBEGIN\n";
+        let expected = ["OK", "ERROR rule 8 is not supported", "0,0", "ERROR rule -1 is not supported", "1,0"];
+        assert_eq!(answers(text), expected);
     }
 
     #[test]

@@ -6,13 +6,15 @@
 //! `lcb` is the bound of [`Candidate`](crate::Candidate).
 
 mod job;
+mod perspective;
 mod query;
 mod response;
 mod session;
 
-pub use query::{MoveRestriction, Query};
+pub use perspective::Perspective;
+pub use query::{MoveRestriction, OverrideSettings, Query};
 pub use response::{MoveInfo, Response, RootInfo};
-pub use session::{LINE_BYTES_MAX, Perspective, Settings, serve};
+pub use session::{LINE_BYTES_MAX, Settings, serve};
 
 #[cfg(test)]
 mod tests;

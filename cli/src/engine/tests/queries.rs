@@ -131,7 +131,9 @@ fn stones_restrictions_priorities_and_faults_of_queries_are_understood() {
         query("handicap", json!([]), stones),
         query("allowed", json!([]), allowed),
         query("illegal", json!([["B", "C3"], ["W", "C3"]]), json!({})),
-        query("rules", json!([]), json!({ "rules": "japanese" })),
+        query("japanese", json!([["B", "C3"]]), json!({ "rules": "japanese", "analyzeTurns": [0, 1] })),
+        query("button", json!([]), json!({ "rules": { "hasButton": true, "tax": "ALL", "suicide": false } })),
+        query("chinese", json!([]), json!({ "rules": "chinese" })),
         query("size", json!([]), json!({ "boardXSize": 9, "boardYSize": 9 })),
         query("urgent", json!([]), json!({ "priority": 5 })),
         json!({ "id": "v", "action": "query_version" }),
@@ -148,10 +150,23 @@ fn stones_restrictions_priorities_and_faults_of_queries_are_understood() {
     assert_eq!(policy.iter().filter(|prior| prior.as_f64().unwrap() >= 0.0).count(), 26);
     for (id, reason, field) in [
         ("illegal", "Illegal move 1: C3: illegal move", json!("moves")),
-        ("rules", "only area scoring without tax and button is supported", Value::Null),
         ("size", "the network plays on boards of 5 x 5 cells", Value::Null),
     ] {
         assert_eq!((&of(id)["error"], &of(id)["field"]), (&json!(reason), &field));
+    }
+    let nearest = |ko: &str| {
+        let rules =
+            format!("{{\"ko\":\"{ko}\",\"scoring\":\"AREA\",\"tax\":\"NONE\",\"suicide\":false,\"hasButton\":false");
+        let rules = format!("{rules},\"whiteHandicapBonus\":\"0\"}}");
+        json!(format!("unsupported rules: the analysis is by the nearest, {rules}"))
+    };
+    for (id, ko, positions) in
+        [("japanese", Some("SIMPLE"), 2), ("button", Some("POSITIONAL"), 1), ("chinese", None, 1)]
+    {
+        let own: Vec<&Value> = messages.iter().filter(|message| message["id"] == id).collect();
+        let warnings: Vec<&Value> = own.iter().filter_map(|message| message.get("warning")).collect();
+        assert_eq!(warnings, ko.map(nearest).iter().collect::<Vec<_>>(), "{id}");
+        assert_eq!(own.iter().filter(|message| message["rootInfo"].is_object()).count(), positions, "{own:?}");
     }
     let place = |id: &str| messages.iter().position(|message| message["id"] == id);
     assert!(place("urgent") < place("handicap"));
@@ -193,4 +208,13 @@ fn gomoku_is_played_by_the_protocol_of_gomocup() {
     assert!(is_cell(&answers[6]) && !["0,0", "1,1", "2,2", "3,3", "0,6"].contains(&answers[6].as_str()), "{answers:?}");
     assert!(answers[7] == "OK" && is_cell(&answers[8]), "{answers:?}");
     assert_eq!(answers[9..], ["ERROR only free-style Gomoku is supported", "name=\"zerofleet test\", version=\"7\""]);
+}
+
+#[test]
+fn a_board_is_set_up_although_stones_of_no_player_are_next_to_four_own_ones() {
+    // With the color of the four, the stone at 4,0 would complete a five.
+    let board = "0,0,1\n1,0,1\n2,0,1\n3,0,1\n4,0,3\n4,1,3\n4,2,3\n4,3,3\n4,4,3\n0,6,2\n1,6,2\n2,6,2";
+    let answers = answers(&format!("START 7\nINFO rule 2\nBOARD\n{board}\nDONE\nEND\n"));
+    let is_cell = answers[1].split_once(',').is_some_and(|(x, y)| x.len() == 1 && y.len() == 1);
+    assert!(answers.len() == 2 && is_cell, "{answers:?}");
 }

@@ -1,5 +1,6 @@
 //! A query with valid fields: [`Job`].
 
+use std::cell::Cell as Shared;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -8,10 +9,13 @@ use crate::{
     Cell, Color, GoRules, Identity, Move, Ply, Record, Restriction, RestrictionKind, Rules, Setup, Size, Stone,
 };
 
+use super::perspective::Perspective;
 use super::query::{FieldMessage, MoveRestriction, Query};
 
 /// Maximum number of positions in a query.
 const TURNS_MAX: usize = 10_000;
+/// Maximum time, in seconds; a longer time is no limit.
+const SECONDS_MAX: f64 = 1e9;
 /// Maximum absolute komi.
 const KOMI_MAX: f32 = 150.0;
 
@@ -23,12 +27,16 @@ pub(super) struct Job {
     /// Number of plies before each position, with the priority.
     pub(super) turns: Vec<Turn>,
     pub(super) visits: Option<u32>,
+    pub(super) time: Option<Duration>,
+    pub(super) perspective: Option<Perspective>,
     pub(super) restrictions: Vec<Restriction>,
     pub(super) report_every: Option<Duration>,
     pub(super) has_policy: bool,
     pub(super) has_variation_visits: bool,
     /// Length of the query line, which limits the memory of waiting queries.
     pub(super) bytes: usize,
+    /// True once the session has warned about unsupported rules.
+    pub(super) is_warned: Shared<bool>,
 }
 
 /// A position of a query.
@@ -39,11 +47,16 @@ pub(super) struct Turn {
 }
 
 impl Job {
-    /// Checks the fields of a query with a line of `bytes` bytes.
+    /// Checks the fields of a query with a line of `bytes` bytes, and adds warnings.
     ///
     /// # Errors
     /// The first invalid field.
-    pub(super) fn new(query: Query, identity: &Identity, bytes: usize) -> Result<Self, FieldMessage> {
+    pub(super) fn new(
+        query: Query,
+        identity: &Identity,
+        bytes: usize,
+        warnings: &mut Vec<FieldMessage>,
+    ) -> Result<Self, FieldMessage> {
         let size = Size::new(query.board_x_size, query.board_y_size).ok_or_else(|| {
             FieldMessage::new("boardXSize", format!("a board has 1 to {} cells a side", Size::SIDE_MAX))
         })?;
@@ -51,7 +64,7 @@ impl Job {
         let plies = query.moves.iter().map(|pair| board.ply(pair)).collect::<Result<Vec<Ply>, _>>()?;
         let stones = query.initial_stones.iter().map(|pair| board.stone(pair)).collect::<Result<Vec<Stone>, _>>()?;
         let first = query.initial_player.as_deref().map(|player| color("initialPlayer", player)).transpose()?;
-        let rules = rules(&query, identity)?;
+        let rules = rules(&query, identity, warnings)?;
         let setup = Setup {
             size,
             komi: komi(query.komi, &rules)?,
@@ -60,20 +73,32 @@ impl Job {
             to_move: first.or(plies.first().map(|ply| ply.color)),
         };
         let restrictions = board.restrictions(&query)?;
-        let report_every = query.report_during_search_every.map(interval).transpose()?;
-        if query.max_visits == Some(0) {
+        let report_every = query.report_during_search_every;
+        let report_every = report_every.map(|seconds| interval("reportDuringSearchEvery", seconds)).transpose()?;
+        let settings = &query.override_settings;
+        let visits = query.max_visits.or(settings.max_visits);
+        if visits == Some(0) {
             return Err(FieldMessage::new("maxVisits", "expected at least 1"));
+        }
+        let time = settings.max_time.map(|seconds| interval("overrideSettings", seconds)).transpose()?;
+        let perspective = settings.report_analysis_winrates_as.as_deref().map(perspective).transpose()?;
+        if !settings.ignored.is_empty() {
+            let names: Vec<&str> = settings.ignored.keys().map(String::as_str).collect();
+            warnings.push(FieldMessage::new("overrideSettings", format!("ignored: {}", names.join(", "))));
         }
         Ok(Self {
             turns: turns(&query)?,
             id: query.id,
             record: Record { setup, plies },
-            visits: query.max_visits,
+            visits: visits.map(|visits| u32::try_from(visits).unwrap_or(u32::MAX)),
+            time,
+            perspective,
             restrictions,
             report_every,
             has_policy: query.include_policy,
             has_variation_visits: query.include_pv_visits,
             bytes,
+            is_warned: Shared::default(),
         })
     }
 }
@@ -82,22 +107,29 @@ fn color(field: &str, text: &str) -> Result<Color, FieldMessage> {
     Color::parse(text).ok_or_else(|| FieldMessage::new(field, format!("`{text}` is not a player: expected B or W")))
 }
 
-fn interval(seconds: f64) -> Result<Duration, FieldMessage> {
-    let interval = Duration::try_from_secs_f64(seconds).ok().filter(|interval| !interval.is_zero());
-    interval.ok_or_else(|| FieldMessage::new("reportDuringSearchEvery", "expected a positive number of seconds"))
+fn perspective(text: &str) -> Result<Perspective, FieldMessage> {
+    let message = || format!("reportAnalysisWinratesAs: expected BLACK, WHITE or SIDETOMOVE, not `{text}`");
+    Perspective::parse(text).ok_or_else(|| FieldMessage::new("overrideSettings", message()))
 }
 
-/// Returns the rules of a query; in other games than Go, the engine's rules.
-fn rules(query: &Query, identity: &Identity) -> Result<Rules, FieldMessage> {
-    if !matches!(identity.rules, Rules::Go(_)) {
-        return Ok(identity.rules);
-    }
-    let rules = match &query.rules {
+fn interval(field: &str, seconds: f64) -> Result<Duration, FieldMessage> {
+    let interval = Duration::try_from_secs_f64(seconds.min(SECONDS_MAX)).ok().filter(|interval| !interval.is_zero());
+    interval.ok_or_else(|| FieldMessage::new(field, "expected a positive number of seconds"))
+}
+
+/// Returns the rules of a query; in other games than Go, the engine's rules. Adds a warning about unknown rules.
+fn rules(query: &Query, identity: &Identity, warnings: &mut Vec<FieldMessage>) -> Result<Rules, FieldMessage> {
+    let Rules::Go(usual) = identity.rules else { return Ok(identity.rules) };
+    let known = match &query.rules {
         None => return Err(FieldMessage::new("rules", "the field is required")),
         Some(Value::String(text)) => GoRules::parse(text),
-        Some(object) => serde_json::from_value(object.clone()).ok(),
+        Some(object @ Value::Object(_)) => serde_json::from_value(object.clone()).ok(),
+        Some(_) => return Err(FieldMessage::new("rules", "expected a name or an object")),
     };
-    let mut rules = rules.ok_or_else(|| FieldMessage::new("rules", "the rules are unknown"))?;
+    if known.is_none() {
+        warnings.push(FieldMessage::new("rules", format!("unknown rules: the analysis is by {}", usual.json())));
+    }
+    let mut rules = known.unwrap_or(usual);
     if let Some(bonus) = &query.white_handicap_bonus {
         let bonus = serde_json::from_value(bonus.clone().into());
         rules.white_handicap_bonus =
@@ -167,18 +199,19 @@ impl Board<'_> {
     }
 
     fn restrictions(&self, query: &Query) -> Result<Vec<Restriction>, FieldMessage> {
-        if query.allow_moves.len() > 1 {
-            return Err(FieldMessage::new("allowMoves", "expected one entry"));
-        }
         let lists = [
             ("avoidMoves", RestrictionKind::Avoid, &query.avoid_moves),
             ("allowMoves", RestrictionKind::Allow, &query.allow_moves),
         ];
-        let mut restrictions = Vec::new();
+        let mut restrictions: Vec<Restriction> = Vec::new();
         for (field, kind, list) in lists {
             for MoveRestriction { player, moves, .. } in list {
                 let moves = moves.iter().map(|text| self.played(field, text)).collect::<Result<Vec<Move>, _>>()?;
-                restrictions.push(Restriction { color: color(field, player)?, kind, moves });
+                let color = color(field, player)?;
+                if kind == RestrictionKind::Allow && restrictions.iter().any(|r| (r.kind, r.color) == (kind, color)) {
+                    return Err(FieldMessage::new(field, "expected one entry per player"));
+                }
+                restrictions.push(Restriction { color, kind, moves });
             }
         }
         Ok(restrictions)

@@ -5,14 +5,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// Accepted fields without an effect.
-const IGNORED: [&str; 6] = [
-    "overrideSettings",
-    "rootPolicyTemperature",
-    "rootFpuReductionMax",
-    "includeOwnership",
-    "includeMovesOwnership",
-    "includeNoResultValue",
-];
+const IGNORED: &str = "analysisPVLen firstReportDuringSearchAfter rootPolicyTemperature rootFpuReductionMax \
+                       includeOwnership includeOwnershipStdev includeMovesOwnership includeMovesOwnershipStdev \
+                       includeNoResultValue";
 
 /// A request to analyse positions of a game. Fields have the names and meanings of KataGo's protocol.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -46,7 +41,7 @@ pub struct Query {
     pub analyze_turns: Option<Vec<usize>>,
     /// Maximum number of simulations per position.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_visits: Option<u32>,
+    pub max_visits: Option<u64>,
     /// True to report the network priors.
     #[serde(default)]
     pub include_policy: bool,
@@ -56,7 +51,7 @@ pub struct Query {
     /// Moves that are not searched.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub avoid_moves: Vec<MoveRestriction>,
-    /// The only moves to search, at most one entry.
+    /// The only moves to search, at most one entry per player.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow_moves: Vec<MoveRestriction>,
     /// Seconds between reports during a search.
@@ -68,6 +63,27 @@ pub struct Query {
     /// Priority of each entry in `analyze_turns`, in place of `priority`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priorities: Option<Vec<i64>>,
+    /// Settings of this query.
+    #[serde(default)]
+    pub override_settings: OverrideSettings,
+}
+
+/// Settings in place of those of the session. Fields have the names and meanings of KataGo's configuration.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OverrideSettings {
+    /// Side for reported values: `BLACK`, `WHITE` or `SIDETOMOVE`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub report_analysis_winrates_as: Option<String>,
+    /// Maximum number of simulations per position, for a query without `max_visits`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_visits: Option<u64>,
+    /// Maximum time per position, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_time: Option<f64>,
+    /// All other settings, which are ignored.
+    #[serde(flatten)]
+    pub ignored: Map<String, Value>,
 }
 
 /// A restriction on the moves of a player.
@@ -102,9 +118,21 @@ pub(super) fn take<T: DeserializeOwned>(
 ) -> Result<Option<T>, FieldMessage> {
     match object.remove(field) {
         None | Some(Value::Null) => Ok(None),
-        Some(value) => {
-            serde_json::from_value(value).map(Some).map_err(|error| FieldMessage::new(field, error.to_string()))
-        }
+        Some(value) => serde_json::from_value(value).map(Some).map_err(|_| FieldMessage::new(field, expected(field))),
+    }
+}
+
+/// Returns the message for a field with a value of another type.
+fn expected(field: &str) -> &'static str {
+    match field {
+        "moves" | "initialStones" => r#"expected pairs of a player and a move, such as ["B", "C3"]"#,
+        "avoidMoves" | "allowMoves" => "expected objects with `player`, `moves` and `untilDepth`",
+        "analyzeTurns" | "turnNumbers" | "priorities" => "expected whole numbers",
+        "boardXSize" | "boardYSize" | "maxVisits" | "priority" => "expected a whole number",
+        "komi" | "reportDuringSearchEvery" => "expected a number",
+        "includePolicy" | "includePVVisits" => "expected true or false",
+        "overrideSettings" => "expected a text as `reportAnalysisWinratesAs` and numbers as `maxVisits` and `maxTime`",
+        _ => "expected a text",
     }
 }
 
@@ -139,9 +167,10 @@ impl Query {
             report_during_search_every: take(object, "reportDuringSearchEvery")?,
             priority: take(object, "priority")?.unwrap_or_default(),
             priorities: take(object, "priorities")?,
+            override_settings: take(object, "overrideSettings")?.unwrap_or_default(),
         };
         let warning = |field: &String| {
-            let is_known = IGNORED.contains(&field.as_str());
+            let is_known = IGNORED.split(' ').any(|ignored| ignored == field);
             FieldMessage::new(field, if is_known { "the field is ignored" } else { "the field is unknown" })
         };
         Ok((query, object.keys().map(warning).collect()))

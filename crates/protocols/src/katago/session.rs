@@ -9,9 +9,10 @@ use std::rc::Rc;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::{Analysis, Color, Engine, Host, Identity, Input, Line, Record, Search};
+use crate::{Analysis, Engine, Host, Identity, Input, Line, Rules, Search, Setup};
 
 use super::job::Job;
+use super::perspective::Perspective;
 use super::query::{FieldMessage, Query, require, take};
 use super::response::{Response, View};
 
@@ -31,15 +32,6 @@ pub struct Settings {
     pub visits: u32,
     /// The side for reported values.
     pub perspective: Perspective,
-}
-
-/// The side for reported values, KataGo's `reportAnalysisWinratesAs`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Perspective {
-    /// This side; Black in KataGo's example configuration.
-    Of(Color),
-    /// The player to move.
-    SideToMove,
 }
 
 /// Serves queries until the input is closed and all positions are searched.
@@ -96,15 +88,14 @@ struct Task {
     turn: usize,
 }
 
-/// Plays the moves before a position.
+/// Plays the moves before a position, from a setup with supported rules.
 ///
 /// # Errors
-/// Names the illegal move, as in KataGo, or the reason why the board, the rules or the stones are rejected.
-fn set_up(engine: &mut dyn Engine, Task { job, turn }: &Task) -> Result<(), FieldMessage> {
-    let Record { setup, plies } = &job.record;
+/// Names the illegal move, as in KataGo, or the reason why the board or the stones are rejected.
+fn set_up(engine: &mut dyn Engine, setup: &Setup, Task { job, turn }: &Task) -> Result<(), FieldMessage> {
     engine.start(setup).map_err(|error| FieldMessage::new("", error.to_string()))?;
     let game = engine.identity().game;
-    for (number, ply) in plies.iter().take(*turn).enumerate() {
+    for (number, ply) in job.record.plies.iter().take(*turn).enumerate() {
         engine.play(ply.color, ply.played).map_err(|error| {
             let name = game.move_name(setup.size, ply.played);
             FieldMessage::new("moves", format!("Illegal move {number}: {name}: {error}"))
@@ -117,7 +108,16 @@ fn set_up(engine: &mut dyn Engine, Task { job, turn }: &Task) -> Result<(), Fiel
 /// positions.
 fn analyse(engine: &mut dyn Engine, session: &mut Session<'_>, host: &Host<'_>, task: &Task) {
     let Task { job, turn } = task;
-    if let Err(refusal) = set_up(engine, task) {
+    let mut setup = job.record.setup.clone();
+    if let Rules::Go(rules) = &mut setup.rules {
+        let nearest = engine.nearest_rules(*rules);
+        if nearest != *rules && !job.is_warned.replace(true) {
+            let message = format!("unsupported rules: the analysis is by the nearest, {}", nearest.json());
+            session.report("warning", Some(&job.id), &FieldMessage::new("rules", message));
+        }
+        *rules = nearest;
+    }
+    if let Err(refusal) = set_up(engine, &setup, task) {
         let others = session.discard(|waiting| Rc::ptr_eq(&waiting.job, job));
         others.into_iter().for_each(|other| session.release(other));
         session.report("error", Some(&job.id), &refusal);
@@ -126,6 +126,7 @@ fn analyse(engine: &mut dyn Engine, session: &mut Session<'_>, host: &Host<'_>, 
     (session.running, session.is_terminated) = (Some(task.clone()), false);
     let visits = Some(job.visits.unwrap_or(session.settings.visits));
     let search = Search { color: engine.to_move(), visits, restrictions: &job.restrictions };
+    let mut end_in_time = host.deadline((host.clock)(), job.time);
     let mut report_at = job.report_every.map(|interval| (host.clock)().saturating_add(interval));
     let searched = engine.search(&search, &mut |analysis| {
         session.read_arrived();
@@ -135,7 +136,8 @@ fn analyse(engine: &mut dyn Engine, session: &mut Session<'_>, host: &Host<'_>, 
             let response = session.response(task, analysis);
             session.write(&Response { is_during_search: true, ..response });
         }
-        if session.is_terminated || session.failure.is_some() { Break(()) } else { Continue(()) }
+        let is_over = session.is_terminated || session.failure.is_some() || end_in_time();
+        if is_over { Break(()) } else { Continue(()) }
     });
     session.running = None;
     match searched {
@@ -192,10 +194,11 @@ impl Session<'_> {
     }
 
     fn handle(&mut self, line: &str) {
-        let object: Map<String, Value> = match serde_json::from_str(line) {
-            Ok(object) => object,
-            Err(error) => {
-                let message = format!("the line is not a JSON object: {error}");
+        let object = match serde_json::from_str(line) {
+            Ok(Value::Object(object)) => object,
+            other => {
+                let column = other.err().map_or(1, |error| error.column());
+                let message = format!("the line is not a JSON object: wrong at column {column}");
                 return self.report("error", None, &FieldMessage::new("", message));
             }
         };
@@ -207,8 +210,8 @@ impl Session<'_> {
     }
 
     fn enqueue(&mut self, object: Map<String, Value>, bytes: usize) -> Result<(), FieldMessage> {
-        let (query, warnings) = Query::from_object(object)?;
-        let job = Job::new(query, &self.identity, bytes)?;
+        let (query, mut warnings) = Query::from_object(object)?;
+        let job = Job::new(query, &self.identity, bytes, &mut warnings)?;
         for warning in &warnings {
             self.report("warning", Some(&job.id), warning);
         }
@@ -277,7 +280,7 @@ impl Session<'_> {
     }
 
     fn response(&self, task: &Task, analysis: &Analysis) -> Response {
-        let view = match self.settings.perspective {
+        let view = match task.job.perspective.unwrap_or(self.settings.perspective) {
             Perspective::Of(color) if color != analysis.to_move => View::Opponent,
             Perspective::Of(_) | Perspective::SideToMove => View::Own,
         };

@@ -154,6 +154,7 @@ fn actions_are_echoed_with_their_answers() {
 
 #[test]
 fn every_invalid_field_is_named_in_one_error() {
+    let allow = |player: &str| json!({ "player": player, "moves": ["A1"], "untilDepth": 1 });
     let cases = [
         (json!({ "id": 5 }), "id"),
         (json!({ "moves": [["B"]] }), "moves"),
@@ -165,7 +166,7 @@ fn every_invalid_field_is_named_in_one_error() {
         (json!({ "initialStones": [["B", "pass"]] }), "initialStones"),
         (json!({ "initialPlayer": "green" }), "initialPlayer"),
         (json!({ "rules": null }), "rules"),
-        (json!({ "rules": "whist" }), "rules"),
+        (json!({ "rules": 5 }), "rules"),
         (json!({ "komi": 0.3 }), "komi"),
         (json!({ "komi": 151 }), "komi"),
         (json!({ "whiteHandicapBonus": "2" }), "whiteHandicapBonus"),
@@ -177,6 +178,23 @@ fn every_invalid_field_is_named_in_one_error() {
         (json!({ "maxVisits": 1.5 }), "maxVisits"),
         (json!({ "reportDuringSearchEvery": -1.0 }), "reportDuringSearchEvery"),
         (json!({ "allowMoves": [{ "player": "B", "moves": ["A1"] }] }), "allowMoves"),
+        (json!({ "allowMoves": [allow("B"), allow("W"), allow("B")] }), "allowMoves"),
+        (json!({ "initialStones": {} }), "initialStones"),
+        (json!({ "initialPlayer": 1 }), "initialPlayer"),
+        (json!({ "komi": "6.5" }), "komi"),
+        (json!({ "boardXSize": "five" }), "boardXSize"),
+        (json!({ "analyzeTurns": 1 }), "analyzeTurns"),
+        (json!({ "analyzeTurns": [-1] }), "analyzeTurns"),
+        (json!({ "includePolicy": 1 }), "includePolicy"),
+        (json!({ "priority": "high" }), "priority"),
+        (json!({ "priorities": [0.5] }), "priorities"),
+        (json!({ "avoidMoves": "A1" }), "avoidMoves"),
+        (json!({ "whiteHandicapBonus": [] }), "whiteHandicapBonus"),
+        (json!({ "overrideSettings": [1] }), "overrideSettings"),
+        (json!({ "overrideSettings": { "reportAnalysisWinratesAs": "GREEN" } }), "overrideSettings"),
+        (json!({ "overrideSettings": { "maxTime": -1 } }), "overrideSettings"),
+        (json!({ "overrideSettings": { "maxVisits": true } }), "overrideSettings"),
+        (json!({ "action": "terminate_all", "turnNumbers": {} }), "turnNumbers"),
         (json!({ "action": "dance" }), "action"),
         (json!({ "action": "terminate" }), "terminateId"),
         (json!({ "analyzeTurns": vec![0; 10_001] }), "analyzeTurns"),
@@ -184,14 +202,20 @@ fn every_invalid_field_is_named_in_one_error() {
     for (fields, field) in cases {
         let messages = messages(&[with(&fields)]);
         assert_eq!(messages.len(), 1, "{fields}: {messages:?}");
-        assert_eq!((messages[0]["field"].as_str(), messages[0]["error"].is_string()), (Some(field), true), "{fields}");
+        let error = messages[0]["error"].as_str().unwrap();
+        assert_eq!(messages[0]["field"].as_str(), Some(field), "{fields}");
+        let of_rust = ["invalid", "usize", "u32", "u64", "i64", "f64", "struct", "tuple", "sequence", "map", "line 1"];
+        assert!(of_rust.iter().all(|word| !error.contains(word)), "{error}");
         let id = if field == "id" { None } else { Some("foo") };
         assert_eq!(messages[0]["id"].as_str(), id, "{fields}");
     }
     let lines = ["nonsense", "[1]", "", "{\"id\":\"a\"", "\u{0}"].map(str::to_owned);
     let messages = messages_of(BoardGame::Go, Perspective::SideToMove, 1, &lines);
     assert_eq!(messages.len(), 4);
-    assert!(messages.iter().all(|message| message["error"].is_string() && message.get("field").is_none()));
+    let is_error = |message: &Value| {
+        message["error"].as_str().unwrap().starts_with("the line is not a JSON object: wrong at column ")
+    };
+    assert!(messages.iter().all(|message| is_error(message) && message.get("field").is_none()), "{messages:?}");
 }
 
 #[test]
@@ -199,8 +223,38 @@ fn fields_without_an_effect_are_warned_about_and_the_query_is_answered() {
     let messages = messages(&[with(&json!({ "overrideSettings": { "a": 1 }, "colour": "red" }))]);
     let warning = |field: &str, text: &str| json!({ "id": "foo", "field": field, "warning": text });
     assert_eq!(messages[0], warning("colour", "the field is unknown"));
-    assert_eq!(messages[1], warning("overrideSettings", "the field is ignored"));
+    assert_eq!(messages[1], warning("overrideSettings", "ignored: a"));
     assert_eq!((messages.len(), &messages[2]["turnNumber"]), (3, &json!(2)));
+}
+
+#[test]
+fn settings_of_a_query_replace_those_of_the_session() {
+    let root = |settings: Value| {
+        let messages = messages(&[with(&json!({ "overrideSettings": settings, "analyzeTurns": [1] }))]);
+        assert_eq!(messages.len(), 1, "{messages:?}");
+        messages[0]["rootInfo"].clone()
+    };
+    // White is to move.
+    for (side, winrate) in [("BLACK", 0.375), ("b", 0.375), ("White", 0.625), ("SIDETOMOVE", 0.625)] {
+        assert_eq!(root(json!({ "reportAnalysisWinratesAs": side }))["winrate"], winrate, "{side}");
+    }
+    assert_eq!(root(json!({ "maxVisits": 9 }))["visits"], 9);
+    assert_eq!(root(json!({ "maxVisits": 1_u64 << 50, "maxTime": 1e20 }))["visits"], 2048);
+    assert_eq!(root(json!({ "maxTime": 0.002 }))["visits"], 8, "a slice takes two readings of the clock");
+    let both = messages(&[with(&json!({ "overrideSettings": { "maxVisits": 9 }, "maxVisits": 7 }))]);
+    assert_eq!(both[0]["rootInfo"]["visits"], 7);
+}
+
+#[test]
+fn unknown_rules_are_warned_about_and_the_query_is_answered() {
+    for rules in [json!("whist"), json!("{\"ko\":\"NONE\"}"), json!({ "scoring": "STONES" }), json!("{")] {
+        let messages = messages(&[with(&json!({ "rules": rules, "analyzeTurns": [0, 1] }))]);
+        assert_eq!((messages.len(), &messages[0]["field"]), (3, &json!("rules")), "{messages:?}");
+        assert!(messages[0]["warning"].as_str().unwrap().starts_with("unknown rules: the analysis is by {\"ko\""));
+    }
+    for rules in [json!("ancient-territory"), json!("ing"), json!({ "score": "AREA", "friendlyPassOk": true })] {
+        assert_eq!(messages(&[with(&json!({ "rules": rules }))]).len(), 1, "{rules}");
+    }
 }
 
 #[test]
