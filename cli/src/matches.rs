@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use game::{Game as _, Scoring};
 use games::{AnyGame, AnyPosition, GameKind};
 use rand::SeedableRng;
@@ -369,7 +369,8 @@ fn play(
         }
     }
     let is_interrupted = !matches!(flow, Ok(ControlFlow::Continue(())));
-    let failure = flow.err();
+    let void = |pairing: &PairingReport| pairing.ends.void_openings.first().filter(|_| pairing.games == 0).cloned();
+    let failure = flow.err().or_else(|| Some(anyhow!("no game counts: {}", pairings.iter().find_map(void)?.reason)));
     let report = Report {
         game: spec.name.clone(),
         openings: openings.len(),
@@ -454,7 +455,7 @@ fn players(contenders: &[Contender], pairings: &[PairingReport]) -> Vec<MatchPla
             move_ms: contender.clock.move_ms(),
             games: tally.games(),
             points: tally.points(),
-            rating,
+            rating: (tally.games() > 0).then_some(rating),
         }
     };
     contenders.iter().zip(ratings).enumerate().map(player).collect()

@@ -52,9 +52,9 @@ pub(super) struct MatchPlayer {
     pub(super) games: u64,
     /// Points in the counted games: 1 for a win, 0.5 for a draw.
     pub(super) points: f64,
-    /// Elo relative to the first player, with an interval.
+    /// Elo relative to the first player, with an interval; `None` without games.
     #[serde(flatten)]
-    pub(super) rating: Rating,
+    pub(super) rating: Option<Rating>,
 }
 
 /// A program that plays over the Go Text Protocol.
@@ -84,9 +84,9 @@ pub(super) struct PairingReport {
     pub(super) points: f64,
     /// Number of openings for each total of half points (0 to 4) that player `a` scored in both games.
     pub(super) pairs: Tally,
-    /// Elo of player `a` relative to player `b`, with an interval, from this pairing alone.
+    /// Elo of player `a` relative to player `b`, with an interval, from this pairing alone; `None` without games.
     #[serde(flatten)]
-    pub(super) rating: Rating,
+    pub(super) rating: Option<Rating>,
     /// Resignations, forfeits and void openings.
     #[serde(flatten)]
     pub(super) ends: Ends,
@@ -144,7 +144,7 @@ impl PairingReport {
             repeated_games,
             points: tally.points(),
             pairs: tally,
-            rating: Rating::over_opponent(tally),
+            rating: (tally.games() > 0).then(|| Rating::over_opponent(tally)),
             ends,
             sprt,
         }
@@ -182,7 +182,7 @@ impl Report {
         let PairingReport { a, b, games, repeated_games, points, pairs, rating, sprt, .. } = pairing;
         let [first, second] = [a, b].map(|&player| &self.players[player].name);
         writeln!(output, "{first} scores {points} of {games} against {second} ({})", percent(*points, *games))?;
-        writeln!(output, "Elo difference {}", elo_with_interval(rating))?;
+        writeln!(output, "Elo difference {}", rating.as_ref().map_or_else(|| "unknown".to_owned(), elo_with_interval))?;
         let [none, half, one, one_and_a_half, two] = pairs.pairs;
         writeln!(
             output,
@@ -203,13 +203,13 @@ impl Report {
             let MatchPlayer { name, games, points, rating, .. } = &self.players[index];
             let mut row = vec![format!("{place}"), name.clone()];
             row.extend(order.iter().map(|&opponent| self.points_against(index, opponent)));
-            let Rating { elo, low, high } = rating;
+            let cell = |text: fn(&Rating) -> String| rating.as_ref().map_or_else(|| MISSING.to_owned(), text);
             row.extend([
                 points.to_string(),
                 games.to_string(),
                 percent(*points, *games),
-                format!("{elo:+.0}"),
-                format!("{low:+.0} to {high:+.0}"),
+                cell(|rating| format!("{:+.0}", rating.elo)),
+                cell(|rating| format!("{:+.0} to {:+.0}", rating.low, rating.high)),
             ]);
             table.row(row);
         }
@@ -218,10 +218,11 @@ impl Report {
         write_repeated(self.pairings.iter().map(|pairing| pairing.repeated_games).sum(), output)
     }
 
-    /// Returns the indices of all players, sorted by descending rating.
+    /// Returns the indices of all players, sorted by descending rating; players without games are last.
     pub(super) fn by_rating(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.players.len()).collect();
-        order.sort_by(|&a, &b| self.players[b].rating.elo.total_cmp(&self.players[a].rating.elo));
+        let elo = |player: usize| self.players[player].rating.map_or(f64::NEG_INFINITY, |rating| rating.elo);
+        order.sort_by(|&a, &b| elo(b).total_cmp(&elo(a)));
         order
     }
 

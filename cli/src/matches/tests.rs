@@ -64,11 +64,11 @@ fn text(report: &Report) -> String {
 fn the_deeper_search_scores_more_and_its_elo_is_above_that_of_its_opponent() {
     let report = run([48, 8]);
     let pairing = &report.pairings[0];
-    assert!(pairing.points > 25.0 && pairing.rating.low > 0.0, "{report:?}");
+    assert!(pairing.points > 25.0 && pairing.rating.unwrap().low > 0.0, "{report:?}");
     let simulations: Vec<_> = report.players.iter().map(|player| player.simulations).collect();
     assert_eq!((pairing.games + pairing.repeated_games as u64, simulations), (40, vec![Some(48), Some(8)]));
     let mirrored = &run([8, 48]).pairings[0];
-    assert!(mirrored.points < 15.0 && mirrored.rating.high < 0.0, "{mirrored:?}");
+    assert!(mirrored.points < 15.0 && mirrored.rating.unwrap().high < 0.0, "{mirrored:?}");
 }
 
 #[test]
@@ -93,8 +93,8 @@ fn each_two_of_several_players_meet_and_the_crosstable_holds_the_points_of_both(
     });
     assert_eq!(report.players.iter().map(|player| player.games).sum::<u64>(), 2 * games);
     assert_eq!(report.players.iter().map(|player| player.points).sum::<f64>(), points);
-    assert_eq!(report.players[0].rating.elo, 0.0, "ratings are relative to the first");
-    assert!(report.players[2].rating.low > 0.0, "{report:?}");
+    assert_eq!(report.players[0].rating.unwrap().elo, 0.0, "ratings are relative to the first");
+    assert!(report.players[2].rating.unwrap().low > 0.0, "{report:?}");
     let text = text(&report);
     let rows: Vec<&str> = text.lines().skip_while(|line| !line.contains("points")).take(4).collect();
     let best = &report.players[report.by_rating()[0]].name;
@@ -189,8 +189,8 @@ fn the_picture_shows_every_player_with_its_rating() {
     let path = folder.path().join("match.svg");
     picture::draw(&path, &report).unwrap();
     let svg = fs::read_to_string(&path).unwrap();
-    for part in ["first", "second", "third", "Elo relative to first", &format!("{:+.0}", report.players[2].rating.elo)]
-    {
+    let elo = format!("{:+.0}", report.players[2].rating.unwrap().elo);
+    for part in ["first", "second", "third", "Elo relative to first", &elo] {
         assert!(svg.contains(part), "{part} is not in {svg}");
     }
 }
@@ -341,6 +341,35 @@ fn forfeits_and_void_openings_are_reported_with_their_reasons() {
     assert_eq!(report.pairings[0].games + 2 * void.len() as u64, 6);
     let text = text(&report);
     assert!(text.contains(&format!("{} openings have no result and do not count", void.len())), "{text}");
+}
+
+#[test]
+fn a_match_without_a_game_that_counts_is_an_error_and_has_no_elo() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = against_script(folder.path(), "say resign", "refuse 'illegal move'");
+    let (game, Finished { report, failure, .. }) = run_match(&args);
+    let error = failure.unwrap().to_string();
+    assert!(error.starts_with("no game counts: script at `play "), "{error}");
+    assert!(error.ends_with("the engine responded `illegal move`"), "{error}");
+    let text_of_two = text(&report);
+    for part in ["random scores 0 of 0", "Elo difference unknown", "stopped by a failure: no game counts"] {
+        assert!(text_of_two.contains(part), "{part} is not in {text_of_two}");
+    }
+    let (_, mut contenders) = args.contenders(&Drain::new()).unwrap();
+    contenders.push(random("third"));
+    let settings = args.settings().unwrap();
+    let Finished { report, failure, .. } =
+        play(&game, contenders, settings, &mut |_| ControlFlow::Continue(())).unwrap();
+    let games: Vec<u64> = report.pairings.iter().map(|pairing| pairing.games).collect();
+    assert!(games[0] == 0 && games[1] > 0 && games[2] == 0 && failure.is_some(), "{report:?}");
+    let json = serde_json::to_value(&report).unwrap();
+    let has_elo = |list: &str| [0, 1, 2].map(|index| json[list][index]["elo"].is_number());
+    assert_eq!((has_elo("pairings"), has_elo("players")), ([false, true, false], [true, false, true]), "{json}");
+    assert_eq!(report.by_rating()[2], 1);
+    let path = folder.path().join("match.svg");
+    picture::draw(&path, &report).unwrap();
+    let svg = fs::read_to_string(&path).unwrap();
+    assert!(svg.contains("third") && !svg.contains("script"), "{svg}");
 }
 
 #[test]
