@@ -1,19 +1,21 @@
 //! Accepts a server's connections: a bounded number at once, with TLS if the server has a certificate, and
 //! TCP_NODELAY.
 //!
-//! A connection is a *newcomer* until the first call with the required credentials. Newcomers have a deadline, and a
-//! separate limit on their number, so silent connections do not displace known clients.
+//! A connection is a *newcomer* until the first call with the required credentials. Newcomers have a deadline and
+//! separate places, so silent connections do not displace known clients. When the places are taken, the oldest silent
+//! newcomer makes room.
 
 mod handshakes;
 mod lifetime;
+mod newcomers;
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use futures::Stream;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsStream;
 use tokio_util::either::Either;
 use tonic::transport::server::{Connected, TcpConnectInfo};
@@ -22,6 +24,7 @@ use crate::security::{Identities, Networks, Peer, Security, ServerTls, Standing,
 use crate::socket::Socket;
 use handshakes::{Arrival, Handshakes};
 use lifetime::{Certificate, Lifetime};
+use newcomers::Newcomers;
 
 /// Delay after an error of the listener, such as a lack of file descriptors, during which other connections may close.
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
@@ -34,24 +37,22 @@ pub type Connection = Socket<Lifetime>;
 
 /// Returns the connections that `listener` accepts, for tonic's `serve_with_incoming`. A connection beyond
 /// `connections_max` is closed at once: the client retries with growing delays, and open connections are not affected.
-/// Connections without an accepted call are closed after a time limit. Such connections are limited to half of
-/// `connections_max`, and to a fixed number for each address. With TLS in `security`, a connection is returned after
-/// the handshake; handshakes run concurrently and have a time limit. The stream is endless.
+/// Connections without an accepted call are closed after a time limit, and earlier if more of them arrive than half of
+/// `connections_max` or a fixed number. With TLS in `security`, a connection is returned after the handshake;
+/// handshakes run concurrently and have a time limit. The stream is endless.
 pub fn incoming(
     listener: TcpListener,
     connections_max: usize,
     security: Security,
 ) -> impl Stream<Item = io::Result<Connection>> {
-    let semaphore = |permits: usize| Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)));
     warn_of_few_descriptors(connections_max);
     let state = Accepting {
         listener,
-        permits: semaphore(connections_max),
-        newcomers: semaphore(connections_max.div_ceil(2)),
+        newcomers: Newcomers::new(connections_max),
         networks: Networks::default(),
         identities: Arc::new(Identities::new(connections_max)),
         connections_max,
-        refusal: None,
+        is_refusing: false,
         is_failing: false,
         security,
         handshakes: Handshakes::default(),
@@ -61,43 +62,26 @@ pub fn incoming(
 
 struct Accepting {
     listener: TcpListener,
-    permits: Arc<Semaphore>,
-    /// Permits for connections without an accepted call.
-    newcomers: Arc<Semaphore>,
+    newcomers: Newcomers,
     networks: Networks,
     identities: Arc<Identities>,
     connections_max: usize,
-    /// The last reason for refusing a connection. Consecutive refusals for the same reason are logged once.
-    refusal: Option<Refusal>,
+    /// True after a refused connection. Consecutive refusals are logged once.
+    is_refusing: bool,
     /// True after a failed accept.
     is_failing: bool,
     security: Security,
     handshakes: Handshakes,
 }
 
-/// The limit that a connection exceeds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Refusal {
-    /// The limit on the total number of connections.
-    All,
-    /// The limit of connections without an accepted call.
-    Newcomers,
-    /// The limit of connections from one address without an accepted call.
-    OfOneAddress,
-}
-
 impl Accepting {
     async fn next(&mut self) -> Connection {
         loop {
             let accepted = tokio::select! {
-                Some(finished) = self.handshakes.next() => {
-                    if let Some((arrival, tls, stream)) = finished
-                        && let Some(connection) = self.encrypted(arrival, tls, stream)
-                    {
-                        return connection;
-                    }
-                    continue;
-                }
+                Some(finished) = self.handshakes.next() => match finished {
+                    Some((arrival, tls, stream)) => return self.encrypted(arrival, tls, stream),
+                    None => continue,
+                },
                 accepted = self.listener.accept() => accepted,
             };
             let (stream, address) = match accepted {
@@ -111,38 +95,35 @@ impl Accepting {
             };
             self.is_failing = false;
             let network = self.networks.of(address.ip());
-            let place = self.unless_refused(network.newcomer(), Refusal::OfOneAddress);
-            let Some(place) = place else { continue };
+            let Some(newcomer) = self.newcomers.place(&network, Instant::now()) else {
+                self.log_refusal();
+                continue;
+            };
+            self.is_refusing = false;
             // Acknowledgements are a few bytes, and a client waits for each. An error is ignored: without TCP_NODELAY
             // they are only slower.
             let _ = stream.set_nodelay(true);
-            let arrival = Arrival { network, place };
+            let arrival = Arrival { network, newcomer };
             match self.security.tls() {
                 None => {
                     let peer = self.peer(&stream, None, &arrival);
-                    if let Some(connection) = self.admit(Either::Left(stream), peer, arrival, None) {
-                        return connection;
-                    }
+                    let attached = Lifetime::new(peer, arrival.newcomer, self.security.clone(), None);
+                    return Connection { stream: Either::Left(stream), attached };
                 }
-                // A handshake takes no place among all connections, since it may never finish.
-                Some(tls) if self.permits.available_permits() > 0 => self.handshakes.start(tls, stream, arrival),
-                Some(_) => self.log_refusal(Refusal::All),
+                Some(tls) => self.handshakes.start(tls, stream, arrival),
             }
         }
     }
 
-    /// Admits a connection after the handshake.
-    fn encrypted(
-        &mut self,
-        arrival: Arrival,
-        tls: Arc<ServerTls>,
-        stream: Box<TlsStream<TcpStream>>,
-    ) -> Option<Connection> {
+    /// Returns a connection after the handshake.
+    fn encrypted(&self, arrival: Arrival, tls: Arc<ServerTls>, stream: Box<TlsStream<TcpStream>>) -> Connection {
         let (tcp, state) = stream.get_ref();
         let chain = state.peer_certificates();
         let peer = self.peer(tcp, chain.and_then(client_name), &arrival);
         let certificate = chain.map(|chain| Certificate::accepted(chain, tls));
-        self.admit(Either::Right(stream), peer, arrival, certificate)
+        arrival.newcomer.has_certificate.store(certificate.is_some(), Ordering::Relaxed);
+        let attached = Lifetime::new(peer, arrival.newcomer, self.security.clone(), certificate);
+        Connection { stream: Either::Right(stream), attached }
     }
 
     /// Returns what is known about the client before the first call on a connection.
@@ -152,35 +133,10 @@ impl Accepting {
         Peer { connection, certificate_name, standing }
     }
 
-    /// Counts a connection towards the limits; returns `None` if a limit is reached.
-    fn admit(
-        &mut self,
-        stream: Either<TcpStream, Box<TlsStream<TcpStream>>>,
-        peer: Peer,
-        arrival: Arrival,
-        certificate: Option<Certificate>,
-    ) -> Option<Connection> {
-        let take = |from: &Arc<Semaphore>| Arc::clone(from).try_acquire_owned().ok();
-        let permit = self.unless_refused(take(&self.permits), Refusal::All)?;
-        let newcomer = self.unless_refused(take(&self.newcomers), Refusal::Newcomers)?;
-        self.refusal = None;
-        let newcomer = (arrival.place, newcomer);
-        let attached = Lifetime::new(peer, permit, newcomer, self.security.clone(), certificate);
-        Some(Connection { stream, attached })
-    }
-
-    fn unless_refused(&mut self, permit: Option<OwnedSemaphorePermit>, limit: Refusal) -> Option<OwnedSemaphorePermit> {
-        if permit.is_none() {
-            self.log_refusal(limit);
-        }
-        permit
-    }
-
-    /// Logs a refused connection; consecutive refusals with the same reason are logged once.
-    fn log_refusal(&mut self, limit: Refusal) {
-        if self.refusal.replace(limit) != Some(limit) {
-            let connections_max = self.connections_max;
-            tracing::warn!(connections_max, ?limit, "rejecting connections; limit reached");
+    /// Logs a refused connection; consecutive refusals are logged once.
+    fn log_refusal(&mut self) {
+        if !std::mem::replace(&mut self.is_refusing, true) {
+            tracing::warn!(connections_max = self.connections_max, "rejecting connections; limit reached");
         }
     }
 
@@ -237,12 +193,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_over_the_limit_is_closed_and_one_after_another_has_ended_is_served() {
+    async fn a_connection_over_the_limit_of_known_clients_is_closed_and_one_after_another_has_ended_is_served() {
         let (mut connections, address) = listen(1).await;
         let mut first = TcpStream::connect(address).await.unwrap();
         let mut served = connections.next().await.unwrap().unwrap();
         let Either::Left(stream) = &served.stream else { panic!("a connection without TLS is plain") };
         assert!(stream.nodelay().unwrap());
+        served.attached.peer.standing.admit_anyone();
         served.write_all(b"served").await.unwrap();
         let mut answer = [0; 6];
         first.read_exact(&mut answer).await.unwrap();
@@ -259,5 +216,19 @@ mod tests {
         drop(served);
         let _third = TcpStream::connect(address).await.unwrap();
         connections.next().await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_oldest_silent_connection_is_closed_to_make_room() {
+        let (mut connections, address) = listen(2).await;
+        let silent = TcpStream::connect(address).await.unwrap();
+        let mut first = connections.next().await.unwrap().unwrap();
+        let mut later = TcpStream::connect(address).await.unwrap();
+        let mut second = connections.next().await.unwrap().unwrap();
+        let error = first.read(&mut [0]).await.unwrap_err();
+        assert_eq!(error.to_string(), "closed to make room for another connection");
+        later.write_all(b"here").await.unwrap();
+        second.read_exact(&mut [0; 4]).await.unwrap();
+        drop(silent);
     }
 }

@@ -4,6 +4,9 @@
 /// 1024 samples of Hex 19×19 about 3 MB.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
+/// Largest health request, in bytes: the name of a service.
+pub const PROBE_BYTES_MAX: usize = 4 << 10;
+
 /// Largest priority update, in bytes: the maximum number of priorities, each of at most 64 bytes.
 pub const PRIORITIES_BYTES_MAX: usize = 4 << 20;
 

@@ -18,8 +18,8 @@ pub struct Socket<A> {
 
 /// A value that is dropped with the connection.
 pub(crate) trait Attached: Unpin {
-    /// Receives the error of a read.
-    fn read_failed(&self, _error: &io::Error) {}
+    /// Receives the result of a read.
+    fn has_read(&self, _read: &io::Result<()>) {}
 
     /// Returns ready with an error when the connection must close. Both reads and writes poll this, because HTTP/2
     /// stops reading while a response to the client cannot be written.
@@ -32,8 +32,8 @@ impl<A: Attached> AsyncRead for Socket<A> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         check_end(&mut self.attached, cx)?;
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        if let Poll::Ready(Err(error)) = &read {
-            self.attached.read_failed(error);
+        if let Poll::Ready(read) = &read {
+            self.attached.has_read(read);
         }
         read
     }

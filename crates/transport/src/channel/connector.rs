@@ -49,8 +49,8 @@ impl Rejection {
 }
 
 impl Attached for Rejection {
-    fn read_failed(&self, error: &io::Error) {
-        if let Some(reason) = rejected(&self.endpoint, error) {
+    fn has_read(&self, read: &io::Result<()>) {
+        if let Some(reason) = read.as_ref().err().and_then(|error| rejected(&self.endpoint, error)) {
             self.set(Some(reason));
         }
     }

@@ -1,22 +1,18 @@
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt as _;
-use futures::future::{AbortHandle, BoxFuture, abortable};
+use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
+use super::newcomers::Newcomer;
 use crate::security::{Network, ServerTls};
-
-/// Maximum number of concurrent handshakes. A handshake takes a few round trips; beyond the limit the oldest is
-/// aborted, since it will most likely never finish.
-const HANDSHAKES_MAX: usize = if cfg!(test) { 8 } else { 512 };
 
 /// Time limit of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -29,28 +25,25 @@ const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Runs the TLS handshakes of connections that are not served yet.
 ///
-/// Handshakes run concurrently in the task that accepts connections and stop with it; none is spawned.
+/// Handshakes run concurrently in the task that accepts connections and stop with it; none is spawned. The places of
+/// newcomers limit the number.
 #[derive(Default)]
 pub(super) struct Handshakes {
     under_way: FuturesUnordered<BoxFuture<'static, Finished>>,
-    /// Abort handles, keyed by the start order of the handshakes.
-    give_up: BTreeMap<u64, AbortHandle>,
-    started: u64,
     warned: Option<Instant>,
 }
 
-/// Origin of a connection, and the permit that counts the connection among those from its address without an accepted
-/// call.
+/// Origin of a connection, and the place among the connections without an accepted call.
 pub(super) struct Arrival {
     pub(super) network: Arc<Network>,
-    pub(super) place: OwnedSemaphorePermit,
+    pub(super) newcomer: Arc<Newcomer>,
 }
 
 /// A connection after the handshake, with the settings that accepted the certificate.
 pub(super) type Encrypted = (Arrival, Arc<ServerTls>, Box<TlsStream<TcpStream>>);
 
-/// Number and result of a handshake; the result is `None` if the limit aborted the handshake.
-type Finished = (u64, Option<Result<Encrypted, Failure>>);
+/// Result of a handshake; `None` if the connection was closed to make room for another.
+type Finished = Option<Result<Encrypted, Failure>>;
 
 struct Failure {
     peer: String,
@@ -59,22 +52,12 @@ struct Failure {
 
 impl Handshakes {
     pub(super) fn start(&mut self, tls: Arc<ServerTls>, stream: TcpStream, arrival: Arrival) {
-        if self.give_up.len() >= HANDSHAKES_MAX
-            && let Some((_, oldest)) = self.give_up.pop_first()
-        {
-            oldest.abort();
-        }
-        let number = self.started;
-        self.started += 1;
-        let (handshake, give_up) = abortable(handshake(tls, stream, arrival));
-        self.give_up.insert(number, give_up);
-        self.under_way.push(handshake.map(move |finished| (number, finished.ok())).boxed());
+        self.under_way.push(handshake(tls, stream, arrival).boxed());
     }
 
     /// Waits for a handshake to finish: `Some(None)` if it failed. `None` while none is in progress. Cancel-safe.
     pub(super) async fn next(&mut self) -> Option<Option<Encrypted>> {
-        let (number, finished) = self.under_way.next().await?;
-        self.give_up.remove(&number);
+        let finished = self.under_way.next().await?;
         Some(match finished {
             Some(Ok(stream)) => Some(stream),
             Some(Err(failure)) => {
@@ -96,13 +79,18 @@ impl Handshakes {
     }
 }
 
-async fn handshake(tls: Arc<ServerTls>, stream: TcpStream, arrival: Arrival) -> Result<Encrypted, Failure> {
+async fn handshake(tls: Arc<ServerTls>, stream: TcpStream, arrival: Arrival) -> Finished {
     let peer = stream.peer_addr().map_or_else(|error| error.to_string(), |peer| peer.to_string());
-    let shaken = timeout(HANDSHAKE_TIMEOUT, accept(Arc::clone(&tls.config), stream)).await;
-    match shaken.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+    let accepted = async {
+        stream.peek(&mut [0]).await?;
+        arrival.newcomer.has_spoken.store(true, Ordering::Relaxed);
+        accept(Arc::clone(&tls.config), stream).await
+    };
+    let shaken = arrival.newcomer.closed.run_until_cancelled(timeout(HANDSHAKE_TIMEOUT, accepted)).await?;
+    Some(match shaken.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
         Ok(stream) => Ok((arrival, tls, Box::new(stream))),
         Err(error) => Err(Failure { peer, error }),
-    }
+    })
 }
 
 async fn accept(tls: Arc<rustls::ServerConfig>, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {

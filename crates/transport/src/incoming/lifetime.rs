@@ -4,19 +4,18 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use rustls::pki_types::{CertificateDer, UnixTime};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep, sleep};
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
+use super::newcomers::Newcomer;
 use crate::security::{Peer, Security, ServerTls};
 use crate::socket::Attached;
-
-/// The permits of a connection without an accepted call: one counts for the client's address, and one for the whole
-/// server.
-pub(super) type NewcomerPermit = (OwnedSemaphorePermit, OwnedSemaphorePermit);
 
 /// Time after the deadline of the first call for reading data that has already arrived. A process that was paused
 /// finds expired deadlines on connections with unread calls.
@@ -26,9 +25,12 @@ const GRACE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Lifetime {
     pub(super) peer: Peer,
-    _permit: OwnedSemaphorePermit,
-    /// The permits, held until the first accepted call.
-    newcomer: Option<NewcomerPermit>,
+    /// The place among the newcomers, held until the first accepted call.
+    newcomer: Option<Arc<Newcomer>>,
+    /// The place among all connections, held from the first accepted call.
+    _permit: Option<OwnedSemaphorePermit>,
+    /// Completes when the newcomer is closed to make room.
+    closed: Pin<Box<WaitForCancellationFutureOwned>>,
     security: Security,
     certificate: Option<Certificate>,
     timer: Pin<Box<Sleep>>,
@@ -67,16 +69,16 @@ impl Certificate {
 impl Lifetime {
     pub(super) fn new(
         peer: Peer,
-        permit: OwnedSemaphorePermit,
-        newcomer: NewcomerPermit,
+        newcomer: Arc<Newcomer>,
         security: Security,
         certificate: Option<Certificate>,
     ) -> Self {
         let timer = Box::pin(sleep(security.timing.first_call));
         Self {
             peer,
-            _permit: permit,
+            closed: Box::pin(newcomer.closed.clone().cancelled_owned()),
             newcomer: Some(newcomer),
+            _permit: None,
             security,
             certificate,
             timer,
@@ -103,10 +105,23 @@ impl Lifetime {
 }
 
 impl Attached for Lifetime {
+    fn has_read(&self, read: &io::Result<()>) {
+        if let (Some(newcomer), Ok(())) = (&self.newcomer, read) {
+            newcomer.has_spoken.store(true, Ordering::Relaxed);
+        }
+    }
+
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        if self.newcomer.is_some() && self.peer.standing.is_known() {
-            self.newcomer = None;
+        if let Some(newcomer) = &self.newcomer
+            && self.peer.standing.is_known()
+            && let Ok(permit) = Arc::clone(&newcomer.known).try_acquire_owned()
+        {
+            (self.newcomer, self._permit) = (None, Some(permit));
             self.timer.as_mut().reset(Instant::now() + self.security.timing.review);
+        }
+        if self.newcomer.is_some() && self.closed.as_mut().poll(cx).is_ready() {
+            let reason = "closed to make room for another connection";
+            return Poll::Ready(io::Error::new(io::ErrorKind::ConnectionAborted, reason));
         }
         loop {
             ready!(self.timer.as_mut().poll(cx));

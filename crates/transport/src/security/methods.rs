@@ -1,10 +1,7 @@
 //! Lists the required scopes and the request limits of every method. There is no other list of methods.
 
 use super::scope::{Need, Scope};
-use crate::limits::{MESSAGE_BYTES_MAX, PRIORITIES_BYTES_MAX};
-
-/// Largest health request, in bytes: the name of a service.
-const PROBE_BYTES_MAX: usize = 4 << 10;
+use crate::limits::{MESSAGE_BYTES_MAX, PRIORITIES_BYTES_MAX, PROBE_BYTES_MAX};
 
 /// Largest request without trajectories, positions or lists, in bytes: names, integers and a textual reason.
 const SMALL_BYTES_MAX: usize = 64 << 10;

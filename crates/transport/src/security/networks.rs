@@ -1,5 +1,5 @@
-//! Shares limits among all connections from one address: the number of new connections and of requests, and the memory
-//! for unfinished messages.
+//! Shares limits among all connections from one address: the number of requests, and the memory for unfinished and for
+//! decompressed messages.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -12,10 +12,6 @@ use super::methods::Messages;
 use super::shared_by_key::SharedByKey;
 use crate::status::retry_after;
 
-/// Maximum number of connections from one network without an accepted call. All processes of a large machine may start
-/// at once.
-pub(crate) const NEWCOMERS_MAX: usize = 64;
-
 /// Maximum number of incomplete single-message requests from one network. Each may fill an HTTP/2 window.
 pub(super) const REQUESTS_MAX: usize = 1024;
 
@@ -27,6 +23,10 @@ const UNFINISHED_KIB: usize = 64 << 10;
 
 /// Memory for all unfinished messages of a server and kind, in KiB.
 const UNFINISHED_KIB_OF_ALL: usize = 256 << 10;
+
+/// Memory for decompressed messages of streams, as a multiple of the memory for unfinished messages: sixteen streams of
+/// one network may send the largest messages.
+const UNPACKED_FACTOR: usize = 4;
 
 /// The networks with open connections.
 #[derive(Debug)]
@@ -42,6 +42,8 @@ pub(crate) struct Networks {
 struct Unfinished {
     of_requests: Arc<Semaphore>,
     of_streams: Arc<Semaphore>,
+    /// Memory for the buffers of decompressed messages, which streams keep.
+    unpacked: Arc<Semaphore>,
 }
 
 /// An IPv4 address, or the first 64 bits of an IPv6 address: one host may have all addresses with this prefix.
@@ -51,7 +53,6 @@ struct Prefix(IpAddr);
 /// State of all connections from one address.
 #[derive(Debug)]
 pub(crate) struct Network {
-    newcomers: Arc<Semaphore>,
     requests: Arc<Semaphore>,
     unfinished: Unfinished,
     unfinished_of_all: Unfinished,
@@ -68,8 +69,8 @@ impl Default for Networks {
 
 impl Unfinished {
     fn new(kib: usize) -> Self {
-        let semaphore = || Arc::new(Semaphore::new(kib));
-        Self { of_requests: semaphore(), of_streams: semaphore() }
+        let semaphore = |kib| Arc::new(Semaphore::new(kib));
+        Self { of_requests: semaphore(kib), of_streams: semaphore(kib), unpacked: semaphore(UNPACKED_FACTOR * kib) }
     }
 
     async fn acquire(&self, messages: Messages, kib: u32) -> Option<OwnedSemaphorePermit> {
@@ -85,7 +86,6 @@ impl Networks {
     /// Returns the network of `address`.
     pub(crate) fn of(&self, address: IpAddr) -> Arc<Network> {
         self.open.get_or_make(Prefix::of(address), || Network {
-            newcomers: Arc::new(Semaphore::new(NEWCOMERS_MAX)),
             requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
             unfinished: Unfinished::new(UNFINISHED_KIB),
             unfinished_of_all: self.unfinished_of_all.clone(),
@@ -94,11 +94,6 @@ impl Networks {
 }
 
 impl Network {
-    /// Counts a connection without an accepted call; returns `None` if the limit is reached.
-    pub(crate) fn newcomer(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.newcomers).try_acquire_owned().ok()
-    }
-
     /// Counts a single-message request until the message has arrived.
     ///
     /// # Errors
@@ -117,6 +112,22 @@ impl Network {
         let own = self.unfinished.acquire(messages, kib).await?;
         let of_all = self.unfinished_of_all.acquire(messages, kib).await?;
         Some((own, of_all))
+    }
+
+    /// Counts `bytes` of memory for decompressed messages of a stream.
+    ///
+    /// # Errors
+    /// `RESOURCE_EXHAUSTED`: the streams of the network or of the server have all of this memory.
+    pub(super) fn unpacked(&self, bytes: usize) -> Result<UnfinishedPermit, Status> {
+        let take = |memory: &Unfinished| {
+            let kib = u32::try_from(bytes.div_ceil(1 << 10)).ok()?;
+            Arc::clone(&memory.unpacked).try_acquire_many_owned(kib).ok()
+        };
+        let both = take(&self.unfinished).zip(take(&self.unfinished_of_all));
+        both.ok_or_else(|| {
+            let message = "too many streams with compressed messages; send messages without compression";
+            retry_after(Status::resource_exhausted(message), RETRY_AFTER)
+        })
     }
 }
 
@@ -143,14 +154,5 @@ mod tests {
         let four = of("192.0.2.1");
         assert!(Arc::ptr_eq(&four, &of("::ffff:192.0.2.1")));
         assert!(!Arc::ptr_eq(&four, &of("192.0.2.2")));
-    }
-
-    #[test]
-    fn a_place_of_a_newcomer_is_free_again_when_it_is_dropped() {
-        let network = Networks::default().of("192.0.2.1".parse().unwrap());
-        let mut places: Vec<_> = (0..NEWCOMERS_MAX).map(|_| network.newcomer().unwrap()).collect();
-        assert!(network.newcomer().is_none());
-        places.pop();
-        assert!(network.newcomer().is_some());
     }
 }

@@ -55,7 +55,7 @@ impl Standing {
     }
 
     /// Records a call without credentials on a server that requires none.
-    pub(super) fn admit_anyone(&self) {
+    pub(crate) fn admit_anyone(&self) {
         self.is_known.store(true, Ordering::Relaxed);
     }
 

@@ -1,8 +1,10 @@
 //! Wraps request bodies with limits on the size of messages, on the time until a message is complete, and on the memory
-//! for unfinished messages.
+//! for unfinished and for decompressed messages.
 //!
 //! tonic buffers a message until it is complete. Without limits, a client that sends the first half of many messages
-//! would hold the memory for any length of time.
+//! would hold the memory for any length of time. A compressed message of a few kilobytes may decompress to the largest
+//! message: tonic keeps the decompressed bytes of a single request until the body has ended, and those of a stream until
+//! the next message.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,6 +20,7 @@ use tonic::Status;
 
 use super::methods::{Messages, RequestLimits};
 use super::networks::{Network, UnfinishedPermit};
+use crate::limits::MESSAGE_BYTES_MAX;
 
 /// Time limit for receiving a message, in addition to the time that the message takes at the slowest rate.
 pub(super) const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -31,6 +34,9 @@ const READ_LATE: Duration = Duration::from_secs(1);
 
 /// Maximum size of an unfinished message without a permit: the number of streams bounds the memory for such messages.
 const FREE_BYTES_MAX: usize = 64 << 10;
+
+/// Maximum factor by which deflate, and so gzip, compresses.
+const COMPRESSION_MAX: usize = 1032;
 
 /// Bytes before each message in gRPC: a flag, and the message length as a big-endian u32.
 pub(super) const HEADER_BYTES: usize = 5;
@@ -47,10 +53,15 @@ pub(super) struct RequestBody<B> {
     deadline: Option<Instant>,
     /// A timer for the deadline, set while the body waits for the client.
     timer: Option<Pin<Box<Sleep>>>,
-    /// The permit of a single-message request, held until the message is complete.
+    /// The permit of a single-message request, held until the message is complete; of a compressed message, until the
+    /// body has ended.
     place: Option<OwnedSemaphorePermit>,
-    /// Memory of the arriving message.
+    /// Memory of the arriving message, held as `place` is.
     permit: Option<UnfinishedPermit>,
+    /// Maximum size of the largest decompressed message so far; 0 without a compressed message.
+    unpacked_bytes: usize,
+    /// Memory for the decompressed messages of a stream.
+    unpacked: Vec<UnfinishedPermit>,
     /// Data that waits for memory, and the acquisition of this memory.
     waiting: Option<(Frame<Bytes>, BoxFuture<'static, Option<UnfinishedPermit>>)>,
 }
@@ -88,6 +99,8 @@ impl<B> RequestBody<B> {
             timer: None,
             place,
             permit: None,
+            unpacked_bytes: 0,
+            unpacked: Vec::new(),
             waiting: None,
         })
     }
@@ -100,11 +113,14 @@ impl<B> RequestBody<B> {
             }
             if self.position.read_header(&mut data) {
                 self.check_size()?;
+                self.unpacked_bytes = self.unpacked_bytes.max(self.position.unpacked_bytes_max());
             }
             if self.position.is_complete_after(&mut data) {
                 self.position = Position::default();
                 self.complete += 1;
-                (self.place, self.permit) = (None, None);
+                if self.unpacked_bytes == 0 || self.limits.messages == Messages::Many {
+                    (self.place, self.permit) = (None, None);
+                }
                 if self.limits.messages == Messages::Many {
                     self.deadline = None;
                 }
@@ -138,17 +154,23 @@ impl<B> RequestBody<B> {
     /// Returns request data, if necessary after acquiring memory for a message that the data leaves unfinished.
     fn receive(&mut self, frame: Frame<Bytes>) -> Result<Option<Frame<Bytes>>, Status> {
         let Some(data) = frame.data_ref() else { return Ok(Some(frame)) };
-        let (complete, had_header) = (self.complete, self.position.has_header());
+        let (complete, had_header, unpacked_bytes) = (self.complete, self.position.has_header(), self.unpacked_bytes);
         self.advance(data)?;
+        let more = self.unpacked_bytes - unpacked_bytes;
+        if more > 0 && self.unpacked_bytes > FREE_BYTES_MAX && self.limits.messages == Messages::Many {
+            self.unpacked.push(self.network.unpacked(more)?);
+        }
         let is_new = self.complete > complete || self.position.has_header() != had_header || self.deadline.is_none();
-        if !self.position.is_unfinished() || !is_new {
-            return Ok(Some(frame));
-        }
+        let bytes = match self.limits.messages {
+            Messages::One if more > 0 => self.unpacked_bytes,
+            _ if !self.position.is_unfinished() || !is_new => return Ok(Some(frame)),
+            _ => self.position.message_bytes,
+        };
         self.start_deadline();
-        if self.position.message_bytes <= FREE_BYTES_MAX || self.permit.is_some() {
+        if bytes <= FREE_BYTES_MAX || self.permit.is_some() {
             return Ok(Some(frame));
         }
-        let memory = Arc::clone(&self.network).unfinished(self.limits.messages, self.position.message_bytes);
+        let memory = Arc::clone(&self.network).unfinished(self.limits.messages, bytes);
         self.waiting = Some((frame, Box::pin(memory)));
         Ok(None)
     }
@@ -171,6 +193,12 @@ impl Position {
 
     fn is_unfinished(&self) -> bool {
         self.header_bytes > 0
+    }
+
+    /// Returns the maximum size of the message after decompression; 0 if the message is not compressed.
+    fn unpacked_bytes_max(&self) -> usize {
+        let is_compressed = self.header[0] != 0;
+        if is_compressed { self.message_bytes.saturating_mul(COMPRESSION_MAX).min(MESSAGE_BYTES_MAX) } else { 0 }
     }
 
     /// Takes the rest of the header from `data`; returns true if the header is complete.

@@ -22,7 +22,6 @@ use tonic_health::pb::health_client::HealthClient;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
-use super::networks::NEWCOMERS_MAX;
 use super::{Credentials, Security, Timing};
 use crate::{Channel, channel_with};
 use authority::Authority;

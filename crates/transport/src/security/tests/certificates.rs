@@ -136,7 +136,6 @@ async fn clients_that_never_finish_their_handshake_block_no_others() {
     let (files, authority) = (Files::new(), Authority::new());
     let server = Server::start(&serving(&files, authority.certificate("127.0.0.1"))).await;
     let mut silent = Vec::new();
-    // More handshakes than may run concurrently in tests.
     for _ in 0..20 {
         silent.push(TcpStream::connect(server.address).await.unwrap());
     }

@@ -195,3 +195,59 @@ async fn the_requests_that_are_arriving_from_one_address_are_limited_and_complet
     next(complete).await.unwrap().unwrap();
     assert!(another(&one).is_ok());
 }
+
+/// Returns a whole message of `bytes` bytes that is marked as compressed.
+fn packed(bytes: u32) -> Bytes {
+    let mut message = message(bytes, bytes as usize).to_vec();
+    message[0] = 1;
+    message.into()
+}
+
+#[tokio::test(start_paused = true)]
+async fn compressed_requests_hold_the_memory_that_they_may_decompress_to_until_they_have_ended() {
+    let network = network();
+    let limits = RequestLimits { messages: Messages::One, ..LARGE };
+    let mut bodies = Vec::new();
+    for _ in 0..5 {
+        let (sender, mut request) = body(limits, &network);
+        sender.unbounded_send(packed(20 << 10)).unwrap();
+        let passes = next(&mut request).now_or_never().is_some();
+        bodies.push((sender, request, passes));
+    }
+    // Four of the largest messages.
+    assert_eq!(bodies.iter().map(|(.., passes)| *passes).collect::<Vec<_>>(), [true, true, true, true, false]);
+    // A message that stays small needs no memory.
+    let (sender, mut small) = body(limits, &network);
+    sender.unbounded_send(packed(60)).unwrap();
+    next(&mut small).now_or_never().unwrap().unwrap().unwrap();
+    bodies.remove(0);
+    next(&mut bodies[3].1).now_or_never().unwrap().unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_with_compressed_messages_hold_bounded_memory_and_leave_some_to_other_addresses() {
+    let networks = Networks::default();
+    let (one, other) = (networks.of("192.0.2.1".parse().unwrap()), networks.of("192.0.2.2".parse().unwrap()));
+    let mut streams = Vec::new();
+    for number in 0..17 {
+        let (sender, mut stream) = body(LARGE, &one);
+        for _ in 0..2 {
+            sender.unbounded_send(packed(20 << 10)).unwrap();
+            let passes = next(&mut stream).await.unwrap();
+            assert_eq!(passes.is_ok(), number < 16, "stream {number}");
+            if let Err(code) = passes {
+                assert_eq!(code, Code::ResourceExhausted);
+                break;
+            }
+        }
+        streams.push((sender, stream));
+    }
+    let (sender, mut stream) = body(LARGE, &other);
+    sender.unbounded_send(packed(20 << 10)).unwrap();
+    next(&mut stream).await.unwrap().unwrap();
+    // A stream of the first address that ends leaves the memory to another.
+    streams.truncate(15);
+    let (sender, mut stream) = body(LARGE, &one);
+    sender.unbounded_send(packed(20 << 10)).unwrap();
+    next(&mut stream).await.unwrap().unwrap();
+}

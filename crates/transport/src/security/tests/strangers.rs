@@ -63,23 +63,32 @@ async fn a_connection_without_a_preface_a_call_or_credentials_is_closed_in_time(
 }
 
 #[tokio::test]
-async fn silent_connections_of_one_address_leave_places_for_known_clients_and_for_other_addresses() {
+async fn silent_connections_that_take_every_place_make_room_for_clients_of_the_same_and_of_other_addresses() {
     // No connection is closed for exceeding the time limit.
     let timing = Timing { first_call: Duration::from_secs(3600), ..Timing::default() };
-    let server = Server::start_timed(&SecuritySection::default(), timing).await;
-    let known = server.channel("http", &SecuritySection::default());
+    let security = Security { timing, ..Security::default() };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let served = crate::server(&security).add_service(health_service());
+    let mut task = JoinSet::new();
+    task.spawn(served.serve_with_incoming(crate::incoming(listener, 64, security)));
+    let connect = || channel_with(&format!("http://{address}"), Credentials::default()).unwrap();
+    let known = connect();
     health(&known).await.unwrap();
     let mut silent = Vec::new();
-    for _ in 0..NEWCOMERS_MAX {
-        silent.push(TcpStream::connect(server.address).await.unwrap());
+    // More than there are connections.
+    for _ in 0..100 {
+        silent.push(TcpStream::connect(address).await.unwrap());
     }
-    // One more is closed, since all places of the address are taken.
-    let mut more = TcpStream::connect(server.address).await.unwrap();
-    closed(&mut more).await;
+    for _ in 0..10 {
+        health(&connect()).await.unwrap();
+    }
+    // The oldest silent connections made room, and the connection of a known client is open.
+    closed(&mut silent[0]).await;
     health(&known).await.unwrap();
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
-    let mut other = socket.connect(server.address).await.unwrap();
+    let mut other = socket.connect(address).await.unwrap();
     other.write_all(PREFACE).await.unwrap();
     let mut answer = [0; 9];
     within(other.read_exact(&mut answer)).await.unwrap();
