@@ -44,7 +44,7 @@ pub(crate) struct InferenceService {
 }
 
 impl InferenceService {
-    /// Creates a service that serves until `drain` fires.
+    /// Creates a service that accepts calls until `drain` fires.
     #[must_use]
     pub(crate) fn new(settings: Arc<Settings>, handle: Handle, drain: CancellationToken) -> Self {
         Self {
@@ -133,7 +133,7 @@ impl v1::inference_server::Inference for InferenceService {
     }
 }
 
-/// Returns the client number for single requests in the queue: each connection counts as one client.
+/// Returns the client number of single requests and of searches: each connection counts as one client.
 pub(crate) fn client_of<T>(request: &Request<T>) -> u64 {
     // The offset separates these numbers from the numbers of streams, which count from 0.
     const OF_CONNECTIONS: u64 = 1 << 63;

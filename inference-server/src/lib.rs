@@ -5,7 +5,7 @@
 //! Each call becomes an [`engine::EvalRequest`] in the single [`queue::Queue`] in front of the evaluating threads; an
 //! [`engine::Handle`] enqueues it and returns an [`engine::Answer`] or a [`rejection::Rejection`]. `grpc` serves the
 //! fast path of actors, analyses and moves, [`open_inference::OpenInference`] the clients of the Open Inference
-//! Protocol. Start with [`start`].
+//! Protocol. A `search` needs one of the `places`, which are divided among clients. Start with [`start`].
 
 mod backend;
 pub mod engine;
@@ -13,6 +13,7 @@ mod grpc;
 mod load;
 mod metrics;
 pub mod open_inference;
+mod places;
 pub mod queue;
 pub mod rejection;
 mod search;

@@ -61,8 +61,9 @@ impl Loader {
         let preferred = evaluators.first().map_or(1, |evaluator| self.largest(evaluator.as_ref()));
         let version = Version::new(manifest.clone(), evaluators);
         let evaluator = Arc::clone(&version.name);
-        self.versions.add(version);
+        // Requests for the version are divided into batches of this size.
         self.handle.loaded(preferred);
+        self.versions.add(version);
         self.readiness.ready();
         metrics::weights_version(manifest.version.0, self.versions.numbers().len());
         metrics::evaluator(&evaluator, manifest.version.0);

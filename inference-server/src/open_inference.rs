@@ -72,6 +72,8 @@ impl OpenInference {
         let timeout = request::timeout_us(&request.parameters).map_err(|invalid| convert::status(&invalid))?;
         let inputs = request::read(&request, &model).map_err(|invalid| convert::status(&invalid))?;
         let read = start.elapsed();
+        // The tensors of the request take no memory while the positions wait.
+        let id = { request }.id;
         let InferInputs { batch, outputs, form } = inputs;
         let batch = Arc::new(batch);
         let deadline = transport::deadline::earlier(caller.deadline, timeout, start);
@@ -86,12 +88,7 @@ impl OpenInference {
         if let Some(version) = held {
             version.triton.converted(read, written);
         }
-        Ok(v2::ModelInferResponse {
-            model_name: model.game,
-            model_version: answer.version.to_string(),
-            id: request.id,
-            ..response
-        })
+        Ok(v2::ModelInferResponse { model_name: model.game, model_version: answer.version.to_string(), id, ..response })
     }
 
     /// Returns one message of a stream. An error is a message too, unless `end_on_error` is set.
@@ -169,6 +166,9 @@ impl GrpcInferenceService for OpenInference {
         &self,
         request: Request<v2::ModelInferRequest>,
     ) -> Result<Response<v2::ModelInferResponse>, Status> {
+        if self.drain.is_cancelled() {
+            return Err(Rejection::Draining.into());
+        }
         let caller = Caller::of(&request);
         Ok(Response::new(self.infer(request.into_inner(), caller).await?))
     }

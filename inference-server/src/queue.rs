@@ -104,6 +104,8 @@ pub struct Queue<T> {
 #[derive(Debug)]
 struct Client<T> {
     requests: VecDeque<(Duration, Request<T>)>,
+    /// Number of positions in the requests.
+    waiting: usize,
     /// Number of positions that the client may add to a batch before the next client has a turn.
     credit: usize,
 }
@@ -181,40 +183,50 @@ impl<T> Queue<T> {
         // An empty queue accepts a request of any size: there would never be more capacity.
         let held = self.waiting + self.reserved;
         if held > 0 && held + positions > self.settings.waiting_max {
-            return Err(Rejection::Full { retry_after: self.expected(0) });
+            return Err(Rejection::Full { retry_after: self.expected(self.waiting, 0) });
         }
         Ok(())
     }
 
-    /// Returns the expected wait for a request of `positions` positions that arrives now; zero before the first
-    /// measured batch.
+    /// Returns the expected wait for a request of `positions` positions that arrives now, after `waiting` positions in
+    /// the queue; zero before the first measured batch.
     #[must_use]
-    pub fn expected(&self, positions: usize) -> Duration {
-        let ahead = (self.waiting + self.in_flight) as f64 / self.settings.evaluators.max(1) as f64;
+    pub fn expected(&self, waiting: usize, positions: usize) -> Duration {
+        let ahead = (waiting + self.in_flight) as f64 / self.settings.evaluators.max(1) as f64;
         Duration::try_from_secs_f64((ahead + positions as f64) * self.pace.seconds_per_position())
             .unwrap_or(Duration::MAX)
     }
 
-    /// Adds a request.
+    /// Adds the parts of one request: all of them or none.
     ///
     /// # Errors
     /// [`Rejection`] if the queue is full or the answer would be too late.
-    pub fn push(&mut self, request: Request<T>, now: Duration) -> Result<(), Rejection> {
-        self.check_room(request.positions)?;
-        let expected = self.expected(request.positions);
-        if let Some(deadline) = request.deadline
+    pub fn push(&mut self, parts: Vec<Request<T>>, now: Duration) -> Result<(), Rejection> {
+        let Some(&Request { client: id, deadline, .. }) = parts.first() else { return Ok(()) };
+        let positions: usize = parts.iter().map(|part| part.positions).sum();
+        let others = self.clients.len() - usize::from(self.clients.contains_key(&id));
+        let own = self.clients.get(&id).map_or(0, |client| client.waiting) + positions;
+        // A client within the equal share is also accepted by a queue that the other clients have filled.
+        let is_within_share = (self.reserved + own) * (others + 1) <= self.settings.waiting_max
+            && self.waiting + positions <= 2 * self.settings.waiting_max;
+        self.check_room(positions).or_else(|full| if is_within_share { Ok(()) } else { Err(full) })?;
+        // In turns, each other client adds as many positions as this client, in whole requests.
+        let ahead = self.waiting.min(own * (others + 1) + self.settings.batch_max);
+        let expected = self.expected(ahead, positions);
+        if let Some(deadline) = deadline
             && now.saturating_add(expected + expected / MARGIN) > deadline
         {
             // By then half of the positions ahead are evaluated.
             return Err(Rejection::Late { expected, retry_after: expected / 2 });
         }
-        self.waiting += request.positions;
-        let (id, turns) = (request.client, &mut self.turns);
+        self.waiting += positions;
+        let turns = &mut self.turns;
         let client = self.clients.entry(id).or_insert_with(|| {
             turns.push_back(id);
-            Client { requests: VecDeque::new(), credit: 0 }
+            Client { requests: VecDeque::new(), waiting: 0, credit: 0 }
         });
-        client.requests.push_back((now, request));
+        client.waiting = own;
+        client.requests.extend(parts.into_iter().map(|part| (now, part)));
         Ok(())
     }
 
@@ -256,6 +268,7 @@ impl<T> Queue<T> {
                 let Some((since, request)) = client.requests.pop_front() else { break };
                 if request.deadline.is_some_and(|deadline| deadline <= now) || !is_wanted(&request.payload) {
                     self.waiting -= request.positions;
+                    client.waiting -= request.positions;
                     removed.push(request);
                 } else {
                     client.requests.push_back((since, request));
@@ -305,6 +318,7 @@ impl<T> Queue<T> {
                     }
                     let Some((_, request)) = client.requests.pop_front() else { break };
                     client.credit -= request.positions;
+                    client.waiting -= request.positions;
                     room = room.saturating_sub(request.positions);
                     taken.push(request);
                 }

@@ -15,12 +15,14 @@ use rand_chacha::rand_core::SeedableRng as _;
 use run_file::inference::{InferenceSection, Settings};
 use selfplay::{Findings, GameSearch, Limits};
 use tokio::runtime::Handle as Runtime;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
-use crate::engine::{Answer, EvalRequest, Handle};
+use crate::engine::{EvalRequest, Handle};
+use crate::places::Places;
 use crate::rejection::Rejection;
+use crate::versions::Version;
 
 /// Number of leaves per tree that are evaluated together: enough for a few searches to fill a batch, and few enough
 /// that a search is almost as good as with one leaf at a time.
@@ -31,13 +33,16 @@ const SIMULATIONS_DEFAULT: u32 = 400;
 pub(crate) const INTERVAL_DEFAULT: Duration = Duration::from_millis(250);
 /// Minimum and maximum time that a search waits before it repeats an evaluation that was rejected under load.
 const PAUSE: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(200)];
+/// Time after the end of a search for which the queue accepts evaluations, so that none is refused as too late: a
+/// search that waits until the end still answers with what it has.
+const LATER: Duration = Duration::from_secs(3600);
 
 /// The searches of a server.
 #[derive(Debug, Clone)]
 pub(crate) struct Searches {
     handle: Handle,
     settings: Arc<Settings>,
-    places: Arc<Semaphore>,
+    places: Arc<Places>,
     drain: CancellationToken,
 }
 
@@ -45,53 +50,54 @@ pub(crate) struct Searches {
 pub(crate) type Reports = mpsc::Receiver<Result<Analysis, Status>>;
 
 impl Searches {
+    /// Creates the searches of a server that accepts searches until `drain` fires. They end when the engine drains.
     pub(crate) fn new(handle: Handle, settings: Arc<Settings>, drain: CancellationToken) -> Self {
-        let places = Arc::new(Semaphore::new(settings.inference.searches_max));
+        let places = Arc::new(Places::new(settings.inference.searches_max, handle.draining().clone()));
         Self { handle, settings, places, drain }
     }
 
     /// Starts a search, which stops when the reports are dropped. `interval` is the time between reports; `None`
     /// gives one report at the end.
     pub(crate) fn start(&self, query: SearchQuery, interval: Option<Duration>, client: u64) -> Result<Reports, Status> {
-        let Settings { game, inference, .. } = &*self.settings;
-        let budget = Budget::new(&query, inference)?;
+        let Settings { game, inference, search, .. } = &*self.settings;
+        let Budget { simulations, until } = Budget::new(&query, inference)?;
         if let Some(other) = query.game.filter(|other| *other != game.to_string()) {
             let reason = format!("is `{other}`, this server plays {game}");
             return Err(convert::status(&Invalid { field: "position.game".into(), reason }));
         }
-        let model = self.handle.model().ok_or(Rejection::NoModel)?;
-        let most = inference.searches_max;
-        let busy = |_| {
+        let game = game.rules();
+        let position = replay(&game, &query.moves).map_err(|invalid| convert::status(&invalid))?;
+        if self.drain.is_cancelled() {
+            return Err(Rejection::Draining.into());
+        }
+        let (model, version) = self.handle.model().zip(self.handle.resident(None)).ok_or(Rejection::NoModel)?;
+        // An invalid query takes no place from another client.
+        let place = self.places.take(client, Instant::now()).map_err(|wait| {
+            let most = inference.searches_max;
             let reason = format!("too many concurrent searches (limit {most}, inference.searches_max)");
-            transport::retry_after(Status::resource_exhausted(reason), PAUSE[1])
-        };
-        let place = Arc::clone(&self.places).try_acquire_owned().map_err(busy)?;
+            transport::retry_after(Status::resource_exhausted(reason), wait)
+        })?;
         // The channel holds one report for a slow client; later reports are delayed or skipped.
         let (report_sender, reports) = mpsc::channel(1);
+        let ends = Arc::new(Ends { simulations, until, interval, place_lost: place.lost.clone(), report_sender });
+        let search = GameSearch::new(game.clone(), position.clone(), search);
+        let reporter = Reporter { game, position, version: version.number() };
         let queue_client = QueueClient {
             handle: self.handle.clone(),
             runtime: Runtime::current(),
             client,
-            attributes: Attributes {
-                name: Arc::clone(&model.evaluator),
-                weights_version: model.newest,
-                preferred_batch: LEAVES_PER_BATCH,
-                max_batch: model.positions_max,
-            },
-            until: budget.until,
+            positions_max: model.positions_max,
+            version,
+            ends: Arc::clone(&ends),
         };
-        let ends = Ends { budget, interval, report_sender, drain: self.drain.clone(), place };
-        self.search(game.rules(), &query.moves, queue_client, ends)?;
+        tokio::task::spawn_blocking(move || {
+            let last = search_to_end(search, &reporter, queue_client, &ends);
+            // The place is released first, since a client may start the next search as soon as it has the last report.
+            drop(place);
+            // The caller may have disconnected.
+            let _ = ends.report_sender.blocking_send(last);
+        });
         Ok(reports)
-    }
-
-    /// Runs a search on a separate thread.
-    fn search<G: Game>(&self, game: G, moves: &Moves, queue_client: QueueClient, ends: Ends) -> Result<(), Status> {
-        let position = replay(&game, moves).map_err(|invalid| convert::status(&invalid))?;
-        let search = GameSearch::new(game.clone(), position.clone(), &self.settings.search);
-        let reporter = Reporter { game, position, version: queue_client.attributes.weights_version };
-        tokio::task::spawn_blocking(move || run(search, &reporter, queue_client, ends));
-        Ok(())
     }
 }
 
@@ -100,8 +106,6 @@ impl Searches {
 struct Budget {
     simulations: u32,
     until: Instant,
-    /// Deadline, if a time limit was requested.
-    soft_until: Option<Instant>,
 }
 
 impl Budget {
@@ -123,19 +127,7 @@ impl Budget {
             (None, Some(_)) => limits.simulations_max,
             (None, None) => SIMULATIONS_DEFAULT.min(limits.simulations_max),
         };
-        let begun = Instant::now();
-        Ok(Self { simulations, until: begun + time_max, soft_until: query.time.map(|time| begun + time) })
-    }
-
-    fn is_over(&self, simulations: u32) -> bool {
-        let now = Instant::now();
-        simulations >= self.simulations || now >= self.until || self.soft_until.is_some_and(|until| now >= until)
-    }
-
-    /// Returns the status of a search that cannot continue.
-    fn failure(&self, error: &Error) -> Status {
-        let code = if Instant::now() >= self.until { Code::DeadlineExceeded } else { Code::Unavailable };
-        Status::new(code, error.to_string())
+        Ok(Self { simulations, until: Instant::now() + query.time.unwrap_or(time_max) })
     }
 }
 
@@ -167,23 +159,38 @@ fn replay<G: Game>(game: &G, moves: &Moves) -> Result<G::Position, Invalid> {
     }
 }
 
-/// The limits of a search, and the receiver of the reports.
+/// The limits of a search, the other events that end it, and the receiver of the reports.
 struct Ends {
-    budget: Budget,
+    simulations: u32,
+    until: Instant,
     interval: Option<Duration>,
+    /// Fires when another client takes the place, and when the server closes.
+    place_lost: CancellationToken,
+    /// Closed when the client has disconnected.
     report_sender: mpsc::Sender<Result<Analysis, Status>>,
-    drain: CancellationToken,
-    /// The slot of the search, released when the search stops.
-    place: OwnedSemaphorePermit,
 }
 
-/// Runs a search until a limit is reached, and sends the reports.
-fn run<G: Game>(search: GameSearch<G>, reporter: &Reporter<G>, queue_client: QueueClient, ends: Ends) {
-    let last = search_to_end(search, reporter, queue_client, &ends);
-    // The slot is released first, since a client may start the next search as soon as it has the last report.
-    drop(ends.place);
-    // The caller may have disconnected.
-    let _ = ends.report_sender.blocking_send(last);
+impl Ends {
+    fn have_come(&self) -> bool {
+        Instant::now() >= self.until || self.place_lost.is_cancelled() || self.report_sender.is_closed()
+    }
+
+    /// Waits for `work`; returns `None` if the search ends first.
+    async fn unless_come<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            done = work => Some(done),
+            () = self.place_lost.cancelled() => None,
+            () = self.report_sender.closed() => None,
+            () = tokio::time::sleep_until(self.until.into()) => None,
+        }
+    }
+
+    /// Returns the status of a search that has ended before the first evaluation.
+    fn without_evaluation(&self) -> Status {
+        let code = if self.place_lost.is_cancelled() { Code::Unavailable } else { Code::DeadlineExceeded };
+        Status::new(code, "the search ended before the first evaluation")
+    }
 }
 
 /// Searches until a limit is reached, sends all reports but the last, and returns the last.
@@ -193,19 +200,14 @@ fn search_to_end<G: Game>(
     queue_client: QueueClient,
     ends: &Ends,
 ) -> Result<Analysis, Status> {
-    let Ends { budget, interval, report_sender, drain, .. } = ends;
-    let limits = Limits::of_simulations(budget.simulations, LEAVES_PER_BATCH);
-    let (mut is_drained, mut last_report) = (false, Instant::now());
+    let limits = Limits::of_simulations(ends.simulations, LEAVES_PER_BATCH);
+    let mut last_report = Instant::now();
     let mut progress = |findings: &Findings<'_, G::Position>| {
-        if budget.is_over(findings.simulations()) || report_sender.is_closed() {
+        if findings.simulations() >= ends.simulations || ends.have_come() {
             return Break(());
         }
-        is_drained = drain.is_cancelled();
-        if is_drained {
-            return Break(());
-        }
-        if interval.is_some_and(|interval| last_report.elapsed() >= interval)
-            && report_sender.try_send(Ok(reporter.report(findings, false))).is_ok()
+        if ends.interval.is_some_and(|interval| last_report.elapsed() >= interval)
+            && ends.report_sender.try_send(Ok(reporter.report(findings, false))).is_ok()
         {
             last_report = Instant::now();
         }
@@ -215,12 +217,14 @@ fn search_to_end<G: Game>(
     // The search is greedy and draws no random numbers.
     let mut rng = ChaCha8Rng::seed_from_u64(0);
     let searched = search.search(&limits, &mut evaluators, &mut rng, &mut progress);
-    searched.map_err(|error| budget.failure(&error))?;
-    if is_drained {
-        return Err(Rejection::Draining.into());
+    match searched {
+        // At the end, the evaluation in progress is cancelled, and the search keeps the earlier ones.
+        Err(error) if !ends.have_come() => Err(Status::unavailable(error.to_string())),
+        _ => {
+            let findings = search.findings().ok_or_else(|| ends.without_evaluation())?;
+            Ok(reporter.report(&findings, true))
+        }
     }
-    let findings = search.findings().ok_or_else(|| Status::internal("the search found no move"))?;
-    Ok(reporter.report(&findings, true))
 }
 
 /// Converts the results of a search to reports.
@@ -275,33 +279,44 @@ struct QueueClient {
     handle: Handle,
     runtime: Runtime,
     client: u64,
-    attributes: Attributes,
-    until: Instant,
+    positions_max: usize,
+    /// The version that evaluates the search, also after the server has replaced it.
+    version: Arc<Version>,
+    ends: Arc<Ends>,
 }
 
 impl Evaluator for QueueClient {
     fn attributes(&self) -> Attributes {
-        self.attributes.clone()
+        Attributes {
+            name: Arc::clone(&self.version.name),
+            weights_version: self.version.number(),
+            preferred_batch: LEAVES_PER_BATCH,
+            max_batch: self.positions_max,
+        }
     }
 
     fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), Error> {
         let request = EvalRequest {
             client: self.client,
-            version: Some(self.attributes.weights_version),
+            version: None,
             batch: Arc::new(batch.clone()),
-            deadline: Some(self.until),
+            deadline: Some(self.ends.until + LATER),
         };
-        loop {
-            match self.runtime.block_on(self.handle.evaluate(request.clone())) {
-                Ok(Answer { predictions: answered, .. }) => {
-                    *predictions = answered;
-                    return Ok(());
+        let evaluation = async {
+            loop {
+                match self.handle.evaluate_with(Some(Arc::clone(&self.version)), request.clone()).await {
+                    Err(Rejection::Full { retry_after }) => {
+                        tokio::time::sleep(retry_after.clamp(PAUSE[0], PAUSE[1])).await;
+                    }
+                    answered => break answered,
                 }
-                Err(Rejection::Full { retry_after }) if Instant::now() < self.until => {
-                    std::thread::sleep(retry_after.clamp(PAUSE[0], PAUSE[1]));
-                }
-                Err(refusal) => return Err(Error::Backend(refusal.to_string())),
             }
+        };
+        match self.runtime.block_on(self.ends.unless_come(evaluation)) {
+            Some(Ok(answer)) => *predictions = answer.predictions,
+            Some(Err(rejection)) => return Err(Error::Backend(rejection.to_string())),
+            None => return Err(Error::Backend("the search has ended".to_owned())),
         }
+        Ok(())
     }
 }

@@ -30,8 +30,11 @@ use crate::{backend, metrics};
 /// HTTP/2 window for a stream of evaluations, in bytes, large enough to transfer a batch of large boards in a few round
 /// trips.
 const EVALUATIONS_WINDOW_BYTES: u32 = 512 << 10;
-/// Time limit for closing streams once the server drains. Streams only have to notice the drain.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for which a draining server answers the calls that it has accepted. Afterwards searches return the best move
+/// found, and requests in the queue are refused.
+const ANSWERS_TIMEOUT: Duration = Duration::from_millis(4_500);
+/// Time limit for the responses after that time.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Runs the process body, for [`service::run`].
 ///
@@ -150,7 +153,7 @@ async fn serve(
     drain: Drain,
 ) -> anyhow::Result<()> {
     let names = [InferenceServer::<InferenceService>::NAME, GrpcInferenceServiceServer::<OpenInference>::NAME];
-    let (reporter, health, reflection) = proto::health_and_reflection(&names).await;
+    let (reporter, health, reflection) = proto::health_and_reflection(&names);
     let older_reflection = proto::open_inference::older_reflection(&names);
     let open_inference = OpenInference::new(handle.clone(), drain.token());
     let connections_max = settings.inference.connections_max;
@@ -165,10 +168,10 @@ async fn serve(
     let serving = transport::serve(server, services, listener, connections_max, security, stopped);
     let draining = async {
         drain.wait().await;
-        reporter.set_not_serving::<InferenceServer<InferenceService>>().await;
-        reporter.set_not_serving::<GrpcInferenceServiceServer<OpenInference>>().await;
+        names.iter().for_each(|name| reporter.set_not_serving(name));
+        tokio::time::sleep(ANSWERS_TIMEOUT).await;
         handle.drain();
-        tokio::time::sleep(DRAIN_TIMEOUT).await;
+        tokio::time::sleep(CLOSE_TIMEOUT).await;
     };
     let served = tokio::select! {
         served = serving => served.context("serve evaluations"),

@@ -17,6 +17,7 @@ use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder};
 use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
+use crate::inference::v1::{AnalyseRequest, SelectMoveRequest};
 use crate::limits::PRIORITIES_MAX;
 use crate::open_inference::v2::ModelInferRequest;
 use crate::replay::v1::{InsertRequest, UpdatePrioritiesRequest};
@@ -27,6 +28,10 @@ const INFER_PARTS_MAX: usize = 256;
 
 /// Maximum number of parts in an [`UpdatePrioritiesRequest`]: the keys, and a few other fields.
 const UPDATE_PARTS_MAX: usize = PRIORITIES_MAX + 256;
+
+/// Maximum number of parts in a [`SelectMoveRequest`] or an [`AnalyseRequest`]: the moves of many times the longest
+/// game.
+const SEARCH_PARTS_MAX: usize = 1 << 16;
 
 /// Encodes as any protobuf codec does. Rejects an [`InsertRequest`] whose length is not that of the canonical encoding,
 /// and requests with lists of too many parts.
@@ -55,6 +60,8 @@ impl<T: Message + Send + 'static, U: Message + Default + Send + 'static> Codec f
             Some((&INFER, INFER_PARTS_MAX))
         } else if message == TypeId::of::<UpdatePrioritiesRequest>() {
             Some((&LEAF, UPDATE_PARTS_MAX))
+        } else if [TypeId::of::<SelectMoveRequest>(), TypeId::of::<AnalyseRequest>()].contains(&message) {
+            Some((&SEARCH, SEARCH_PARTS_MAX))
         } else {
             None
         };
@@ -110,6 +117,8 @@ const LEAF: Nested = Nested(&[]);
 const INPUT: Nested = Nested(&[(5, &LEAF)]);
 /// `ModelInferRequest` nests messages in the fields `inputs` and `outputs`.
 const INFER: Nested = Nested(&[(5, &INPUT), (6, &LEAF)]);
+/// A request for a search nests messages in the fields `position` and `position.notation`.
+const SEARCH: Nested = Nested(&[(1, &Nested(&[(3, &LEAF)]))]);
 
 fn check_parts(message: &[u8], nested: &Nested, parts_max: usize) -> Result<(), Status> {
     let mut parts = 0;
@@ -161,6 +170,7 @@ mod tests {
     use prost::bytes::Bytes;
 
     use super::*;
+    use crate::inference::v1::{NotationList, Position, position};
     use crate::open_inference::v2::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
     use crate::open_inference::v2::{InferParameter, InferTensorContents};
     use crate::replay::v1::{ItemPriority, insert_request};
@@ -231,6 +241,18 @@ mod tests {
             let status = check_infer(&request.encode_to_vec()).unwrap_err();
             assert_eq!(status.code(), tonic::Code::InvalidArgument, "{what}");
         }
+    }
+
+    #[test]
+    fn a_search_with_too_many_moves_is_refused_undecoded() {
+        let check = |moves| {
+            let notation = NotationList { moves: vec![String::new(); moves] };
+            let position = Position { moves: Some(position::Moves::Notation(notation)), ..Position::default() };
+            let request = SelectMoveRequest { position: Some(position), ..SelectMoveRequest::default() };
+            check_parts(&request.encode_to_vec(), &SEARCH, SEARCH_PARTS_MAX)
+        };
+        check(SEARCH_PARTS_MAX / 2).unwrap();
+        check(SEARCH_PARTS_MAX).unwrap_err();
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub use convert::{analyse_from_wire, predictions_to_wire, rejection_to_wire};
 pub use evaluations::{EvalError, Evaluated, Evaluations, EvaluationsSettings, Link};
 use game::ObservationShape;
 use service::trace::TraceContext;
+use tonic::codec::CompressionEncoding::{Deflate, Gzip};
 use transport::Channel;
 use transport::limits::MESSAGE_BYTES_MAX;
 pub use v1::rejection::Reason as RejectReason;
@@ -95,9 +96,11 @@ fn client(channel: Channel) -> v1::inference_client::InferenceClient<Channel> {
         .max_encoding_message_size(MESSAGE_BYTES_MAX)
 }
 
-/// Returns the service with the message limit of this crate, to add to a server.
+/// Returns the service with the message limit of this crate, to add to a server. It accepts compressed messages.
 pub fn service<T: v1::inference_server::Inference>(handler: T) -> v1::inference_server::InferenceServer<T> {
     v1::inference_server::InferenceServer::new(handler)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX)
+        .accept_compressed(Gzip)
+        .accept_compressed(Deflate)
 }

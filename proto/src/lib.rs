@@ -24,7 +24,7 @@ pub mod replay;
 pub mod scripted;
 pub mod weights;
 
-pub use reflection::health_and_reflection;
+pub use reflection::{HealthReporter, health_and_reflection};
 
 /// The encoded descriptors of all messages and services, for the reflection service.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

@@ -4,6 +4,7 @@
 //! implementations of the protocol. There are no conversions here, since the tensors, and thus the meaning of a
 //! request, depend on the server.
 
+use tonic::codec::CompressionEncoding::{Deflate, Gzip};
 use tonic_reflection::server::v1alpha::{ServerReflection, ServerReflectionServer};
 use transport::limits::MESSAGE_BYTES_MAX;
 
@@ -20,10 +21,13 @@ pub mod v2 {
 }
 
 /// Returns the service, to add to a server, with the message limit of this crate; clients of the protocol have a
-/// limit of 2 GiB, tonic defaults to 4 MiB. A message with more than 256 parts, including parts inside tensors, is
-/// rejected before decoding.
+/// limit of 2 GiB, tonic defaults to 4 MiB. Compressed messages have the same limit after decompression. A message with
+/// more than 256 parts, including parts inside tensors, is rejected before decoding.
 pub fn service<S: GrpcInferenceService>(service: S) -> GrpcInferenceServiceServer<S> {
-    GrpcInferenceServiceServer::new(service).max_decoding_message_size(MESSAGE_BYTES_MAX)
+    GrpcInferenceServiceServer::new(service)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .accept_compressed(Gzip)
+        .accept_compressed(Deflate)
 }
 
 /// Returns a second reflection service, named `grpc.reflection.v1alpha` as in earlier versions of gRPC. Python clients
@@ -37,4 +41,6 @@ pub fn older_reflection(services: &[&str]) -> ServerReflectionServer<impl Server
         .register_encoded_file_descriptor_set(tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET)
         .build_v1alpha()
         .expect("the descriptors were written by this crate's build")
+        .accept_compressed(Gzip)
+        .accept_compressed(Deflate)
 }

@@ -1,9 +1,20 @@
 //! The services that every server adds to the main services: health checks, and reflection over the .proto files.
 
+use std::collections::BTreeMap;
+use std::future::ready;
+
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
+use tokio::sync::watch;
+use tokio_stream::wrappers::WatchStream;
+use tonic::codec::CompressionEncoding::{Deflate, Gzip};
+use tonic::{Request, Response, Status};
+use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_server::{Health, HealthServer};
-use tonic_health::server::HealthReporter;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use tonic_reflection::server::Builder;
 use tonic_reflection::server::v1::{ServerReflection, ServerReflectionServer};
+use transport::limits::PROBE_BYTES_MAX;
 
 /// Full name of the reflection service.
 const REFLECTION_NAME: &str = "grpc.reflection.v1.ServerReflection";
@@ -13,15 +24,57 @@ const REFLECTION_NAME: &str = "grpc.reflection.v1.ServerReflection";
 ///
 /// `services` are the full names of the other services (`ReplayServer::<H>::NAME`). Each is `SERVING` at once; the
 /// reporter changes the status when the process drains.
-pub async fn health_and_reflection(
+pub fn health_and_reflection(
     services: &[&str],
 ) -> (HealthReporter, HealthServer<impl Health>, ServerReflectionServer<impl ServerReflection>) {
-    let (reporter, health) = tonic_health::server::health_reporter();
-    for service in services {
-        reporter.set_service_status(service, tonic_health::ServingStatus::Serving).await;
-    }
+    // The empty name is the process.
+    let serving = services.iter().chain(&[""]).map(|service| ((*service).to_owned(), ServingStatus::Serving));
+    let reporter = HealthReporter { statuses: watch::Sender::new(serving.collect()) };
+    let health = HealthServer::new(reporter.clone()).max_decoding_message_size(PROBE_BYTES_MAX);
     let reflection = described(services, &[]).build_v1().expect("the descriptors were written by this crate's build");
-    (reporter, health, reflection)
+    (
+        reporter,
+        health.accept_compressed(Gzip).accept_compressed(Deflate),
+        reflection.accept_compressed(Gzip).accept_compressed(Deflate),
+    )
+}
+
+/// Sets the status of services, which clients of the health service check or watch. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct HealthReporter {
+    statuses: watch::Sender<BTreeMap<String, ServingStatus>>,
+}
+
+impl HealthReporter {
+    /// Reports that `service` no longer serves.
+    pub fn set_not_serving(&self, service: &str) {
+        self.statuses.send_modify(|statuses| {
+            statuses.insert(service.to_owned(), ServingStatus::NotServing);
+        });
+    }
+}
+
+#[tonic::async_trait]
+impl Health for HealthReporter {
+    type WatchStream = BoxStream<'static, Result<HealthCheckResponse, Status>>;
+
+    async fn check(&self, request: Request<HealthCheckRequest>) -> Result<Response<HealthCheckResponse>, Status> {
+        let status = self.statuses.borrow().get(&request.get_ref().service).copied();
+        let status = status.ok_or_else(|| Status::not_found("service not registered"))?;
+        Ok(Response::new(HealthCheckResponse { status: status.into() }))
+    }
+
+    /// Streams the status of a service, also of one that is not known yet.
+    async fn watch(&self, request: Request<HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        let HealthCheckRequest { service } = request.into_inner();
+        let mut last = None;
+        let changes = WatchStream::new(self.statuses.subscribe()).filter_map(move |statuses| {
+            let status = statuses.get(&service).copied().unwrap_or(ServingStatus::ServiceUnknown);
+            let is_new = last.replace(status) != Some(status);
+            ready(is_new.then(|| Ok(HealthCheckResponse { status: status.into() })))
+        });
+        Ok(Response::new(changes.boxed()))
+    }
 }
 
 /// Returns a builder for a reflection service that lists `services`, health, reflection and `more`.
@@ -37,9 +90,28 @@ pub(crate) fn described<'a>(services: &'a [&'a str], more: &'a [&'a str]) -> Bui
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
     use prost::Message as _;
     use prost_types::FileDescriptorSet;
+    use tonic::Code;
     use transport::security::takes_stream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_unknown_service_is_watched_until_it_is_known_and_its_check_is_not_found() {
+        let reporter = HealthReporter { statuses: watch::Sender::default() };
+        let request = || Request::new(HealthCheckRequest { service: "late".to_owned() });
+        assert_eq!(reporter.check(request()).await.unwrap_err().code(), Code::NotFound);
+        let mut watched = reporter.watch(request()).await.unwrap().into_inner();
+        let mut next = || watched.next().now_or_never().map(|response| response.unwrap().unwrap().status());
+        assert_eq!(next(), Some(ServingStatus::ServiceUnknown));
+        reporter.set_not_serving("other");
+        assert_eq!(next(), None, "the stream stays open, and another service is no news");
+        reporter.set_not_serving("late");
+        assert_eq!(next(), Some(ServingStatus::NotServing));
+        assert_eq!(reporter.check(request()).await.unwrap().into_inner().status(), ServingStatus::NotServing);
+    }
 
     /// Returns the path of each method of our services, and true for a method that takes a stream.
     fn methods() -> Vec<(String, bool)> {

@@ -173,8 +173,8 @@ async fn serve(
     handle: Handle,
     drain: Drain,
 ) -> anyhow::Result<()> {
-    let (health_reporter, health, reflection) =
-        proto::health_and_reflection(&[<ReplayServer<ReplayService> as tonic::server::NamedService>::NAME]).await;
+    let names = [<ReplayServer<ReplayService> as tonic::server::NamedService>::NAME];
+    let (health_reporter, health, reflection) = proto::health_and_reflection(&names);
     let connections_max = settings.connections_max;
     let actors = Actors::new(settings.heartbeat, INSERT_CREDIT);
     // Leases are checked more often than heartbeats arrive: a sweep after a longer pause counts as a stall of the
@@ -203,7 +203,7 @@ async fn serve(
     };
     let draining = async {
         drain.wait().await;
-        health_reporter.set_not_serving::<ReplayServer<ReplayService>>().await;
+        health_reporter.set_not_serving(names[0]);
         let _ = handle.send(Command::Drain).await;
         tokio::time::sleep(DRAIN_TIMEOUT).await;
     };

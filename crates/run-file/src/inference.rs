@@ -78,7 +78,8 @@ service::section! {
         /// microseconds.
         // An idle evaluator wastes time unless more requests are certain to arrive.
         queue_delay_us: u64 = 0, in 0..=QUEUE_DELAY_US_MAX;
-        /// Maximum number of positions in the queue; the server rejects requests beyond this number.
+        /// Maximum number of positions in the queue. The server rejects requests beyond this number, except those of a
+        /// client within an equal share, up to twice the number.
         // Two cores evaluate this many positions with a small network in some tenths of a second.
         waiting_positions_max: usize = 16_384, in 1..=1 << 24;
         /// Time limit for a request without a time limit from the client, in milliseconds.
@@ -92,7 +93,7 @@ service::section! {
         streams_max: usize = 1024, in 1..=1 << 20;
         /// Maximum number of open client connections.
         connections_max: usize = 4096, in 1..=1 << 20;
-        /// Maximum number of concurrent searches.
+        /// Maximum number of concurrent searches; clients share them equally.
         searches_max: usize = 64, in 1..=SEARCHES_MAX;
         /// Maximum number of simulations in one search.
         simulations_max: u32 = 1_000_000, in 1..=SIMULATIONS_MAX;

@@ -133,7 +133,7 @@ impl<G: Game> GameSearch<G> {
     /// tree.
     ///
     /// # Errors
-    /// An evaluator fails. The tree is then dropped.
+    /// An evaluator fails. The tree keeps the completed simulations; with several evaluators it is dropped.
     ///
     /// # Panics
     /// If the game is over at the position, no allowed action is legal, or `evaluators` is empty.
@@ -162,7 +162,8 @@ impl<G: Game> GameSearch<G> {
         search.root_actions.clone_from(restriction);
         search.resume();
         let searched = search_together(game, position, search, &effort, evaluators, rng, &mut progress);
-        if searched.is_err() {
+        // The batches of other evaluators may still be in flight.
+        if searched.is_err() && evaluators.len() > 1 {
             self.forget();
         }
         searched
@@ -321,12 +322,13 @@ mod tests {
     }
 
     #[test]
-    fn a_search_whose_evaluator_fails_begins_anew() {
+    fn a_search_whose_evaluator_fails_keeps_the_completed_simulations() {
         let shape = ConnectFour::new().spec().observation;
         let mut faulty: Vec<Box<dyn Evaluator>> = vec![Box::new(Faulty::new(shape, Fault::Backend, 20))];
         let mut broken = game_search(&[]);
         assert!(broken.search(&limits(100), &mut faulty, &mut rng(), &mut |_| Continue(())).is_err());
-        assert!(broken.findings().is_none());
+        let kept = broken.findings().unwrap().simulations();
+        assert!((1..100).contains(&kept), "{kept} simulations");
         search(&mut broken, &limits(100));
         let mut fresh = game_search(&[]);
         search(&mut fresh, &limits(100));

@@ -67,7 +67,7 @@ pub(crate) type TreeProgress<'a, S> = dyn FnMut(&Tree<S>) -> ControlFlow<()> + '
 /// over.
 ///
 /// # Errors
-/// An evaluator fails. The tree must not be used afterwards.
+/// An evaluator fails. With several evaluators, the tree must not be used afterwards.
 pub(crate) fn search_together<G: Game>(
     game: &G,
     position: &G::Position,

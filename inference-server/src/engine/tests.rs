@@ -142,6 +142,18 @@ async fn every_request_gets_its_own_answer_however_requests_share_batches() {
 }
 
 #[tokio::test]
+async fn a_request_larger_than_a_batch_is_evaluated_in_parts_and_answered_as_one() {
+    let fixture = Fixture::serving();
+    let large = batch(3, 100);
+    let mut expected = Predictions::new();
+    Hashing::new(SHAPE, 1).evaluate(&large, &mut expected).unwrap();
+    assert_same(&fixture.handle.evaluate(request(large)).await.unwrap().predictions, &expected);
+    let counts = fixture.handle.counts();
+    assert_eq!((counts.requests, counts.positions, counts.batches), (1, 100, 7));
+    fixture.end();
+}
+
+#[tokio::test]
 async fn a_future_version_is_awaited_and_a_removed_one_is_refused_with_the_resident_versions() {
     let fixture = Fixture::serving();
     let waiting = {

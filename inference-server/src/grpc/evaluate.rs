@@ -42,12 +42,12 @@ impl EvaluateStream {
     /// Waits for the next message to the client; an error or `None` ends the stream.
     async fn next(&mut self) -> Result<Option<Message>, Status> {
         loop {
-            if self.has_ended && self.in_flight.is_empty() {
-                return Ok(None);
+            let is_draining = self.drain.is_cancelled();
+            if self.in_flight.is_empty() && (self.has_ended || is_draining) {
+                return if self.has_ended { Ok(None) } else { Err(Rejection::Draining.into()) };
             }
             tokio::select! {
                 biased;
-                () = self.drain.cancelled() => return Err(Rejection::Draining.into()),
                 Some((id, answered)) = self.in_flight.next() => {
                     self.order.answered(id);
                     return Ok(Some(match answered {
@@ -57,7 +57,9 @@ impl EvaluateStream {
                         Err(rejection) => Message::Rejection(rejection_to_wire(id, rejection.into())),
                     }));
                 }
-                message = self.inbound.message(), if !self.has_ended => match message? {
+                // Accepted requests are answered, and no more are read.
+                () = self.drain.cancelled(), if !is_draining => {}
+                message = self.inbound.message(), if !self.has_ended && !is_draining => match message? {
                     None => self.has_ended = true,
                     Some(message) => if let Some(welcome) = self.receive(message).await? {
                         return Ok(Some(Message::Welcome(welcome.into())));

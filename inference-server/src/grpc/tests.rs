@@ -5,7 +5,8 @@ use bytes::Bytes;
 use evaluators::Chosen;
 use game::{Action, Game as _, ObservationShape};
 use games::tic_tac_toe::TicTacToe;
-use inference::{Batch, Evaluator, Hashing, Predictions};
+use inference::{Attributes, Batch, Error, Evaluator, Hashing, Predictions};
+use parking_lot::{Condvar, Mutex};
 use proto::inference::v1::evaluate_request::Message;
 use proto::inference::v1::inference_client::InferenceClient;
 use proto::inference::{EvalError, Evaluations, EvaluationsSettings, Hello, RejectReason, v1};
@@ -29,6 +30,71 @@ struct Server {
     publisher: proto::weights::Publisher,
     drain: Drain,
     _learner: tokio::task::JoinHandle<Result<(), tonic::transport::Error>>,
+}
+
+/// A simulated device, which the evaluators of the first version share.
+#[derive(Clone, Default)]
+struct Device {
+    state: Arc<(Mutex<DeviceState>, Condvar)>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct DeviceState {
+    /// Number of batches that the device still computes; `None` for any number.
+    batches: Option<usize>,
+    time_per_position: Duration,
+}
+
+impl Device {
+    fn set(&self, state: DeviceState) {
+        *self.state.0.lock() = state;
+        self.state.1.notify_all();
+    }
+
+    fn limit(&self, batches: usize) {
+        self.set(DeviceState { batches: Some(batches), ..DeviceState::default() });
+    }
+
+    fn compute(&self, positions: usize) {
+        let (state, changed) = &*self.state;
+        let mut state = state.lock();
+        while state.batches == Some(0) {
+            changed.wait(&mut state);
+        }
+        state.batches = state.batches.map(|batches| batches - 1);
+        let time = state.time_per_position * u32::try_from(positions).unwrap();
+        drop(state);
+        // The device computes for this time; nothing waits for an event by it.
+        std::thread::sleep(time);
+    }
+}
+
+struct OnDevice {
+    device: Device,
+    evaluator: Hashing,
+}
+
+impl Evaluator for OnDevice {
+    fn attributes(&self) -> Attributes {
+        self.evaluator.attributes()
+    }
+
+    fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), Error> {
+        if self.evaluator.attributes().weights_version == 1 {
+            self.device.compute(batch.len());
+        }
+        self.evaluator.evaluate(batch, predictions)
+    }
+}
+
+/// Waits until `condition` is true.
+async fn until(condition: impl Fn() -> bool) {
+    within(async {
+        while !condition() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
 }
 
 async fn within<T>(future: impl Future<Output = T>) -> T {
@@ -74,6 +140,10 @@ fn published(version: u64) -> (weights::Manifest, bytes::Bytes) {
 
 impl Server {
     async fn start(change: impl FnOnce(&mut InferenceSection)) -> Self {
+        Self::start_on(Device::default(), change).await
+    }
+
+    async fn start_on(device: Device, change: impl FnOnce(&mut InferenceSection)) -> Self {
         let drain = Drain::new();
         let bind = async || service::net::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let (listener, learner) = (bind().await, bind().await);
@@ -83,8 +153,8 @@ impl Server {
         config.inference.learner = format!("http://{}", learner.local_addr().unwrap());
         change(&mut config.inference);
         let learner = tokio::spawn(proto::weights::serve(service, Security::default(), learner, drain.token()));
-        let build = |manifest: &Manifest, _: &Bytes| -> Result<Box<dyn Evaluator>, evaluators::Error> {
-            Ok(Box::new(Hashing::new(shape(), manifest.version.0)))
+        let build = move |manifest: &Manifest, _: &Bytes| -> Result<Box<dyn Evaluator>, evaluators::Error> {
+            Ok(Box::new(OnDevice { device: device.clone(), evaluator: Hashing::new(shape(), manifest.version.0) }))
         };
         let running = start_on(
             config.settings().unwrap(),
@@ -320,6 +390,30 @@ async fn weights_of_another_game_do_not_take_the_place_of_those_that_answer() {
     assert_eq!(server.stats().await.versions, [1, 3]);
     drop(client);
     server.stop().await;
+}
+
+#[tokio::test]
+async fn requests_that_wait_when_the_server_drains_are_answered() {
+    let device = Device::default();
+    let server = Server::start_on(device.clone(), |section| section.batch_max = 5).await;
+    server.publish(1);
+    let client = server.evaluations();
+    within(client.up()).await;
+    device.limit(0);
+    let calls: Vec<_> = (0..7)
+        .map(|seed| {
+            let client = client.clone();
+            tokio::spawn(async move { client.evaluate(&batch(seed, 5), None, None).await })
+        })
+        .collect();
+    // Two threads have a batch each.
+    until(|| server.running.handle.counts().waiting_positions == 25).await;
+    server.drain.start();
+    device.set(DeviceState::default());
+    for (seed, call) in calls.into_iter().enumerate() {
+        assert_answers(&within(call).await.unwrap().unwrap().predictions, &batch(seed, 5), 1);
+    }
+    within(server.running.finished()).await.unwrap();
 }
 
 #[tokio::test]

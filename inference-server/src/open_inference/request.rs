@@ -48,6 +48,10 @@ pub(super) struct InferInputs {
 /// # Errors
 /// [`Invalid`] names the tensor and the problem.
 pub(super) fn read(request: &ModelInferRequest, model: &Model) -> Result<InferInputs, Invalid> {
+    // These texts are kept until the response.
+    if request.id.len().max(request.model_version.len()) > MESSAGE_REST_BYTES {
+        return Err(invalid("id", format!("or model_version has more than {MESSAGE_REST_BYTES} bytes")));
+    }
     let form = form(request)?;
     let outputs = outputs(&request.outputs)?;
     let positions_max = positions_max(model);

@@ -11,6 +11,7 @@ use proto::open_inference::v2::model_infer_request::InferInputTensor;
 use service::{Drain, Health};
 use tokio::net::TcpListener;
 use tonic::Code;
+use tonic::codec::CompressionEncoding;
 use tonic::transport::Channel;
 use transport::security::Security;
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
@@ -348,6 +349,37 @@ async fn a_stream_is_answered_and_then_ends_as_unavailable_when_the_server_drain
     let status = answers.message().await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status}");
     drop(requests);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_call_is_refused_once_the_server_drains() {
+    let server = Server::hashing().await;
+    server.drain.start();
+    let service = OpenInference::new(server.handle.clone(), server.drain.token());
+    let status = service.model_infer(Request::new(request(0, 1))).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
+    server.end().await;
+}
+
+#[tokio::test]
+async fn compressed_requests_are_answered_and_one_that_decompresses_to_more_than_a_message_is_refused() {
+    let mut server = Server::hashing().await;
+    for encoding in [CompressionEncoding::Gzip, CompressionEncoding::Deflate] {
+        let mut client = server.client.clone().send_compressed(encoding);
+        check(&client.model_infer(request(2, 64)).await.unwrap().into_inner(), 3, 2, 64);
+        let (answers, end) = streamed(&mut client, vec![request(1, 3), request(2, 64)], false).await;
+        end.unwrap();
+        check(answers[1].infer_response.as_ref().unwrap(), 3, 2, 64);
+        // A few kilobytes of zeros.
+        let bomb = v2::ModelInferRequest { raw_input_contents: vec![vec![0_u8; 20 << 20].into()], ..request(0, 1) };
+        let status = client.model_infer(bomb).await.unwrap_err();
+        assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+        let long = v2::ModelInferRequest { id: "x".repeat(1 << 20), ..request(0, 1) };
+        let status = client.model_infer(long).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+    }
+    check(&server.client.model_infer(request(0, 1)).await.unwrap().into_inner(), 3, 0, 1);
     server.end().await;
 }
 

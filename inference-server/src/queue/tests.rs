@@ -18,7 +18,7 @@ fn request(client: u64, positions: usize) -> Request<usize> {
 }
 
 fn push(queue: &mut Queue<usize>, request: Request<usize>) {
-    queue.push(request, Duration::ZERO).expect("there is room");
+    queue.push(vec![request], Duration::ZERO).expect("there is room");
 }
 
 fn batch(queue: &mut Queue<usize>, now: Duration) -> (Vec<Request<usize>>, Reason) {
@@ -48,12 +48,12 @@ fn an_idle_evaluator_takes_all_waiting_requests() {
 #[test]
 fn a_batch_waits_for_its_delay_and_no_longer_and_not_at_all_once_it_is_full() {
     let mut queue = Queue::new(QueueSettings { delay: ms(5), ..settings() });
-    queue.push(request(1, 3), ms(10)).expect("there is room");
+    queue.push(vec![request(1, 3)], ms(10)).expect("there is room");
     assert!(matches!(queue.next(ms(11)), Next::Wait(Some(until)) if until == ms(15)));
     assert_eq!(batch(&mut queue, ms(15)).1, Reason::Delay);
 
-    queue.push(request(1, BATCH_MAX - 1), ms(20)).expect("there is room");
-    queue.push(request(2, 1), ms(20)).expect("there is room");
+    queue.push(vec![request(1, BATCH_MAX - 1)], ms(20)).expect("there is room");
+    queue.push(vec![request(2, 1)], ms(20)).expect("there is room");
     assert_eq!(batch(&mut queue, ms(20)).1, Reason::Full);
 }
 
@@ -133,23 +133,62 @@ fn a_request_that_would_miss_its_deadline_is_refused_at_once_with_the_expected_w
     // The speed is a hundred positions per second.
     queue.done(10, Some(ms(100)));
     push(&mut queue, request(1, 50));
-    assert_eq!(queue.expected(10), ms(600));
+    assert_eq!(queue.expected(queue.waiting(), 10), ms(600));
     let late = Request { deadline: Some(ms(1500)), ..request(2, 10) };
-    let refused = queue.push(late, ms(1000)).expect_err("it would be answered at 1600 ms");
+    let refused = queue.push(vec![late], ms(1000)).expect_err("it would be answered at 1600 ms");
     assert_eq!(refused, Rejection::Late { expected: ms(600), retry_after: ms(300) });
     let by = |deadline| Request { deadline: Some(ms(deadline)), ..request(2, 10) };
-    queue.push(by(1899), ms(1000)).expect_err("no margin is left");
-    queue.push(by(1900), ms(1000)).expect("in time, also if it takes half as long again");
+    queue.push(vec![by(1899)], ms(1000)).expect_err("no margin is left");
+    queue.push(vec![by(1900)], ms(1000)).expect("in time, also if it takes half as long again");
 }
 
 #[test]
 fn a_full_queue_refuses_requests_and_an_empty_queue_accepts_any_request() {
     let mut queue = Queue::new(QueueSettings { waiting_max: 100, ..settings() });
     push(&mut queue, request(1, 400));
-    let refused = queue.push(request(2, 1), Duration::ZERO).expect_err("the queue is full");
+    let refused = queue.push(vec![request(2, 1)], Duration::ZERO).expect_err("the queue is full");
     assert!(matches!(refused, Rejection::Full { .. }));
     let _ = batch(&mut queue, Duration::ZERO);
     push(&mut queue, request(2, 1));
+}
+
+#[test]
+fn a_client_within_its_share_is_accepted_by_a_queue_that_others_have_filled() {
+    let mut queue = Queue::new(QueueSettings { waiting_max: 100, ..settings() });
+    for _ in 0..10 {
+        push(&mut queue, request(1, 10));
+    }
+    queue.push(vec![request(1, 1)], Duration::ZERO).expect_err("the client has filled the queue");
+    // Half of the queue for the second client, a third for the third.
+    queue.push(vec![request(2, 51)], Duration::ZERO).expect_err("more than the share");
+    push(&mut queue, request(2, 50));
+    queue.push(vec![request(3, 34)], Duration::ZERO).expect_err("more than the share");
+    push(&mut queue, request(3, 33));
+    queue.push(vec![request(4, 20)], Duration::ZERO).expect_err("twice the limit is the bound of memory");
+}
+
+#[test]
+fn a_request_beside_a_flood_is_expected_by_its_turn_and_not_after_the_flood() {
+    let mut queue = Queue::new(QueueSettings { waiting_max: 16_384, ..settings() });
+    push(&mut queue, request(1, 10));
+    let _ = batch(&mut queue, Duration::ZERO);
+    // The speed is a thousand positions per second.
+    queue.done(10, Some(ms(10)));
+    for _ in 0..250 {
+        push(&mut queue, request(1, 64));
+    }
+    let by = |client, deadline| vec![Request { deadline: Some(ms(deadline)), ..request(client, 1) }];
+    queue.push(by(2, 200), Duration::ZERO).expect("a turn is one batch away");
+    queue.push(by(1, 2000), Duration::ZERO).expect_err("the own flood comes first");
+}
+
+#[test]
+fn the_parts_of_a_request_are_accepted_together_or_not_at_all() {
+    let mut queue = Queue::new(QueueSettings { waiting_max: 100, ..settings() });
+    let parts = |client, count: usize| (0..count).map(|_| request(client, 30)).collect::<Vec<_>>();
+    queue.push(parts(1, 5), Duration::ZERO).expect("an empty queue accepts any request");
+    queue.push(parts(2, 2), Duration::ZERO).expect_err("more than the share");
+    assert_eq!(queue.waiting(), 150);
 }
 
 #[test]
@@ -185,7 +224,7 @@ fn every_accepted_request_leaves_the_queue_exactly_once() {
                     payload: pushed,
                 };
                 // A rejected request does not use up a number.
-                pushed += usize::from(queue.push(request, now).is_ok());
+                pushed += usize::from(queue.push(vec![request], now).is_ok());
             }
             _ => {
                 left.extend(queue.remove(now, |_| true).into_iter().map(|request| request.payload));
@@ -202,6 +241,7 @@ fn every_accepted_request_leaves_the_queue_exactly_once() {
             }
         }
         assert_eq!(queue.waiting() == 0, queue.turns.is_empty());
+        assert_eq!(queue.clients.values().map(|client| client.waiting).sum::<usize>(), queue.waiting());
     }
     left.extend(queue.clear().into_iter().map(|request| request.payload));
     left.sort_unstable();

@@ -2,7 +2,6 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tonic::server::NamedService as _;
 use tonic::service::Routes;
-use tonic_health::ServingStatus;
 use transport::security::Security;
 
 use super::WeightsService;
@@ -43,11 +42,11 @@ pub async fn serve_with(
     let name = WeightsServer::<WeightsService>::NAME;
     let of_learners = learners.is_some().then_some(LearnersServer::<LearnersService>::NAME);
     let names: Vec<&str> = [name].into_iter().chain(of_learners).collect();
-    let (reporter, health, reflection) = health_and_reflection(&names).await;
+    let (reporter, health, reflection) = health_and_reflection(&names);
     let draining = drain.clone();
     let stopped = async move {
         draining.cancelled().await;
-        reporter.set_service_status(name, ServingStatus::NotServing).await;
+        reporter.set_not_serving(name);
     };
     let mut services = Routes::new(health).add_service(reflection).add_service(service.until(drain).into_server());
     if let Some(learners) = learners {

@@ -3,8 +3,8 @@
 //!
 //! tonic buffers a message until it is complete. Without limits, a client that sends the first half of many messages
 //! would hold the memory for any length of time. A compressed message of a few kilobytes may decompress to the largest
-//! message: tonic keeps the decompressed bytes of a single request until the body has ended, and those of a stream until
-//! the next message.
+//! message: tonic keeps the decompressed bytes of a single request until the body has ended, and those of a stream
+//! until the next message.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,11 +1,13 @@
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use game::Action;
 use proto::inference::{AnalysisClient, AnalysisError, Moves, SearchQuery};
 use tonic::Code;
 
-use super::{Server, within};
+use super::{Device, DeviceState, Server, batch, until, within};
+use crate::engine::EvalRequest;
 
 fn query(notation: &[&str]) -> SearchQuery {
     let moves = Moves::Notation(notation.iter().map(|&text| text.to_owned()).collect());
@@ -70,18 +72,120 @@ async fn a_search_ends_with_its_time_and_with_its_client() {
     assert!(report.simulations > 0);
 
     let endless = SearchQuery { simulations: Some(1_000_000), ..query(&[]) };
-    let mut reports = within(advisor(&server).analyse(endless.clone(), Some(Duration::from_millis(1)))).await.unwrap();
+    let client = advisor(&server);
+    let mut reports = within(client.analyse(endless, Some(Duration::from_millis(1)))).await.unwrap();
     within(reports.next()).await.unwrap().unwrap();
-    // The only slot is occupied until the client disconnects.
-    let busy = refused(within(advisor(&server).select_move(query(&[]))).await.unwrap_err());
+    // The client has the only place until it drops the reports.
+    let busy = refused(within(client.select_move(query(&[]))).await.unwrap_err());
     assert_eq!(busy.code(), Code::ResourceExhausted);
     drop(reports);
     loop {
-        match within(advisor(&server).select_move(query(&[]))).await {
+        match within(client.select_move(query(&[]))).await {
             Ok(_) => break,
             Err(error) => assert_eq!(refused(error).code(), Code::ResourceExhausted),
         }
     }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_search_that_waits_for_the_device_at_its_time_returns_the_best_move_found() {
+    let device = Device::default();
+    let server = Server::start_on(device.clone(), |section| section.search_ms_max = 300).await;
+    server.publish(1);
+    within(server.running.handle.served()).await;
+    let million = SearchQuery { simulations: Some(1_000_000), ..query(&[]) };
+    let timed = SearchQuery { simulations: None, time: Some(Duration::from_millis(300)), ..query(&[]) };
+    for query in [million, timed.clone()] {
+        // Up to two of them are for evaluations that an earlier search has given up.
+        device.limit(6);
+        let (best, report) = within(advisor(&server).select_move(query)).await.unwrap();
+        assert!(report.finished && report.simulations > 0, "{report:?}");
+        assert_eq!(best.action, report.moves[0].action);
+    }
+    // Without a single evaluation, there is no move.
+    device.limit(0);
+    let late = refused(within(advisor(&server).select_move(timed)).await.unwrap_err());
+    assert_eq!(late.code(), Code::DeadlineExceeded, "{late}");
+    device.set(DeviceState::default());
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_search_keeps_its_version_while_ten_others_replace_it() {
+    let device = Device::default();
+    let server = Server::start_on(device.clone(), |section| section.versions_kept = 2).await;
+    server.publish(1);
+    within(server.running.handle.served()).await;
+    device.limit(2);
+    let query = SearchQuery { simulations: Some(2000), ..query(&[]) };
+    let mut reports = within(advisor(&server).analyse(query, None)).await.unwrap();
+    for version in 2..=11 {
+        server.publish(version);
+        until(|| server.running.handle.model().is_some_and(|model| model.newest == version)).await;
+    }
+    assert_eq!(server.stats().await.versions, [10, 11]);
+    device.set(DeviceState::default());
+    let mut last = None;
+    while let Some(report) = within(reports.next()).await {
+        last = Some(report.unwrap());
+    }
+    let last = last.unwrap();
+    assert_eq!((last.version, last.finished), (1, true));
+    server.stop().await;
+}
+
+/// Maximum time of an answer next to clients that take all they can get.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
+
+#[tokio::test]
+async fn next_to_a_flood_and_a_client_with_every_search_a_third_client_is_answered_within_two_seconds() {
+    let device = Device::default();
+    let server = Server::start_on(device.clone(), |section| section.batch_max = 64).await;
+    server.publish(1);
+    let handle = server.running.handle.clone();
+    within(handle.served()).await;
+    // 16,000 positions take four seconds on two threads.
+    device.set(DeviceState { batches: None, time_per_position: Duration::from_micros(500) });
+    let evaluation = |client: u64, positions: usize| EvalRequest {
+        client,
+        version: None,
+        batch: Arc::new(batch(1, positions)),
+        deadline: Some(Instant::now() + Duration::from_secs(3600)),
+    };
+    let mut flood = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let (handle, request) = (handle.clone(), evaluation(1, 2000));
+        // Each request is repeated once it is answered.
+        flood.spawn(async move { while handle.evaluate(request.clone()).await.is_ok() {} });
+    }
+    until(|| handle.counts().waiting_positions > 15_000).await;
+    let greedy = advisor(&server);
+    let endless = SearchQuery { simulations: None, time: Some(Duration::from_secs(60)), ..query(&[]) };
+    let mut held = Vec::new();
+    for _ in 0..64 {
+        held.push(within(greedy.analyse(endless.clone(), Some(Duration::from_millis(1)))).await.unwrap());
+    }
+    within(held[0].next()).await.unwrap().unwrap();
+
+    let third = advisor(&server);
+    for _ in 0..5 {
+        let ten = SearchQuery { simulations: Some(10), ..query(&[]) };
+        let answered = tokio::time::timeout(ANSWER_MAX, third.select_move(ten)).await;
+        let (_, report) = answered.expect("a search is answered in time").unwrap();
+        assert_eq!(report.simulations, 10);
+        let evaluated = tokio::time::timeout(ANSWER_MAX, handle.evaluate(evaluation(2, 1))).await;
+        assert_eq!(evaluated.expect("a position is answered in time").unwrap().predictions.len(), 1);
+    }
+    // The longest search has returned the best move found, for the place of the third client.
+    let mut last = None;
+    while let Some(report) = within(held[0].next()).await {
+        last = Some(report.unwrap());
+    }
+    assert!(last.is_some_and(|report| report.finished));
+    drop(held);
+    flood.shutdown().await;
+    device.set(DeviceState::default());
     server.stop().await;
 }
 
