@@ -109,7 +109,14 @@ async fn start_with(
     drain: Drain,
 ) -> anyhow::Result<Running> {
     let address = listener.local_addr().context("read the address of the listener")?;
-    service::directory::writable(&settings.directory)?;
+    match service::directory::writable(&settings.directory) {
+        // Samples need no space.
+        Err(error) if error.is_full() => {
+            let error = service::chain(&error.into());
+            tracing::warn!(error, "the disk of the replay log is full; serving samples, and rejecting inserts for now");
+        }
+        checked => checked?,
+    }
     // Only one process at a time may write to a log.
     let lock = service::directory::lock(&settings.directory)?;
     let archive = restored_archive(&settings).await?;

@@ -54,27 +54,31 @@ pub struct Startup {
     pub threads: NonZeroUsize,
     /// Seed for the salts of new segments.
     pub salt_seed: [u8; 32],
+    /// Maximum memory of the trajectories, in bytes; `None` is unlimited.
+    pub memory_bytes_max: Option<u64>,
     /// A defect planted by a simulation.
     pub planted: Planted,
 }
 
 impl Startup {
-    /// Returns the startup for the current time and the cores of this machine.
+    /// Returns the startup for the current time, and for cores and memory of this machine.
     pub fn now(salt_seed: [u8; 32]) -> Self {
         let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-        Self { now: UnixMillis::now(), threads, salt_seed, planted: Planted::default() }
+        // The rest is for a segment with the decoded records. Without a limit the system would kill the process.
+        let memory_bytes_max = service::machine::memory_bytes().map(|bytes| bytes / 8 * 7);
+        Self { now: UnixMillis::now(), threads, salt_seed, memory_bytes_max, planted: Planted::default() }
     }
 
     #[cfg(test)]
     pub(crate) fn in_tests() -> Self {
-        let threads = NonZeroUsize::MIN;
-        Self { now: UnixMillis(0), threads, salt_seed: [5; 32], planted: Planted::default() }
+        let (threads, planted) = (NonZeroUsize::MIN, Planted::default());
+        Self { now: UnixMillis(0), threads, salt_seed: [5; 32], memory_bytes_max: None, planted }
     }
 }
 
 /// Returns the settings for opening the log.
 pub(crate) fn log_settings(settings: &Settings, startup: Startup) -> LogSettings {
-    let Startup { now: _, threads, salt_seed, planted } = startup;
+    let Startup { now: _, memory_bytes_max: _, threads, salt_seed, planted } = startup;
     let is_bounded = !planted.is(Defect::SeenUnbounded);
     LogSettings {
         game: settings.game.clone(),
@@ -100,10 +104,16 @@ pub fn restore<V: Volume>(
     let mut segments = Segments::default();
     let planted = startup.planted;
     let decode = |id, content: &[u8]| decode(id, content, settings);
+    let (mut needed_bytes, bytes_max) = (0, startup.memory_bytes_max.unwrap_or(u64::MAX));
     let (log, repairs) =
         Log::open(volume, log_settings(settings, startup), decode, |segment, recovered| match recovered {
             Recovered::Trajectory { content, inserted, .. } => {
                 let inserted = inserted.since_1970();
+                needed_bytes += content.bytes() as u64;
+                // The rest of the log is only counted, for the error.
+                if needed_bytes > bytes_max {
+                    return;
+                }
                 segments.push(segment);
                 if planted.is(Defect::RecordsAppliedTwice) {
                     tables.iter_mut().for_each(|table| table.insert(content.clone(), inserted));
@@ -117,6 +127,9 @@ pub fn restore<V: Volume>(
             Recovered::Operator(record) if is_lost(&record, planted) => {}
             Recovered::Operator(record) => replay_record(&mut tables, record),
         })?;
+    if needed_bytes > bytes_max {
+        return Err(OpenError::Memory { needed_bytes, bytes_max });
+    }
     let Head { counters, seen, quarantined_actors, tables: states, .. } = log.state();
     let now = startup.now.since_1970();
     for (table, written) in tables.iter_mut().zip(&settings.tables) {

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use tests::TrainingRun;
+use experience::TrajectoryId;
+use tests::trajectories::{answered, list, won, writer};
+use tests::{Cluster, Role, SMALL_TIC_TAC_TOE, TrainingRun};
 use version_store::checkpoint::Checkpoints;
 
 const DEADLINE: Duration = Duration::from_secs(90);
@@ -77,4 +79,41 @@ fn a_full_disk_is_reported_without_a_restart_or_damage_and_checkpoints_continue_
     for line in numbers.lines() {
         serde_json::from_str::<serde_json::Value>(line).unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replay_server_killed_on_a_full_disk_serves_again_and_other_processes_stop_with_the_full_disk_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(disk) = Disk::mount(folder.path().join("disk")) else {
+        return tests::skip("mount", "only root can mount a small disk");
+    };
+    let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
+    let directory = format!("run.directory={}", disk.0.join("run").display());
+    Cluster::ROLES.into_iter().for_each(|role| cluster.process(role).argue(&["--set", &directory]));
+    cluster.start(&[Role::Replay]).unwrap();
+    let endpoint = cluster.replay_endpoint();
+    let id = |sequence| TrajectoryId { actor: 7, epoch: 1, sequence };
+    let witness = writer(&endpoint, 7, 1);
+    for sequence in 0..20 {
+        witness.insert(won(id(sequence))).await.unwrap();
+    }
+    answered(&witness, DEADLINE).await.unwrap();
+    cluster.process(Role::Replay).kill().unwrap();
+
+    disk.fill();
+    cluster.start(&[Role::Replay]).unwrap();
+    assert_eq!(list(&endpoint).await.unwrap().len(), 20);
+    let text = cluster.process(Role::Replay).log_text();
+    assert!(text.contains("the disk of the replay log is full"), "{text}");
+    for role in [Role::Learner, Role::Actor, Role::Arena] {
+        cluster.process(role).start().unwrap();
+        let output = cluster.process(role).ended(DEADLINE).unwrap();
+        let errors = output.errors().join("\n");
+        assert!(errors.contains("no space left on the file system of "), "{role:?}: {}", output.text);
+    }
+
+    disk.make_room();
+    witness.insert(won(id(20))).await.unwrap();
+    answered(&witness, DEADLINE).await.unwrap();
+    assert_eq!(list(&endpoint).await.unwrap().len(), 21);
 }

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use service::ConfigError;
 use service::config::Sources;
-use service::directory::replace;
+use service::directory::{FileError, replace};
 
 /// The directory `runs/NAME` of one run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,7 +98,9 @@ impl RunDirectory {
     /// Locks the run for this supervisor until the file is dropped or the process exits.
     pub fn lock(&self) -> anyhow::Result<File> {
         let path = self.path.join("lock");
-        let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path)?;
+        let failed = |source| FileError { action: "lock", path: path.clone(), source };
+        let opened = File::options().read(true).write(true).create(true).truncate(false).open(&path);
+        let mut file = opened.map_err(failed)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -108,14 +110,11 @@ impl RunDirectory {
                 let holder = if holder.trim().is_empty() { "another process" } else { holder.trim() };
                 bail!("run {} is being trained by {holder}; stop it, or start another run with --run", self.name);
             }
-            Err(TryLockError::Error(error)) => {
-                return Err(error).with_context(|| format!("lock {}", path.display()));
-            }
+            Err(TryLockError::Error(error)) => return Err(failed(error).into()),
         }
         // The operating system releases the lock when the holder exits, so the content of the file does not show
         // whether the run is in use.
-        file.set_len(0)?;
-        write!(file, "process {}", std::process::id())?;
+        file.set_len(0).and_then(|()| write!(file, "process {}", std::process::id())).map_err(failed)?;
         Ok(file)
     }
 

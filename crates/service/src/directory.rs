@@ -2,8 +2,9 @@
 //! file.
 
 use std::ffi::OsString;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File, Metadata, TryLockError};
 use std::io::{self, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 /// Lock file that reserves the directory for one process.
@@ -13,7 +14,11 @@ const LOCK_FILE: &str = "lock";
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
     /// The directory does not exist and cannot be created.
-    #[error("cannot create the directory {} (choose a place that you may write to)", path.display())]
+    #[error(
+        "cannot create the directory {}{}",
+        path.display(),
+        remedy(path, source, " (choose a place that you may write to)")
+    )]
     Create {
         /// The directory.
         path: PathBuf,
@@ -21,7 +26,7 @@ pub enum DirectoryError {
         source: io::Error,
     },
     /// The directory exists but is not writable.
-    #[error("the directory {} is not writable (change its permissions or choose another)", path.display())]
+    #[error("the directory {} is not writable{}", path.display(), remedy(path, source, " (choose another)"))]
     NotWritable {
         /// The directory.
         path: PathBuf,
@@ -35,7 +40,7 @@ pub enum DirectoryError {
         path: PathBuf,
     },
     /// The lock file cannot be opened or locked.
-    #[error("cannot lock the directory {}", path.display())]
+    #[error("cannot lock the directory {}{}", path.display(), remedy(&path.join(LOCK_FILE), source, ""))]
     Lock {
         /// The directory.
         path: PathBuf,
@@ -46,7 +51,7 @@ pub enum DirectoryError {
 
 /// A failed operation on a file or directory.
 #[derive(Debug, thiserror::Error)]
-#[error("{action} {}", path.display())]
+#[error("{action} {}{}", path.display(), remedy(path, source, ""))]
 pub struct FileError {
     /// The operation: `write`, `replace`, `sync`.
     pub action: &'static str,
@@ -54,6 +59,58 @@ pub struct FileError {
     pub path: PathBuf,
     /// The system's error.
     pub source: io::Error,
+}
+
+impl DirectoryError {
+    /// Returns true if the directory can be read, but has no room for a file.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::NotWritable { source, .. } if is_full(source))
+    }
+}
+
+/// Returns true if the file system or the quota of the user has no room.
+#[must_use]
+pub fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Returns cause and remedy of a failed operation on `path`, in parentheses after a space; `otherwise` for an error
+/// without a known remedy. Every message about a file or directory that cannot be used takes the remedy from here.
+#[must_use]
+pub fn remedy(path: &Path, error: &io::Error, otherwise: &str) -> String {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    // The operation may have failed before the file existed.
+    let existing = absolute.ancestors().find(|path| path.exists()).unwrap_or(&absolute);
+    let (place, user) = (existing.display(), rustix::process::geteuid().as_raw());
+    match (error.kind(), fs::metadata(existing)) {
+        (io::ErrorKind::StorageFull, _) => format!(
+            " (no space left on the file system of {place}: remove files there, or choose a directory on another \
+             disk; `df -h {place}` shows the bytes in use, `df -i {place}` the files)"
+        ),
+        (io::ErrorKind::QuotaExceeded, _) => format!(
+            " (no space left in the disk quota of user {user} at {place}: remove files of this user, or raise the quota)"
+        ),
+        (io::ErrorKind::ReadOnlyFilesystem, _) => format!(
+            " (the file system of {place} is mounted read-only: mount it writable, or choose a directory on another)"
+        ),
+        (io::ErrorKind::PermissionDenied, Ok(metadata)) => denied(existing, &metadata, user),
+        _ => otherwise.to_owned(),
+    }
+}
+
+/// Describes owner and mode of a file or directory that a process of `user` may not use.
+fn denied(path: &Path, metadata: &Metadata, user: u32) -> String {
+    let (path, owner, mode) = (path.display(), metadata.uid(), metadata.mode() & 0o7777);
+    let remedy = match (owner == user, metadata.is_dir()) {
+        (true, _) => format!("`chmod u+rwX {path}`"),
+        (false, true) => format!("`chown -R {user} {path}`"),
+        (false, false) => format!("`chown {user} {path}` or, unless it is secret, `chmod a+r {path}`"),
+    };
+    format!(
+        " ({path} belongs to user {owner} with mode {mode:04o}, and this process runs as user {user}: run {remedy}, or \
+         choose another)"
+    )
 }
 
 /// The space of a file system.
@@ -253,9 +310,54 @@ mod tests {
         if !path.exists() {
             return;
         }
-        let error = writable(path).unwrap_err();
-        let expected = "the directory /proc/self is not writable (change its permissions or choose another)";
-        assert_eq!(error.to_string(), expected);
+        let error = writable(path).unwrap_err().to_string();
+        assert!(
+            error.starts_with("the directory /proc/self is not writable (") && error.contains("choose an"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn each_cause_of_a_refused_write_has_its_own_remedy_that_names_an_existing_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = folder.path().join("replay/later");
+        let said = |kind: io::ErrorKind| {
+            let failed = DirectoryError::NotWritable { path: missing.clone(), source: kind.into() };
+            (failed.to_string(), failed.is_full())
+        };
+        let place = std::path::absolute(folder.path()).unwrap().display().to_string();
+        for (kind, words, is_full) in [
+            (io::ErrorKind::StorageFull, "no space left on the file system of ", true),
+            (io::ErrorKind::QuotaExceeded, "no space left in the disk quota of user ", true),
+            (io::ErrorKind::ReadOnlyFilesystem, "is mounted read-only: mount it writable", false),
+            (io::ErrorKind::PermissionDenied, "and this process runs as user ", false),
+        ] {
+            let (text, full) = said(kind);
+            assert!(text.contains(words) && text.contains(&place) && !text.contains("later ("), "{kind}: {text}");
+            assert_eq!(full, is_full, "{kind}");
+        }
+        assert!(said(io::ErrorKind::Other).0.ends_with("is not writable (choose another)"));
+    }
+
+    #[test]
+    fn a_file_of_another_user_is_described_by_owner_mode_and_both_remedies() {
+        let folder = tempfile::tempdir().unwrap();
+        let metadata = fs::metadata(folder.path()).unwrap();
+        let (owner, user) = (metadata.uid(), metadata.uid() + 1);
+        let (path, mode) = (folder.path().display(), metadata.mode() & 0o7777);
+        let text = denied(folder.path(), &metadata, user);
+        let expected = format!(
+            " ({path} belongs to user {owner} with mode {mode:04o}, and this process runs as user {user}: run \
+             `chown -R {user} {path}`, or choose another)"
+        );
+        assert_eq!(text, expected);
+        let own = denied(folder.path(), &metadata, owner);
+        assert!(own.contains(&format!("run `chmod u+rwX {path}`")), "{own}");
+        let file = folder.path().join("run.toml");
+        fs::write(&file, "").unwrap();
+        let text = denied(&file, &fs::metadata(&file).unwrap(), user);
+        let both = format!("`chown {user} {0}` or, unless it is secret, `chmod a+r {0}`", file.display());
+        assert!(text.contains(&both), "{text}");
     }
 
     #[test]

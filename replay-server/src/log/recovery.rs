@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use experience::TrajectoryId;
 use replay::{SeenIds, SeenLimits};
 use run_file::replay::DamagedHead;
+use service::directory::is_full;
 
 use super::fields::UnreadableRecord;
 use super::frame::{self, Unreadable};
@@ -37,10 +38,10 @@ pub enum OpenError {
         #[source]
         source: io::Error,
     },
-    /// The disk has no space for a copy of the newest segment.
+    /// The disk has no space for a copy of the newest segment, and cannot write the segment in place.
     #[error(
-        "the disk of the replay log is full, and a start rewrites the latest segment ({name}, {bytes} bytes); free \
-         that much space, or move the log directory to a larger disk"
+        "no space left on the disk of the replay log, and a start rewrites the latest segment ({name}, {bytes} \
+         bytes); free that much space, or move the log directory to a larger disk"
     )]
     Full {
         /// Name of the file.
@@ -71,6 +72,18 @@ pub enum OpenError {
     Head {
         /// Name of the first file with a damaged head.
         name: String,
+    },
+    /// The trajectories in the log exceed the memory.
+    #[error(
+        "the trajectories of the replay log need {needed_bytes} bytes of memory, and this machine or the limit of the \
+         container leaves {bytes_max}; give the replay server more memory (mem_limit, resources.limits.memory), or \
+         start it once with enough of it and a lower replay.capacity_items, which shortens the log"
+    )]
+    Memory {
+        /// Memory of all trajectories in the log, in bytes.
+        needed_bytes: u64,
+        /// Memory available to the tables, in bytes.
+        bytes_max: u64,
     },
     /// The log holds trajectories of another game.
     #[error("the replay log holds trajectories of {found}, this run plays {expected}; use another run")]
@@ -171,9 +184,8 @@ pub(super) fn open<V: Volume, T: Send>(
             Err(fault @ (Unreadable::Torn | Unreadable::Prologue)) => {
                 // A file with an interrupted creation holds no records. Any other file is kept unchanged, for an
                 // operator to examine.
-                let cut = is_last && fault == Unreadable::Torn;
+                let cut = is_last && fault == Unreadable::Torn && keep_tail(&log.volume, &name, &bytes, 0)?;
                 if cut {
-                    keep_tail(&log.volume, &name, &bytes, 0)?;
                     log.volume.remove(&name).map_err(io("remove", &name))?;
                 } else {
                     log.segments.push_back((number, bytes.len() as u64));
@@ -186,7 +198,7 @@ pub(super) fn open<V: Volume, T: Send>(
         };
         // Only the newest segment is appended to; a bad tail of another segment counts as damage.
         let tail = scan.tail.as_ref().filter(|_| is_last);
-        let kept = tail.map_or(bytes.len(), |tail| tail.offset);
+        let mut kept = tail.map_or(bytes.len(), |tail| tail.offset);
         let mut has_head = false;
         is_begun |= number == SegmentNumber::FIRST;
         decode_all(&scan.frames, threads, &decode, |(offset, payload), decoded| {
@@ -209,8 +221,12 @@ pub(super) fn open<V: Volume, T: Send>(
             let what = fault.to_string();
             Repair { name: name.clone(), offset, length, what, cut }
         };
-        keep_tail(&log.volume, &name, &bytes, kept)?;
-        repairs.extend(scan.tail.map(|tail| damaged(tail, is_last)));
+        // A bad tail that cannot be kept elsewhere stays, and the next record opens a new segment.
+        let is_closed = !keep_tail(&log.volume, &name, &bytes, kept)?;
+        if is_closed {
+            kept = bytes.len();
+        }
+        repairs.extend(scan.tail.map(|tail| damaged(tail, is_last && !is_closed)));
         repairs.extend(scan.damage.into_iter().map(|damage| damaged(damage, false)));
         // The creation of the file was interrupted after the prologue.
         if kept == frame::PROLOGUE_BYTES {
@@ -227,7 +243,7 @@ pub(super) fn open<V: Volume, T: Send>(
         }
         // A segment without a head is not appended to: the next segment has a new head.
         heads += usize::from(has_head);
-        if is_last && (kept as u64) < log.settings.segment_bytes && has_head {
+        if is_last && !is_closed && (kept as u64) < log.settings.segment_bytes && has_head {
             let file = log.volume.open(&name).map_err(io("open", &name))?;
             log.open = Some(OpenSegment { file, prologue: scan.prologue });
         }
@@ -252,30 +268,35 @@ pub(super) fn open<V: Volume, T: Send>(
     Ok((log, repairs))
 }
 
-/// Rewrites the bytes read from the newest segment durably in a new file.
+/// Rewrites the bytes read from the newest segment durably in a new file; on a full disk in place, so that samples are
+/// served.
 ///
 /// A sync of the file itself would prove nothing: after a failed sync, the kernel marks the pages as clean. Later
 /// processes can read them, but a sync succeeds without writing them. Only the newest segment may hold such pages,
-/// since a new segment starts only once everything before it is durable.
+/// since a new segment starts only once everything before it is durable. Bytes written again make the pages dirty. A
+/// new file is safer, since a disk may damage a block that it is writing when the power fails.
 fn write_anew<V: Volume>(volume: &V, name: &str, bytes: &[u8]) -> Result<(), OpenError> {
-    volume.replace(name, bytes).map_err(|source| failed("rewrite", name, bytes.len(), source))
+    let written = match volume.replace(name, bytes) {
+        Err(error) if is_full(&error) => volume.rewrite(name, bytes),
+        written => written,
+    };
+    written.map_err(|source| failed("rewrite", name, bytes.len(), source))
 }
 
-/// Copies the bytes of a file from `offset` on, if any, to a separate file.
-fn keep_tail<V: Volume>(volume: &V, name: &str, bytes: &[u8], offset: usize) -> Result<(), OpenError> {
+/// Copies the bytes of a file from `offset` on, if any, to a separate file. Returns false if the disk has no room.
+fn keep_tail<V: Volume>(volume: &V, name: &str, bytes: &[u8], offset: usize) -> Result<bool, OpenError> {
     if offset == bytes.len() {
-        return Ok(());
+        return Ok(true);
     }
-    let kept = cut_off::keep(volume, name, offset, &bytes[offset..]);
-    kept.map_err(|source| failed("save the end of", name, bytes.len(), source))
+    match cut_off::keep(volume, name, offset, &bytes[offset..]) {
+        Err(error) if is_full(&error) => Ok(false),
+        kept => kept.map(|()| true).map_err(|source| failed("save the end of", name, bytes.len(), source)),
+    }
 }
 
 fn failed(action: &'static str, name: &str, bytes: usize, source: io::Error) -> OpenError {
     let name = name.to_owned();
-    match source.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => OpenError::Full { name, bytes, source },
-        _ => OpenError::Io { action, name, source },
-    }
+    if is_full(&source) { OpenError::Full { name, bytes, source } } else { OpenError::Io { action, name, source } }
 }
 
 /// Applies one record. The inner error describes an unusable record.

@@ -26,6 +26,11 @@ pub trait Volume: Send {
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Makes creations, renames and removals durable.
     fn sync(&self) -> io::Result<()>;
+    /// Writes the first bytes of a file, which are `bytes`, durably to the same place, and cuts off the rest. Needs no
+    /// free space on most file systems; a volume without this operation reports a full disk.
+    fn rewrite(&self, _name: &str, _bytes: &[u8]) -> io::Result<()> {
+        Err(io::ErrorKind::StorageFull.into())
+    }
 
     /// Creates or replaces a file atomically and durably.
     ///
@@ -102,6 +107,13 @@ impl Volume for Disk {
 
     fn sync(&self) -> io::Result<()> {
         File::open(&self.folder)?.sync_all()
+    }
+
+    fn rewrite(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).open(self.folder.join(name))?;
+        file.write_all(bytes)?;
+        file.set_len(bytes.len() as u64)?;
+        file.sync_all()
     }
 }
 

@@ -671,6 +671,24 @@ fn restored_counts(files: BTreeMap<String, Vec<u8>>) -> Vec<(usize, usize)> {
 }
 
 #[test]
+fn a_log_larger_than_the_memory_is_refused_with_both_sizes_and_opens_where_it_fits() {
+    let files = files_of(&[0, 1, 2, 3].map(insert_entry));
+    let needed = (0..4).map(|sequence| trajectory(id(sequence)).bytes() as u64).sum::<u64>();
+    let restored = |memory_bytes_max| {
+        let memory = Memory::with(files.clone());
+        let startup = Startup { memory_bytes_max: Some(memory_bytes_max), ..Startup::in_tests() };
+        let restored = restore(memory.clone(), &settings(), startup);
+        assert_eq!(memory.files(), files, "nothing is lost");
+        restored.map(|(_, restored, _)| restored.tables[0].table().trajectories())
+    };
+    let error = restored(needed - 1).unwrap_err().to_string();
+    let words =
+        format!("need {needed} bytes of memory, and this machine or the limit of the container leaves {}", needed - 1);
+    assert!(error.contains(&words) && error.contains("replay.capacity_items"), "{error}");
+    assert_eq!(restored(needed).unwrap(), 4);
+}
+
+#[test]
 fn repetition_is_measured_from_the_trajectories_of_the_log_and_exported_by_the_first_tick_after_a_restart() {
     let entry = |sequence| {
         let positions = [1, 2, 3, 4 + sequence];

@@ -65,7 +65,7 @@ enum Outage {
 
 fn restored(disk: &PowerDisk, settings: &Settings, now: Instant) -> (Second, Vec<Trajectory>) {
     let (threads, planted) = (NonZeroUsize::MIN, Planted::default());
-    let startup = Startup { now: UnixMillis(0), threads, salt_seed: [7; 32], planted };
+    let startup = Startup { now: UnixMillis(0), threads, salt_seed: [7; 32], memory_bytes_max: None, planted };
     let restored = storage::restore(disk.clone(), settings, startup);
     let (log, restored, _) = restored.expect("the second disk has no faults");
     let held = restored.tables[TableIndex::MAIN.0].table().held().map(|held| held.trajectory.clone()).collect();

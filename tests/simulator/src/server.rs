@@ -74,7 +74,8 @@ impl World {
         let mut salt_seed = [0; 32];
         self.rng.fill_bytes(&mut salt_seed);
         let (now, planted) = (UnixMillis(self.wall_ms()), Planted::new(self.defect));
-        let startup = Startup { now, threads: NonZeroUsize::MIN, salt_seed, planted };
+        let threads = NonZeroUsize::MIN;
+        let startup = Startup { now, threads, salt_seed, memory_bytes_max: None, planted };
         let failures = self.disk.failures();
         let restored = storage::restore(self.disk.clone(), &self.settings, startup);
         let (log, restored, repairs) = match restored {

@@ -191,7 +191,11 @@ fn since_1970() -> Duration {
 
 fn read(names: &[Named]) -> Result<Contents, (&'static str, String)> {
     let one = |(key, path): &Named| {
-        read_file(path).map_err(|error| (*key, format!("cannot read {}: {error}", path.display())))
+        let failed = |error| {
+            let remedy = service::directory::remedy(path, &error, "");
+            (*key, format!("cannot read {}: {error}{remedy}", path.display()))
+        };
+        read_file(path).map_err(failed)
     };
     names.iter().map(one).collect()
 }

@@ -66,9 +66,58 @@ fn a_segment_whose_sync_failed_is_durable_before_the_next_one_begins() {
 }
 
 #[test]
-fn a_start_on_a_full_disk_is_refused_with_the_bytes_that_it_needs_and_changes_no_segment() {
+fn a_start_on_a_full_disk_reads_everything_and_the_log_grows_on_once_there_is_room() {
+    let memory = written(4, 1 << 20);
+    let files = memory.files();
+    for room in [0, 10, files.values().next().unwrap().len() - 1] {
+        let memory = Memory::with(files.clone());
+        memory.set_room(Some(room));
+        let (mut log, entries, repairs) = open(&memory, 1 << 20).unwrap();
+        assert_eq!((entries, repairs), (all_read_back(0..4), Vec::new()));
+        assert_eq!(memory.files(), files, "room {room}");
+        memory.set_room(Some(0));
+        assert_eq!(log.commit(&[entry(4)], 0).unwrap_err().kind(), io::ErrorKind::StorageFull);
+        memory.set_room(None);
+        log.commit(&[entry(4)], 0).unwrap();
+        assert_eq!((open(&memory, 1 << 20).unwrap().1, memory.files().len()), (all_read_back(0..5), 1));
+    }
+}
+
+#[test]
+fn what_a_start_on_a_full_disk_reads_survives_a_power_loss_although_its_sync_had_failed_before() {
+    for seed in 0..100 {
+        let disk = with_lost_pages(seed);
+        disk.set_faults(Faults { room: Some(0), ..Faults::default() });
+        assert_eq!(open(&disk, 1 << 20).unwrap().1, all_read_back(0..2), "seed {seed}");
+        disk.set_faults(Faults::default());
+        disk.lose_power();
+        assert_eq!(open(&disk, 1 << 20).unwrap().1, all_read_back(0..2), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_torn_tail_on_a_full_disk_stays_in_the_file_and_the_log_grows_on_in_another() {
+    let (name, bytes) = written(4, 1 << 20).files().pop_first().unwrap();
+    let empty = frame::PROLOGUE_BYTES - 1;
+    for length in [empty, frame::PROLOGUE_BYTES + 3, bytes.len() - 1] {
+        let files: std::collections::BTreeMap<_, _> = [(name.clone(), bytes[..length].to_vec())].into();
+        let torn = Memory::with(files.clone());
+        torn.set_room(Some(0));
+        let (mut log, entries, repairs) = open(&torn, 1 << 20).unwrap();
+        assert_eq!(torn.files(), files, "cut at {length}");
+        assert_eq!(repairs.iter().map(|repair| repair.cut).collect::<Vec<_>>(), [false], "cut at {length}");
+        torn.set_room(None);
+        log.commit(&[entry(9)], 0).unwrap();
+        let (_, again, _) = open(&torn, 1 << 20).unwrap();
+        assert_eq!(again, [entries, vec![read_back(9)]].concat(), "cut at {length}");
+    }
+}
+
+#[test]
+fn a_full_disk_that_cannot_write_in_place_is_refused_with_the_bytes_that_it_needs_and_changes_no_segment() {
     let memory = written(4, 1 << 20);
     let (name, bytes) = memory.files().pop_first().unwrap();
+    memory.copy_on_write();
     for room in [0, 10, bytes.len() - 1] {
         memory.set_room(Some(room));
         let error = open(&memory, 1 << 20).map(drop).unwrap_err();

@@ -19,6 +19,7 @@ struct MemoryState {
     room: Option<usize>,
     syncs_fail: bool,
     cuts_fail: bool,
+    copies_on_write: bool,
     syncs: usize,
 }
 
@@ -45,6 +46,11 @@ impl Memory {
 
     pub(crate) fn fail_cuts(&self, fail: bool) {
         self.state.lock().unwrap().cuts_fail = fail;
+    }
+
+    /// Makes a rewrite in place need space, too.
+    pub(crate) fn copy_on_write(&self) {
+        self.state.lock().unwrap().copies_on_write = true;
     }
 
     /// Returns the number of file syncs so far.
@@ -90,6 +96,17 @@ impl Volume for Memory {
     }
 
     fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn rewrite(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let state = &mut *self.state.lock().unwrap();
+        if state.copies_on_write && state.room.is_some_and(|room| room < bytes.len()) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let file = state.files.get_mut(name).unwrap();
+        assert!(file.starts_with(bytes), "a rewrite changes no byte");
+        file.truncate(bytes.len());
         Ok(())
     }
 }
