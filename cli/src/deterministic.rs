@@ -6,8 +6,6 @@
 //! next version is published. A version depends only on the previous checkpoint: an interrupted run resumes there, and
 //! gives the same weights as an uninterrupted run.
 
-#![allow(clippy::print_stdout, reason = "a person reads the versions")]
-
 mod self_play;
 mod window;
 
@@ -47,6 +45,7 @@ use weights::{Architecture, Digest, Manifest, WeightsVersion};
 use window::Totals;
 
 use crate::printed_command;
+use crate::screen::print_line;
 
 /// Name of the checkpoint file with the [`State`] of a deterministic run.
 const STATE: &str = "deterministic.json";
@@ -116,7 +115,7 @@ pub(crate) fn train(plan: &Plan, versions: u64, episodes_per_version: Option<u64
     let (_runtime, drain) = crate::drain_on_signals()?;
     let mut run = Run::open(&plan.config, &plan.run, episodes_per_version)?;
     start.succeeded();
-    println!(
+    print_line(&format!(
         "run {} in {}: {}, seed {}, deterministic from version {}; evaluates with {}, trains with {}",
         plan.run.name(),
         plan.run.path().display(),
@@ -125,18 +124,19 @@ pub(crate) fn train(plan: &Plan, versions: u64, episodes_per_version: Option<u64
         run.state.version,
         run.state.evaluator,
         run.state.trainer,
-    );
+    ));
     let stop = || drain.started();
     while run.state.version.0 < versions {
         let Some(summary) = run.next_version(&stop)? else {
             let command = printed_command::train(&plan.run);
-            println!("stopped; continue with: {command} --deterministic {versions}");
+            print_line(&format!("stopped; continue with: {command} --deterministic {versions}"));
             return Ok(());
         };
-        println!("{}", line(&summary));
+        print_line(&line(&summary));
         append(&before, &summary)?;
     }
-    println!("version {} of run {}: {}", run.state.version, plan.run.name(), run.published.manifest.digest);
+    let (version, digest) = (run.state.version, run.published.manifest.digest);
+    print_line(&format!("version {version} of run {}: {digest}", plan.run.name()));
     Ok(())
 }
 
@@ -388,7 +388,7 @@ impl Run {
                 Ok(Some(losses))
             }
             Err(training::Error::NotFinite { quantity, .. }) => {
-                println!("training step skipped: {quantity} is not finite");
+                print_line(&format!("training step skipped: {quantity} is not finite"));
                 Ok(None)
             }
             Err(error) => Err(error.into()),

@@ -1,7 +1,5 @@
 //! Checks and messages of `zerofleet train` for a run that resumes.
 
-#![allow(clippy::print_stdout, reason = "a person reads what changes")]
-
 use anyhow::{Context as _, bail, ensure};
 use fleet::plan::Plan;
 use run_file::learner::{LearnerSection, ScheduleKind};
@@ -9,6 +7,7 @@ use version_store::VersionStore;
 use version_store::checkpoint::{Checkpoints, Error, Progress};
 
 use crate::printed_command;
+use crate::screen::print_line;
 
 /// Value of `--from` that restarts the training of a run from scratch.
 pub(crate) const FROM_NOTHING: u64 = 0;
@@ -87,10 +86,10 @@ pub(crate) fn go_back(plan: &Plan, step: u64) -> anyhow::Result<()> {
         undone.extend(checkpoints(learner).set_aside_after(step).context("--from")?);
     }
     match step {
-        FROM_NOTHING => println!("training from scratch; the weights trained so far are kept"),
-        _ => println!("continuing from the checkpoint of training step {step}"),
+        FROM_NOTHING => print_line("training from scratch; the weights trained so far are kept"),
+        _ => print_line(&format!("continuing from the checkpoint of training step {step}")),
     }
-    undone.iter().for_each(|name| println!("later checkpoint kept as {name}"));
+    undone.iter().for_each(|name| print_line(&format!("later checkpoint kept as {name}")));
     Ok(())
 }
 

@@ -1,18 +1,16 @@
 //! Starts and joins the two threads of a server: table service and log.
 
 use std::hash::{BuildHasher as _, RandomState};
-use std::path::Path;
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle as Thread;
 use std::time::Duration;
 
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow};
 use run_file::replay::Settings;
 use service::Health;
-use service::directory::remedy;
 
 use crate::log::committer::LogEvent;
-use crate::log::{self, Disk, Log, OpenError, Volume, committer};
+use crate::log::{self, Disk, Log, Volume, committer};
 use crate::storage::{self, Startup};
 use crate::table_service::{Clock, Command, Handle, LOG_COMMANDS_MAX, Restored, TableService, TableState};
 
@@ -40,7 +38,7 @@ impl Threads {
 pub(crate) fn start(settings: &Settings, health: &Health) -> anyhow::Result<(Handle, Threads)> {
     let folder = &settings.directory;
     let restored = storage::restore(Disk::new(folder), settings, Startup::now(entropy()));
-    let (log, restored, repairs) = restored.map_err(|error| in_folder(folder, error))?;
+    let (log, restored, repairs) = restored.with_context(|| format!("open the replay log in {}", folder.display()))?;
     for repair in repairs {
         let kept_in = repair.kept_in();
         let log::Repair { name, offset, length, what, cut } = repair;
@@ -49,15 +47,6 @@ pub(crate) fn start(settings: &Settings, health: &Health) -> anyhow::Result<(Han
     }
     restored.tables.iter().for_each(log_restored);
     spawn(log, restored, settings, health, STALLED_AFTER)
-}
-
-/// Adds the directory, and the remedy for a file that this process may not use.
-fn in_folder(folder: &Path, error: OpenError) -> anyhow::Error {
-    let remedy = match &error {
-        OpenError::Io { name, source, .. } => remedy(&folder.join(name), source, ""),
-        _ => String::new(),
-    };
-    anyhow::Error::new(error).context(format!("open the replay log in {}{remedy}", folder.display()))
 }
 
 fn spawn<V: Volume + 'static>(

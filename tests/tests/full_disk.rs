@@ -109,7 +109,7 @@ async fn a_replay_server_killed_on_a_full_disk_serves_again_and_other_processes_
         cluster.process(role).start().unwrap();
         let output = cluster.process(role).ended(DEADLINE).unwrap();
         let errors = output.errors().join("\n");
-        assert!(errors.contains("no space left on the file system of "), "{role:?}: {}", output.text);
+        assert!(errors.contains("no space left for user "), "{role:?}: {}", output.text);
     }
 
     disk.make_room();

@@ -101,7 +101,9 @@ fn a_terminal_that_is_closed_ends_a_run_as_ctrl_c_does_unless_nohup_started_it()
     run.hang_up();
     let output = run.ended(DEADLINE).unwrap();
     assert!(output.status.success() && output.text.contains("continue with: zerofleet train"), "{}", output.text);
-    assert!(run.directory().join("picture.svg").exists());
+    for name in ["summary.md", "summary.json", "picture.svg"] {
+        assert!(run.directory().join(name).exists(), "{name}");
+    }
 
     run.launch_with("nohup");
     run.start().unwrap();

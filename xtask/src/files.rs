@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
@@ -68,7 +69,47 @@ pub(crate) fn rename(from: &Path, to: &Path) -> Result<()> {
     named(fs::rename(from, to), &format!("move {} to", from.display()), to)
 }
 
+/// Permits all users to read and execute what the owner may in a directory and below, because containers run as other
+/// users. Under umask 027 or 077, a checkout and a build forbid it.
+pub(crate) fn share_with_all(folder: &Path) -> Result<()> {
+    for entry in WalkDir::new(folder) {
+        let entry = entry.with_context(|| format!("list {}", folder.display()))?;
+        let mode = named(fs::metadata(entry.path()), "read the mode of", entry.path())?.permissions().mode();
+        let shared = mode | (mode & 0o500) >> 3 | (mode & 0o500) >> 6;
+        if shared != mode {
+            let set = fs::set_permissions(entry.path(), fs::Permissions::from_mode(shared));
+            named(set, "make readable for all users, as containers need it (chmod a+rX):", entry.path())?;
+        }
+    }
+    Ok(())
+}
+
 /// Returns the name of a file.
 pub(crate) fn name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_a_checkout_under_umask_077_become_readable_and_only_programs_executable() {
+        let folder = tempfile::tempdir().unwrap();
+        let [inner, text, program] = ["inner", "inner/run.toml", "inner/program"].map(|name| folder.path().join(name));
+        create_folder(&inner).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        for path in [&text, &program] {
+            write(path, "").unwrap();
+        }
+        set(&text, 0o600);
+        set(&program, 0o700);
+        set(&inner, 0o700);
+        share_with_all(folder.path()).unwrap();
+        assert_eq!([&inner, &text, &program].map(|path| mode(path)), [0o755, 0o644, 0o755]);
+        set(&inner, 0o1777);
+        share_with_all(folder.path()).unwrap();
+        assert_eq!(mode(&inner), 0o1777);
+    }
 }

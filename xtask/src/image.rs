@@ -26,6 +26,9 @@ use crate::{certs, files};
 use libraries::Libraries;
 use recipe::{CUDA, Flavour, SCRATCH, SYSTEM, Stages, TORCH, flavour_of, image_of};
 
+/// Directories in `deploy` that containers mount, besides the secrets.
+const MOUNTED: [&str; 4] = ["config", "grafana", "jaeger", "prometheus"];
+
 /// Options for building container images.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
@@ -60,7 +63,8 @@ pub struct Options {
     pub only: Vec<String>,
 }
 
-/// Builds binaries and images, and creates the other files that compose needs: certificates, tokens and `.env`.
+/// Builds binaries and images, makes mounted files readable, and creates the other files that compose needs:
+/// certificates, tokens and `.env`.
 ///
 /// # Errors
 /// There is no Docker engine, a build fails, or an image does not start.
@@ -134,6 +138,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
         let bytes: u64 = bytes.trim().parse().with_context(|| format!("read the size of {name}"))?;
         println!("{name:<40} {:>8.1} MB", bytes as f64 / 1e6);
     }
+    MOUNTED.iter().try_for_each(|name| files::share_with_all(&root.join("deploy").join(name)))?;
     if options.from.is_some() {
         return Ok(());
     }
@@ -301,6 +306,7 @@ impl<'a> Builder<'a> {
     fn build(&self, name: &str, recipe: &str) -> Result<()> {
         let context = self.context(name);
         files::write(&context.join("Dockerfile"), recipe)?;
+        files::share_with_all(&context)?;
         docker(&["build", "--quiet", "--tag", &self.image(name), &context.display().to_string()])
             .with_context(|| format!("build {}", self.image(name)))?;
         files::remove_folder(&context)
@@ -341,6 +347,19 @@ fn environment(root: &Path, tag: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_directory_that_compose_mounts_from_the_checkout_is_made_readable() {
+        let text = files::read(&workspace::root().join("deploy/compose.yaml")).unwrap();
+        let mounted = |line: &str| {
+            let path = line.split_once("- ./").or_else(|| line.split_once(":-./"))?.1;
+            path.split(['/', ':', '}']).next().filter(|name| *name != "secrets").map(str::to_owned)
+        };
+        let mut found: Vec<String> = text.lines().filter(|line| line.contains(":ro")).filter_map(mounted).collect();
+        found.sort_unstable();
+        found.dedup();
+        assert_eq!(found, MOUNTED);
+    }
 
     #[test]
     fn unknown_images_are_refused_by_name() {

@@ -2,7 +2,7 @@
 //! file.
 
 use std::ffi::OsString;
-use std::fs::{self, File, Metadata, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -84,33 +84,21 @@ pub fn remedy(path: &Path, error: &io::Error, otherwise: &str) -> String {
     let existing = absolute.ancestors().find(|path| path.exists()).unwrap_or(&absolute);
     let (place, user) = (existing.display(), rustix::process::geteuid().as_raw());
     match (error.kind(), fs::metadata(existing)) {
-        (io::ErrorKind::StorageFull, _) => format!(
-            " (no space left on the file system of {place}: remove files there, or choose a directory on another \
-             disk; `df -h {place}` shows the bytes in use, `df -i {place}` the files)"
-        ),
-        (io::ErrorKind::QuotaExceeded, _) => format!(
-            " (no space left in the disk quota of user {user} at {place}: remove files of this user, or raise the quota)"
+        (io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded, _) => format!(
+            " (no space left for user {user} on the file system of {place}, or in the quota: remove files there, which \
+             `df -h {place}` and `df -i {place}` count, or choose a directory on another disk)"
         ),
         (io::ErrorKind::ReadOnlyFilesystem, _) => format!(
             " (the file system of {place} is mounted read-only: mount it writable, or choose a directory on another)"
         ),
-        (io::ErrorKind::PermissionDenied, Ok(metadata)) => denied(existing, &metadata, user),
+        (io::ErrorKind::PermissionDenied, Ok(metadata)) => format!(
+            " ({place} belongs to user {} with mode {:04o}, and this process runs as user {user}: run `chown -R {user} \
+             {place}`, or permit other users with `chmod` (`chmod a+r` a file that is not secret), or choose another)",
+            metadata.uid(),
+            metadata.mode() & 0o7777
+        ),
         _ => otherwise.to_owned(),
     }
-}
-
-/// Describes owner and mode of a file or directory that a process of `user` may not use.
-fn denied(path: &Path, metadata: &Metadata, user: u32) -> String {
-    let (path, owner, mode) = (path.display(), metadata.uid(), metadata.mode() & 0o7777);
-    let remedy = match (owner == user, metadata.is_dir()) {
-        (true, _) => format!("`chmod u+rwX {path}`"),
-        (false, true) => format!("`chown -R {user} {path}`"),
-        (false, false) => format!("`chown {user} {path}` or, unless it is secret, `chmod a+r {path}`"),
-    };
-    format!(
-        " ({path} belongs to user {owner} with mode {mode:04o}, and this process runs as user {user}: run {remedy}, or \
-         choose another)"
-    )
 }
 
 /// The space of a file system.
@@ -327,8 +315,8 @@ mod tests {
         };
         let place = std::path::absolute(folder.path()).unwrap().display().to_string();
         for (kind, words, is_full) in [
-            (io::ErrorKind::StorageFull, "no space left on the file system of ", true),
-            (io::ErrorKind::QuotaExceeded, "no space left in the disk quota of user ", true),
+            (io::ErrorKind::StorageFull, " on the file system of ", true),
+            (io::ErrorKind::QuotaExceeded, " or in the quota: remove files there", true),
             (io::ErrorKind::ReadOnlyFilesystem, "is mounted read-only: mount it writable", false),
             (io::ErrorKind::PermissionDenied, "and this process runs as user ", false),
         ] {
@@ -340,24 +328,17 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_another_user_is_described_by_owner_mode_and_both_remedies() {
+    fn a_file_that_this_process_may_not_use_is_described_by_owner_mode_user_and_remedy() {
         let folder = tempfile::tempdir().unwrap();
-        let metadata = fs::metadata(folder.path()).unwrap();
-        let (owner, user) = (metadata.uid(), metadata.uid() + 1);
-        let (path, mode) = (folder.path().display(), metadata.mode() & 0o7777);
-        let text = denied(folder.path(), &metadata, user);
-        let expected = format!(
-            " ({path} belongs to user {owner} with mode {mode:04o}, and this process runs as user {user}: run \
-             `chown -R {user} {path}`, or choose another)"
-        );
-        assert_eq!(text, expected);
-        let own = denied(folder.path(), &metadata, owner);
-        assert!(own.contains(&format!("run `chmod u+rwX {path}`")), "{own}");
         let file = folder.path().join("run.toml");
         fs::write(&file, "").unwrap();
-        let text = denied(&file, &fs::metadata(&file).unwrap(), user);
-        let both = format!("`chown {user} {0}` or, unless it is secret, `chmod a+r {0}`", file.display());
-        assert!(text.contains(&both), "{text}");
+        let metadata = fs::metadata(&file).unwrap();
+        // The owner of a new file is the user of the process.
+        let (user, mode, path) = (metadata.uid(), metadata.mode() & 0o7777, file.display());
+        let text = remedy(&file, &io::ErrorKind::PermissionDenied.into(), "");
+        let state =
+            format!(" ({path} belongs to user {user} with mode {mode:04o}, and this process runs as user {user}: ");
+        assert!(text.starts_with(&state) && text.contains(&format!("`chown -R {user} {path}`")), "{text}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use hyper_util::rt::TokioIo;
-use rustls::{AlertDescription, CertificateError, Error as TlsError};
+use rustls::{AlertDescription, Error as TlsError};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_util::either::Either;
@@ -18,7 +18,7 @@ use tonic::transport::Uri;
 
 use super::Error;
 use super::endpoint::Target;
-use crate::security::Credentials;
+use crate::security::{Credentials, certificate_fault};
 use crate::socket::{Attached, Socket};
 
 /// The reason why one side rejected the certificate of the other side; tonic's errors do not carry the reason to the
@@ -118,7 +118,9 @@ fn no_authorities(Rejection { endpoint, .. }: &Rejection) -> String {
 /// Describes a rejected certificate for an operator; `None` for any other fault.
 fn rejected(endpoint: &str, error: &io::Error) -> Option<String> {
     let because = match error.get_ref()?.downcast_ref::<TlsError>()? {
-        TlsError::InvalidCertificate(fault) => format!("server certificate rejected: {}", certificate_fault(fault)),
+        TlsError::InvalidCertificate(fault) => {
+            format!("server certificate rejected: {}", certificate_fault(fault, "security.ca"))
+        }
         // Sent by a server with `client_ca`.
         TlsError::AlertReceived(AlertDescription::CertificateRequired) => {
             "client certificate required; set security.client_certificate and security.client_key".to_owned()
@@ -134,21 +136,9 @@ fn rejected(endpoint: &str, error: &io::Error) -> Option<String> {
             | AlertDescription::UnknownCA
             | AlertDescription::AccessDenied
             | AlertDescription::DecryptError),
-        ) => format!("the server rejected the client certificate ({alert:?})"),
+        ) => format!("the server rejected the client certificate ({alert:?}); the log of the server has the reason"),
         TlsError::InvalidMessage(_) => "the server does not speak TLS; is it an http endpoint?".to_owned(),
         _ => return None,
     };
     Some(format!("{endpoint}: {because}"))
-}
-
-fn certificate_fault(fault: &CertificateError) -> String {
-    match fault {
-        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "expired".to_owned(),
-        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => "not valid yet".to_owned(),
-        // `BadSignature`: the issuer has the name of a trusted authority, but another key.
-        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-            "not signed by a CA in security.ca".to_owned()
-        }
-        other => other.to_string(),
-    }
 }

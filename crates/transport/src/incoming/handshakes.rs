@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
 use super::newcomers::Newcomer;
-use crate::security::{Network, ServerTls};
+use crate::security::{Network, ServerTls, client_fault};
 
 /// Time limit of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -70,11 +70,13 @@ impl Handshakes {
 
     fn log(&mut self, Failure { peer, error }: &Failure) {
         let now = Instant::now();
+        let of_tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        let error = of_tls.map_or_else(|| error.to_string(), client_fault);
         if self.warned.is_some_and(|warned| now.duration_since(warned) < WARNING_INTERVAL) {
-            tracing::debug!(peer, %error, "TLS handshake failed");
+            tracing::debug!(peer, error, "TLS handshake failed");
         } else {
             self.warned = Some(now);
-            tracing::warn!(peer, %error, "TLS handshake failed");
+            tracing::warn!(peer, error, "TLS handshake failed");
         }
     }
 }

@@ -14,7 +14,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::newcomers::Newcomer;
-use crate::security::{Peer, Security, ServerTls};
+use crate::security::{Peer, Security, ServerTls, client_fault};
 use crate::socket::Attached;
 
 /// Time after the deadline of the first call for reading data that has already arrived. A process that was paused
@@ -95,7 +95,7 @@ impl Lifetime {
         let revoked = |reason: String| io::Error::new(io::ErrorKind::PermissionDenied, reason);
         if let (Some(certificate), Some(current)) = (&mut self.certificate, self.security.tls()) {
             let verified = certificate.verify(current);
-            verified.map_err(|error| revoked(format!("client certificate no longer accepted: {error}")))?;
+            verified.map_err(|error| revoked(client_fault(&error)))?;
         }
         match self.security.no_longer_accepted(&self.peer) {
             Some(holder) => Err(revoked(format!("credentials no longer accepted: {holder}"))),

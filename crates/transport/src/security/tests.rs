@@ -32,6 +32,18 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// Maximum number of open connections of a test's server: more than any test opens.
 const CONNECTIONS_MAX: usize = 8_192;
 
+/// A certificate of version 1, as `openssl x509 -req` makes without `-extfile`.
+const VERSION_1: &str = "-----BEGIN CERTIFICATE-----
+MIIBIjCByQIUfm+sixJOWa4C7IkvD8GFOc4QX0YwCgYIKoZIzj0EAwIwFDESMBAG
+A1UEAwwJbG9jYWxob3N0MB4XDTI2MTEyOTEzMDI1MloXDTI3MDIyNzEzMDI1Mlow
+FDESMBAGA1UEAwwJbG9jYWxob3N0MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE
+ny9gkXk/m6WmOMFyTFQoKp7gzRmOJ7Gf3o2xyIkt1gj5ntVp0hwjbbYYCzCqPCeX
+Q9igqvdi0JyR0MeQfYDbiDAKBggqhkjOPQQDAgNIADBFAiA5d4HvWakWznBksCY0
+amTO43rrqI8cMQulqeZ/eLSplAIhAN/pMLbBV1/4YSTqf9DY3FJbNjLWCQY1/ItG
+3UVpMAIh
+-----END CERTIFICATE-----
+";
+
 /// Awaits `future`, and panics if it does not complete before the deadline.
 pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(DEADLINE, future).await.expect("it comes before the deadline")
@@ -137,6 +149,18 @@ fn a_file_that_cannot_be_used_is_rejected_by_its_key() {
     let other_key =
         refused(SecuritySection { key: files.write("other", authority.certificate("a").1), ..good.clone() });
     assert!(other_key.starts_with("security.key: "), "{other_key}");
+    assert!(other_key.ends_with("not the key of the certificate"), "{other_key}");
+    let encrypted = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMAA=\n-----END ENCRYPTED PRIVATE KEY-----\n";
+    let encrypted = refused(SecuritySection { key: files.write("encrypted", encrypted), ..good.clone() });
+    assert!(encrypted.starts_with("security.key: ") && encrypted.contains("without the passphrase"), "{encrypted}");
+    let unknown = "-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n";
+    let unknown = refused(SecuritySection { key: files.write("unknown", unknown), ..good.clone() });
+    assert!(unknown.starts_with("security.key: ") && unknown.contains("supported are ECDSA"), "{unknown}");
+    let cut =
+        refused(SecuritySection { certificate: files.write("cut", "-----BEGIN CERTIFICATE-----\nMA"), ..good.clone() });
+    assert!(cut.starts_with("security.certificate: ") && cut.contains("copy the whole file"), "{cut}");
+    let first = refused(SecuritySection { certificate: files.write("first.pem", VERSION_1), ..good.clone() });
+    assert!(first.starts_with("security.certificate: ") && first.contains("version 1 of X.509"), "{first}");
     let no_token = SecuritySection { token_file: files.write("token", " \n"), ..SecuritySection::default() };
     let no_token = Credentials::open(&no_token).unwrap_err().to_string();
     assert!(no_token.starts_with("security.token_file: ") && no_token.ends_with("contains no token"), "{no_token}");

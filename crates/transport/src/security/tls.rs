@@ -12,6 +12,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use service::SecuritySection;
 use service::security::is_set;
 
+use super::faults::{SUPPORTED, certificate_fault, pem_fault};
 use super::watched::{Fault, Named};
 
 /// ALPN name of HTTP/2, the only offered protocol.
@@ -68,7 +69,7 @@ pub(super) fn server(files: &[Vec<u8>]) -> Result<ServerTls, Fault> {
         None => builder.with_no_client_auth(),
         Some(verifier) => builder.with_client_cert_verifier(Arc::clone(verifier)),
     };
-    let mut config = builder.with_single_cert(chain, key).map_err(fault(1))?;
+    let mut config = builder.with_single_cert(chain, key).map_err(unusable(0, 1))?;
     config.alpn_protocols = vec![HTTP2.to_vec()];
     Ok(ServerTls { config: Arc::new(config), clients })
 }
@@ -89,7 +90,7 @@ fn client_verifier(files: &[Vec<u8>]) -> Result<Arc<dyn ClientCertVerifier>, Fau
 
 fn revocation_lists(files: &[Vec<u8>], file: usize) -> Result<Vec<CertificateRevocationListDer<'static>>, Fault> {
     let found: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&files[file]).collect();
-    let found = found.map_err(fault(file))?;
+    let found = found.map_err(|error| Fault { file, reason: pem_fault(&error) })?;
     if found.is_empty() {
         return Err(Fault { file, reason: "contains no PEM certificate revocation list".to_owned() });
     }
@@ -104,7 +105,7 @@ pub(super) fn client(files: &[Vec<u8>]) -> Result<ClientConfig, Fault> {
         None => builder.with_no_client_auth(),
         Some(_) => {
             let (chain, key) = (certificates(files, 1)?, private_key(files, 2)?);
-            builder.with_client_auth_cert(chain, key).map_err(fault(2))?
+            builder.with_client_auth_cert(chain, key).map_err(unusable(1, 2))?
         }
     };
     config.alpn_protocols = vec![HTTP2.to_vec()];
@@ -119,9 +120,20 @@ fn fault<E: std::fmt::Display>(file: usize) -> impl Fn(E) -> Fault {
     move |error| Fault { file, reason: error.to_string() }
 }
 
+/// Attributes an error to the file of the certificate or to that of the key.
+fn unusable(certificate: usize, key: usize) -> impl Fn(rustls::Error) -> Fault {
+    move |error| match &error {
+        rustls::Error::InvalidCertificate(fault) => {
+            Fault { file: certificate, reason: certificate_fault(fault, "security.ca") }
+        }
+        rustls::Error::InconsistentKeys(_) => Fault { file: key, reason: "not the key of the certificate".to_owned() },
+        _ => Fault { file: key, reason: format!("{error}; {SUPPORTED}") },
+    }
+}
+
 fn certificates(files: &[Vec<u8>], file: usize) -> Result<Vec<CertificateDer<'static>>, Fault> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&files[file]).collect();
-    let found = found.map_err(fault(file))?;
+    let found = found.map_err(|error| Fault { file, reason: pem_fault(&error) })?;
     if found.is_empty() {
         return Err(Fault { file, reason: "contains no PEM certificate".to_owned() });
     }
@@ -129,14 +141,22 @@ fn certificates(files: &[Vec<u8>], file: usize) -> Result<Vec<CertificateDer<'st
 }
 
 fn private_key(files: &[Vec<u8>], file: usize) -> Result<PrivateKeyDer<'static>, Fault> {
-    PrivateKeyDer::from_pem_slice(&files[file])
-        .map_err(|error| Fault { file, reason: format!("contains no PEM private key ({error})") })
+    PrivateKeyDer::from_pem_slice(&files[file]).map_err(|error| {
+        let is_encrypted = files[file].windows(9).any(|word| word == b"ENCRYPTED");
+        let reason = if is_encrypted {
+            "the private key is encrypted; write it without the passphrase: `openssl pkey -in FILE -out PLAIN`"
+                .to_owned()
+        } else {
+            format!("contains no PEM private key ({})", pem_fault(&error))
+        };
+        Fault { file, reason }
+    })
 }
 
 fn roots(files: &[Vec<u8>], file: usize) -> Result<RootCertStore, Fault> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(files, file)? {
-        roots.add(certificate).map_err(fault(file))?;
+        roots.add(certificate).map_err(unusable(file, file))?;
     }
     Ok(roots)
 }

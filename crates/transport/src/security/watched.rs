@@ -10,6 +10,7 @@ use arc_swap::ArcSwap;
 use metrics::gauge;
 use rustls::pki_types::UnixTime;
 use service::ConfigError;
+use service::directory::remedy;
 use tonic::Status;
 
 use super::expiry;
@@ -191,11 +192,8 @@ fn since_1970() -> Duration {
 
 fn read(names: &[Named]) -> Result<Contents, (&'static str, String)> {
     let one = |(key, path): &Named| {
-        let failed = |error| {
-            let remedy = service::directory::remedy(path, &error, "");
-            (*key, format!("cannot read {}: {error}{remedy}", path.display()))
-        };
-        read_file(path).map_err(failed)
+        let text = |error| format!("cannot read {}: {error}{}", path.display(), remedy(path, &error, ""));
+        read_file(path).map_err(|error| (*key, text(error)))
     };
     names.iter().map(one).collect()
 }

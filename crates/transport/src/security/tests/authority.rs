@@ -9,6 +9,7 @@ pub(super) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     /// The certificate of the authority.
     pub(super) pem: String,
+    key: String,
 }
 
 /// A certificate and the key, in PEM.
@@ -25,8 +26,20 @@ impl Authority {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, name);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        let pem = params.self_signed(&key).unwrap().pem();
-        Self { issuer: Issuer::new(params, key), pem }
+        let (pem, own_key) = (params.self_signed(&key).unwrap().pem(), key.serialize_pem());
+        Self { issuer: Issuer::new(params, key), pem, key: own_key }
+    }
+
+    /// Returns the certificate of the authority, used as the certificate of a server.
+    pub(super) fn itself(&self) -> Issued {
+        (self.pem.clone(), self.key.clone())
+    }
+
+    /// Returns a certificate for `name` that no authority signed and that is no authority.
+    pub(super) fn self_signed(name: &str) -> Issued {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
     }
 
     /// Issues a certificate for `name` with a long validity.

@@ -76,6 +76,20 @@ async fn a_certificate_of_another_name_or_signer_is_refused_and_the_status_gives
 }
 
 #[tokio::test]
+async fn a_certificate_that_is_its_own_authority_is_refused_with_the_remedy_and_accepted_without_the_mark_of_a_ca() {
+    let (files, authority) = (Files::new(), Authority::new());
+    let server = Server::start(&serving(&files, authority.itself())).await;
+    let message = refused(&server.channel("https", &trusting(&files.write("ca.pem", &authority.pem)))).await;
+    let words = "must be signed by a CA, or be made with `-addext basicConstraints=critical,CA:FALSE`";
+    assert!(message.contains("server certificate rejected: a CA (CA:TRUE)") && message.contains(words), "{message}");
+
+    let own = Authority::self_signed("127.0.0.1");
+    let ca = files.write("own.pem", &own.0);
+    let server = Server::start(&serving(&files, own)).await;
+    health(&server.channel("https", &trusting(&ca))).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_server_without_tls_is_not_taken_for_one_with_it() {
     let (files, authority) = (Files::new(), Authority::new());
     let server = Server::start(&SecuritySection::default()).await;
