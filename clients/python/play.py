@@ -2,6 +2,7 @@
 
     python play.py 127.0.0.1:7003                       you play first
     python play.py 127.0.0.1:7003 --opponent random     a random player plays first
+    python play.py localhost:7003 --ca ca.pem --cert client.pem --key client.key --token token
 """
 
 import argparse
@@ -11,6 +12,7 @@ import sys
 
 import grpc
 
+import connection
 from connect_four import COLUMNS, Board
 
 PROTOS = pathlib.Path(__file__).resolve().parents[2] / "proto" / "proto"
@@ -19,20 +21,21 @@ PROTOS = pathlib.Path(__file__).resolve().parents[2] / "proto" / "proto"
 class Server:
     """A player that searches on the inference server."""
 
-    def __init__(self, address, simulations, protos):
+    def __init__(self, arguments):
         # grpcio compiles .proto files from the module search path.
-        sys.path.append(str(protos))
+        sys.path.append(str(arguments.protos))
         self.messages, services = grpc.protos_and_services("zerofleet/inference/v1/inference.proto")
-        self.channel = grpc.insecure_channel(address)
+        self.channel = connection.channel(arguments)
         self.service = services.InferenceStub(self.channel)
-        self.simulations = simulations
+        self.simulations = arguments.simulations
+        self.metadata = tuple(connection.headers(arguments).items())
 
     def choose(self, board):
         """Returns the column to play and the analysis of the search."""
         moves = self.messages.NotationList(moves=list(board.moves))
         position = self.messages.Position(game="connect_four", notation=moves)
         request = self.messages.SelectMoveRequest(position=position, simulations=self.simulations)
-        response = self.service.SelectMove(request, timeout=60)
+        response = self.service.SelectMove(request, timeout=60, metadata=self.metadata)
         return int(response.move) - 1, response.analysis
 
     def close(self):
@@ -72,16 +75,17 @@ def play(server, opponent):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("server", help="address of the inference server: 127.0.0.1:7003")
+    connection.add_options(parser)
     parser.add_argument("--opponent", choices=["me", "random"], default="me")
     parser.add_argument("--simulations", type=int, default=200, help="simulations for each move of the server")
     parser.add_argument("--seed", type=int, help="seed of the random opponent")
     parser.add_argument("--protos", type=pathlib.Path, default=PROTOS, help="the folder of the published .proto files")
     arguments = parser.parse_args()
+    connection.check(parser, arguments)
 
     rng = random.Random(arguments.seed)
     opponent = read_column if arguments.opponent == "me" else lambda board: rng.choice(columns(board))
-    server = Server(arguments.server, arguments.simulations, arguments.protos)
+    server = Server(arguments)
     try:
         ending = play(server, opponent)
     finally:

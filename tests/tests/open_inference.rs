@@ -1,6 +1,7 @@
 //! The Open Inference Protocol with third-party clients: `tritonclient`, `grpcio`, and the examples.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 use crate::random_weights::Published;
@@ -37,8 +38,12 @@ fn server() -> (InferenceServer, Published) {
 }
 
 fn server_of(spec: &Spec) -> (InferenceServer, Published) {
+    server_with(spec, &[])
+}
+
+fn server_with(spec: &Spec, more: &[&str]) -> (InferenceServer, Published) {
     let kernel = format!("inference.kernel={PATH}");
-    let sets = [kernel.as_str(), "inference.precision=f32", "inference.batch_max=64"];
+    let sets = [&[kernel.as_str(), "inference.precision=f32", "inference.batch_max=64"], more].concat();
     let mut server = InferenceServer::new(&spec.name, &sets).unwrap();
     let published = Published::random(spec, 12, 7);
     let manifest = published.write(server.directory());
@@ -105,6 +110,34 @@ fn the_examples_evaluate_a_batch_and_play_a_game() {
     let printed = run("play.py", &["--opponent", "random", "--seed", "1", "--simulations", "20"]);
     let ending = printed.lines().last().unwrap_or_default();
     assert!(["X won", "the server won", "a draw"].contains(&ending), "{printed}");
+}
+
+#[test]
+fn the_examples_call_a_server_with_tls_client_certificates_and_tokens_and_name_a_missing_option() {
+    let Some(python) = python() else { return };
+    let secrets = tempfile::tempdir().unwrap();
+    let folder = secrets.path().join("secrets");
+    let mut certs = Command::new(tests::program("xtask").unwrap());
+    assert!(certs.args(["certs", "--out"]).arg(&folder).status().unwrap().success());
+    let file = |name: &str| folder.join(name).display().to_string();
+    let server = [("certificate", "server.pem"), ("key", "server.key"), ("client_ca", "ca.pem"), ("tokens", "tokens")];
+    let sets = server.map(|(key, name)| format!("security.{key}={}", file(&format!("inference/{name}"))));
+    let (server, _) = server_with(ConnectFour::new().spec(), &sets.each_ref().map(String::as_str));
+    let address = server.address();
+    let [ca, cert, key, token] =
+        ["ca.pem", "client.pem", "client.key", "token"].map(|name| file(&format!("operator/{name}")));
+    let run = |script: &str, arguments: &[&str]| {
+        let arguments = [&[address.as_str()], arguments].concat();
+        python.run(&examples().join(script), &arguments, &examples())
+    };
+    let all = ["--ca", &ca, "--cert", &cert, "--key", &key, "--token", &token];
+    let printed = run("evaluate_batch.py", &[&all[..], &["4", "44"]].concat()).unwrap();
+    assert!(printed.starts_with("weights version 12") && printed.lines().count() == 4, "{printed}");
+    let more = ["--opponent", "random", "--seed", "1", "--simulations", "20"];
+    let printed = run("play.py", &[&all[..], &more].concat()).unwrap();
+    assert!(printed.contains("the server, plays"), "{printed}");
+    let error = format!("{:#}", run("play.py", &[&all[..4], &more].concat()).unwrap_err());
+    assert!(error.contains("--cert and --key belong together"), "{error}");
 }
 
 #[test]
