@@ -129,6 +129,21 @@ mod tests {
 
     use clap::Parser;
 
+    mod documented {
+        include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/src/documented_commands.rs"));
+    }
+
+    #[test]
+    fn every_documented_benchmark_parses() {
+        let commands = documented::of("bench");
+        assert!(commands.len() > 10, "{} commands", commands.len());
+        for (page, words) in commands {
+            let line = ["zerofleet-bench"].into_iter().chain(words.iter().map(String::as_str));
+            let error = super::Bench::try_parse_from(line).err().map(|error| error.to_string());
+            assert_eq!(error, None, "{page}: {}", words.join(" "));
+        }
+    }
+
     #[derive(clap::Parser)]
     struct Line<A: clap::Args> {
         #[command(flatten)]

@@ -69,10 +69,62 @@ fn with_reason(error: Error) -> Error {
 mod tests {
     use clap::Parser as _;
 
+    use run_file::RunFile;
+    use service::ConfigError;
+    use service::config::Sources;
+
     use super::*;
+
+    mod documented {
+        include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/src/documented_commands.rs"));
+    }
 
     fn parsed(line: &str) -> Result<Cli, String> {
         parse(line.split(' ').map(OsString::from)).map_err(|error| error.to_string())
+    }
+
+    /// Checks the keys and values after `--set`, as the processes of a run do.
+    fn check_settings(words: &[String]) -> Result<(), String> {
+        let values = |option: &str| {
+            let given = words.windows(2).filter(|pair| pair[0] == option);
+            given.map(|pair| pair[1].clone()).collect::<Vec<_>>()
+        };
+        let loaded = |sets: Vec<String>| -> Result<RunFile, ConfigError> {
+            Sources { file: None, env: std::iter::empty(), sets }.read(games::preset)?.load()
+        };
+        let game: Vec<String> = values("--game").iter().map(|game| format!("run.game={game}")).collect();
+        let before = loaded(game.clone()).map_err(|error| error.to_string())?;
+        let after = loaded([game, values("--set")].concat()).map_err(|error| error.to_string())?;
+        // Other commands set keys of one process, and an environment in Python is described at the start of a run.
+        if words.first().is_none_or(|command| command != "train") || before.check_settings().is_err() {
+            return Ok(());
+        }
+        after.check_settings().map_err(|error| service::chain(&error))
+    }
+
+    #[test]
+    fn every_documented_command_parses_and_sets_keys_that_exist_to_values_in_range() {
+        let commands = documented::of("zerofleet");
+        assert!(commands.len() > 80, "{} commands", commands.len());
+        let mut faults = Vec::new();
+        for (page, words) in commands {
+            let line = ["zerofleet"].into_iter().chain(words.iter().map(String::as_str));
+            // A request for the help is no fault.
+            let parsed = parse(line.map(OsString::from))
+                .map(drop)
+                .or_else(|error| if error.use_stderr() { Err(error.to_string()) } else { Ok(()) });
+            let fault = parsed.and_then(|()| check_settings(&words)).err();
+            faults.extend(fault.map(|fault| format!("{page}: zerofleet {}: {fault}", words.join(" "))));
+        }
+        assert!(faults.is_empty(), "{}", faults.join("\n"));
+    }
+
+    #[test]
+    fn a_study_file_or_a_measurement_follows_tune() {
+        parsed("zerofleet tune study.toml --check").unwrap();
+        parsed("zerofleet tune batch --set run.game=hex-9 --batches 128,512").unwrap();
+        let error = parsed("zerofleet tune").unwrap().run().unwrap_err().to_string();
+        assert!(error.contains("expected a study file or `batch`"), "{error}");
     }
 
     #[test]

@@ -89,8 +89,8 @@ enum Measure {
 struct StudyArgs {
     /// Study file (TOML); an interrupted study resumes.
     // Required, except with a measurement.
-    #[arg(value_name = "FILE", default_value = "", hide_default_value = true)]
-    file: PathBuf,
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
 
     /// Directory of all runs; the study is in DIR/STUDY-NAME.
     #[arg(long, value_name = "DIR", default_value = "runs")]
@@ -124,8 +124,8 @@ impl Args {
 impl StudyArgs {
     /// Runs the trials of the study until all have stopped or a signal requests a stop.
     fn run(self, out: &mut impl Write) -> anyhow::Result<()> {
-        ensure!(!self.file.as_os_str().is_empty(), "expected a study file or `batch`; see zerofleet tune --help");
-        let study = Study::read(&self.file)?;
+        let file = self.file.as_ref().context("expected a study file or `batch`; see zerofleet tune --help")?;
+        let study = Study::read(file)?;
         if self.check {
             return Ok(write!(out, "{}", study.describe())?);
         }
@@ -151,7 +151,7 @@ impl StudyArgs {
             screen.print(&line);
         }
         if !scheduler.is_complete() {
-            screen.print(&format!("continue with: zerofleet tune {}{}", quoted(&self.file), self.folder_option()));
+            screen.print(&format!("continue with: zerofleet tune {}{}", quoted(file), self.folder_option()));
         }
         Ok(())
     }

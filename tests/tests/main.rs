@@ -7,6 +7,7 @@ mod bench_servers;
 mod boards;
 mod certificates;
 mod chaos;
+mod commands;
 mod compose;
 mod crashes;
 mod device_loss;

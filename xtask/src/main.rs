@@ -138,3 +138,23 @@ fn run(chore: Chore) -> anyhow::Result<()> {
         Chore::Simulate(options) => simulate::run(&root, &options),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    mod documented {
+        include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/src/documented_commands.rs"));
+    }
+
+    #[test]
+    fn every_documented_task_parses() {
+        let commands = documented::of("xtask");
+        assert!(commands.len() > 30, "{} commands", commands.len());
+        for (page, words) in commands {
+            let line = ["cargo xtask"].into_iter().chain(words.iter().map(String::as_str));
+            let error = Arguments::try_parse_from(line).err().map(|error| error.to_string());
+            assert_eq!(error, None, "{page}: {}", words.join(" "));
+        }
+    }
+}
