@@ -192,7 +192,7 @@ fn since_1970() -> Duration {
 
 fn read(names: &[Named]) -> Result<Contents, (&'static str, String)> {
     let one = |(key, path): &Named| {
-        let text = |error| format!("cannot read {}: {error}{}", path.display(), remedy(path, &error, ""));
+        let text = |error: io::Error| format!("cannot read {}: {error}{}", path.display(), remedy(path, &error, ""));
         read_file(path).map_err(|error| (*key, text(error)))
     };
     names.iter().map(one).collect()
