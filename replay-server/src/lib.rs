@@ -36,6 +36,7 @@ use insert_stream::INSERT_CREDIT;
 use leases::Actors;
 use proto::replay::v1::replay_server::ReplayServer;
 use run_file::replay::{ArchiveSettings, Config, Settings};
+use service::directory::{DirectoryError, is_full};
 use service::{Drain, Health};
 use table_service::{Command, Handle};
 use tokio::net::TcpListener;
@@ -111,9 +112,8 @@ async fn start_with(
     let address = listener.local_addr().context("read the address of the listener")?;
     match service::directory::writable(&settings.directory) {
         // Samples need no space.
-        Err(error) if error.is_full() => {
-            let error = service::chain(&error.into());
-            tracing::warn!(error, "the disk of the replay log is full; serving samples, and rejecting inserts for now");
+        Err(DirectoryError::NotWritable { path, source }) if is_full(&source) => {
+            tracing::warn!(?path, "the disk of the replay log is full; serving samples, and rejecting inserts for now");
         }
         checked => checked?,
     }

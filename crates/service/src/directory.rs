@@ -61,14 +61,6 @@ pub struct FileError {
     pub source: io::Error,
 }
 
-impl DirectoryError {
-    /// Returns true if the directory can be read, but has no room for a file.
-    #[must_use]
-    pub fn is_full(&self) -> bool {
-        matches!(self, Self::NotWritable { source, .. } if is_full(source))
-    }
-}
-
 /// Returns true if the file system or the quota of the user has no room.
 #[must_use]
 pub fn is_full(error: &io::Error) -> bool {
@@ -311,7 +303,7 @@ mod tests {
         let missing = folder.path().join("replay/later");
         let said = |kind: io::ErrorKind| {
             let failed = DirectoryError::NotWritable { path: missing.clone(), source: kind.into() };
-            (failed.to_string(), failed.is_full())
+            (failed.to_string(), is_full(&kind.into()))
         };
         let place = std::path::absolute(folder.path()).unwrap().display().to_string();
         for (kind, words, is_full) in [

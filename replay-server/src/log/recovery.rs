@@ -198,7 +198,7 @@ pub(super) fn open<V: Volume, T: Send>(
         };
         // Only the newest segment is appended to; a bad tail of another segment counts as damage.
         let tail = scan.tail.as_ref().filter(|_| is_last);
-        let mut kept = tail.map_or(bytes.len(), |tail| tail.offset);
+        let kept = tail.map_or(bytes.len(), |tail| tail.offset);
         let mut has_head = false;
         is_begun |= number == SegmentNumber::FIRST;
         decode_all(&scan.frames, threads, &decode, |(offset, payload), decoded| {
@@ -223,9 +223,7 @@ pub(super) fn open<V: Volume, T: Send>(
         };
         // A bad tail that cannot be kept elsewhere stays, and the next record opens a new segment.
         let is_closed = !keep_tail(&log.volume, &name, &bytes, kept)?;
-        if is_closed {
-            kept = bytes.len();
-        }
+        let kept = if is_closed { bytes.len() } else { kept };
         repairs.extend(scan.tail.map(|tail| damaged(tail, is_last && !is_closed)));
         repairs.extend(scan.damage.into_iter().map(|damage| damaged(damage, false)));
         // The creation of the file was interrupted after the prologue.
@@ -276,11 +274,8 @@ pub(super) fn open<V: Volume, T: Send>(
 /// since a new segment starts only once everything before it is durable. Bytes written again make the pages dirty. A
 /// new file is safer, since a disk may damage a block that it is writing when the power fails.
 fn write_anew<V: Volume>(volume: &V, name: &str, bytes: &[u8]) -> Result<(), OpenError> {
-    let written = match volume.replace(name, bytes) {
-        Err(error) if is_full(&error) => volume.rewrite(name, bytes),
-        written => written,
-    };
-    written.map_err(|source| failed("rewrite", name, bytes.len(), source))
+    let in_place = |error: io::Error| if is_full(&error) { volume.rewrite(name, bytes) } else { Err(error) };
+    volume.replace(name, bytes).or_else(in_place).map_err(|source| failed("rewrite", name, bytes.len(), source))
 }
 
 /// Copies the bytes of a file from `offset` on, if any, to a separate file. Returns false if the disk has no room.

@@ -143,13 +143,9 @@ fn certificates(files: &[Vec<u8>], file: usize) -> Result<Vec<CertificateDer<'st
 fn private_key(files: &[Vec<u8>], file: usize) -> Result<PrivateKeyDer<'static>, Fault> {
     PrivateKeyDer::from_pem_slice(&files[file]).map_err(|error| {
         let is_encrypted = files[file].windows(9).any(|word| word == b"ENCRYPTED");
-        let reason = if is_encrypted {
-            "the private key is encrypted; write it without the passphrase: `openssl pkey -in FILE -out PLAIN`"
-                .to_owned()
-        } else {
-            format!("contains no PEM private key ({})", pem_fault(&error))
-        };
-        Fault { file, reason }
+        let remedy =
+            if is_encrypted { "; it is encrypted: write it without the passphrase by `openssl pkey`" } else { "" };
+        Fault { file, reason: format!("contains no PEM private key ({}){remedy}", pem_fault(&error)) }
     })
 }
 
