@@ -19,7 +19,7 @@ use super::network_engine::NetworkEngine;
 /// A batch analysis of one SGF file, or of all SGF files in a directory.
 #[derive(Debug)]
 pub(super) struct Batch<'a> {
-    /// Path of an SGF file, or of a directory with files `*.sgf`.
+    /// Path of an SGF file, or of a directory with files `*.sgf`, in any case.
     pub(super) sgf: &'a Path,
     /// Directory for the analyses, which are JSON files.
     pub(super) output: &'a Path,
@@ -48,6 +48,9 @@ struct GameAnalysis {
     white: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<String>,
+    /// What was unclear in the file, and where the analysis stops before the end of the main line.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<String>,
     positions: Vec<PositionAnalysis>,
 }
 
@@ -75,25 +78,29 @@ struct PositionAnalysis {
 }
 
 impl Batch<'_> {
-    /// Analyses the games, sorted by file name, and logs a line for each. The batch continues after a file that cannot
-    /// be analysed: an error is printed, and the exit code is a failure.
+    /// Analyses the games, sorted by file name, and logs a line for each file and each note. The batch continues after
+    /// a file that cannot be analysed: an error is printed, and the exit code is a failure.
     ///
     /// # Errors
     /// The SGF files cannot be listed, the output directory cannot be created, or the batch is interrupted.
     pub(super) fn run(&self, engine: &mut NetworkEngine, log: &mut impl Write) -> anyhow::Result<ExitCode> {
-        let files = self.files()?;
+        let files = self.files(log)?;
         fs::create_dir_all(self.output).with_context(|| format!("create {}", self.output.display()))?;
         let (mut analysed, mut skipped, mut failed) = (0, 0, 0);
         for file in &files {
             let name = file.file_stem().unwrap_or(OsStr::new("game"));
             let output = self.output.join(name).with_added_extension("json");
             if output.exists() && !self.force {
+                writeln!(log, "{}: skipped, since {} exists", file.display(), output.display())?;
                 skipped += 1;
                 continue;
             }
             match self.analyse(engine, file, &output) {
-                Ok(positions) => {
-                    writeln!(log, "{}: {positions} positions in {}", file.display(), output.display())?;
+                Ok(GameAnalysis { positions, notes, .. }) => {
+                    for note in notes {
+                        writeln!(log, "{}: note: {note}", file.display())?;
+                    }
+                    writeln!(log, "{}: {} positions in {}", file.display(), positions.len(), output.display())?;
                     analysed += 1;
                 }
                 Err(_) if self.drain.started() => {
@@ -110,22 +117,27 @@ impl Batch<'_> {
         Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    /// Returns the paths of the SGF files, sorted.
-    fn files(&self) -> anyhow::Result<Vec<PathBuf>> {
+    /// Returns the paths of the SGF files, sorted. Logs the names of other files in the directory.
+    fn files(&self, log: &mut impl Write) -> anyhow::Result<Vec<PathBuf>> {
         if !self.sgf.is_dir() {
             ensure!(self.sgf.is_file(), "--sgf: no such file or directory: {}", self.sgf.display());
             return Ok(vec![self.sgf.to_owned()]);
         }
         let list = || -> io::Result<Vec<PathBuf>> { fs::read_dir(self.sgf)?.map(|entry| Ok(entry?.path())).collect() };
         let mut files = list().with_context(|| format!("list {}", self.sgf.display()))?;
-        files.retain(|path| path.extension() == Some(OsStr::new("sgf")) && path.is_file());
-        ensure!(!files.is_empty(), "--sgf: no *.sgf files in {}", self.sgf.display());
+        files.retain(|path| path.is_file());
         files.sort();
-        Ok(files)
+        let is_record = |path: &PathBuf| path.extension().is_some_and(|suffix| suffix.eq_ignore_ascii_case("sgf"));
+        let (records, others): (Vec<_>, Vec<_>) = files.into_iter().partition(is_record);
+        for path in others {
+            writeln!(log, "{}: skipped, since the suffix is not .sgf", path.display())?;
+        }
+        ensure!(!records.is_empty(), "--sgf: no *.sgf files in {}", self.sgf.display());
+        Ok(records)
     }
 
-    /// Analyses the game in `file`, writes the analysis to `output`, and returns the number of analysed positions.
-    fn analyse(&self, engine: &mut NetworkEngine, file: &Path, output: &Path) -> anyhow::Result<usize> {
+    /// Analyses the game in `file`, and writes the analysis to `output`.
+    fn analyse(&self, engine: &mut NetworkEngine, file: &Path, output: &Path) -> anyhow::Result<GameAnalysis> {
         let path = file.to_str().ok_or_else(|| anyhow!("the file name is not UTF-8"))?;
         let bytes = read_file(path, sgf::BYTES_MAX as u64)?;
         let game = sgf::read(&bytes)?;
@@ -133,7 +145,7 @@ impl Batch<'_> {
         let mut text = serde_json::to_vec_pretty(&analysis)?;
         text.push(b'\n');
         replace(output, &text).with_context(|| format!("write {}", output.display()))?;
-        Ok(analysis.positions.len())
+        Ok(analysis)
     }
 
     fn analyse_game(&self, engine: &mut NetworkEngine, game: &sgf::GameFile) -> anyhow::Result<GameAnalysis> {
@@ -169,6 +181,7 @@ impl Batch<'_> {
             black: game.black.clone(),
             white: game.white.clone(),
             result: game.result.map(|result| result.to_string()),
+            notes: game.notes.clone(),
             positions,
         })
     }

@@ -163,7 +163,7 @@ pub(crate) struct AnalysisArgs {
     #[arg(long, value_name = "SIDE", default_value = "black", conflicts_with = "sgf")]
     winrates_of: Side,
 
-    /// Analyse this SGF file, or all `*.sgf` files in this directory.
+    /// Analyse this SGF file, or all `*.sgf` and `*.SGF` files in this directory.
     ///
     /// The program then does not use the protocol on standard input and output.
     #[arg(long, value_name = "PATH", requires = "output")]

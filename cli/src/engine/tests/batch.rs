@@ -90,6 +90,29 @@ fn a_file_that_cannot_be_analysed_stops_no_other_and_what_is_done_is_skipped_unl
 }
 
 #[test]
+fn suffixes_in_capitals_count_and_notes_and_skipped_files_are_named() {
+    let unclear = "(;GM[1]SZ[5]KM[?];B[cc];AB[aa];W[bb])";
+    let (folder, output) = folders(&[("a.SGF", GO), ("b.sgf", unclear), ("c.txt", GO)]);
+    let (status, log) = run("go-5", folder.path(), &output, false);
+    assert_eq!(status, ExitCode::SUCCESS);
+    assert!(log.ends_with("2 analysed, 0 skipped, 0 failed\n"), "{log}");
+    let notes = [
+        "at byte 1: KM[?]: expected a number of points; the usual komi is used",
+        "at byte 23: AB[aa]: expected stones before the first move only; the record ends after move 1",
+    ];
+    for line in [format!("b.sgf: note: {}\n", notes[0]), format!("b.sgf: note: {}\n", notes[1])] {
+        assert!(log.contains(&line), "{log}");
+    }
+    assert!(log.contains("c.txt: skipped, since the suffix is not .sgf\n"), "{log}");
+    let game = read(&output.join("b.json"));
+    assert_eq!((game["positions"].as_array().unwrap().len(), &game["komi"]), (2, &24.0.into()));
+    assert_eq!(game["notes"], serde_json::json!(notes));
+
+    let (_, log) = run("go-5", folder.path(), &output, false);
+    assert!(log.contains("a.SGF: skipped, since ") && log.contains("a.json exists\n"), "{log}");
+}
+
+#[test]
 fn games_of_hex_end_with_their_winner_or_a_resignation() {
     let won = "(;GM[11]SZ[3];B[a1];W[b1];B[a2];W[b2];B[a3])";
     let resigned = "(;GM[11]SZ[3];B[a1];W[swap-pieces];B[resign])";

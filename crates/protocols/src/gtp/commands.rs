@@ -332,6 +332,9 @@ fn loadsgf(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Failure>
     if file.game != session.game() {
         return Err(failure(format!("the file is a record of {:?}", file.game)));
     }
+    if let Some(rest) = file.rest.filter(|_| plies > file.record.plies.len()) {
+        return Err(failure(rest.to_string()));
+    }
     let current = &session.record.setup;
     let (komi, rules) = (file.komi.unwrap_or(current.komi), current.rules);
     let mut record = Record { setup: Setup { komi, rules, ..file.record.setup }, plies: file.record.plies };

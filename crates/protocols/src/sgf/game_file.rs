@@ -2,6 +2,7 @@
 
 use crate::{BoardGame, Cell, Color, GameResult, Ply, Record, Rules, Setup, Size, Stone};
 
+use super::komi::{self, HUNDREDTHS_MIN};
 use super::parse::{Error, Problem};
 use super::point::{cell_value, move_value, parse_cells, parse_move};
 use super::tree::{Node, Property, Tree};
@@ -16,7 +17,7 @@ const QUOTED_CHARACTERS_MAX: usize = 40;
 pub struct GameFile {
     /// The game played.
     pub game: BoardGame,
-    /// Komi, if there is one; otherwise the setup of the record has 0.
+    /// Komi in points, if it is clear; otherwise the setup of the record has 0.
     pub komi: Option<f32>,
     /// Start and moves of the main line. The rules in the setup are [`Rules::Usual`]. The first player is from `PL`,
     /// else from the first move, else White with a handicap (`HA`), else the usual player.
@@ -29,13 +30,18 @@ pub struct GameFile {
     pub white: Option<String>,
     /// Name of the rules.
     pub rules: Option<String>,
+    /// Descriptions of what was unclear, and of how it was read.
+    pub notes: Vec<String>,
+    /// The problem at which the record ends, if the main line goes on: a move that is no point of the board, or stones
+    /// placed after a move.
+    pub rest: Option<Error>,
 }
 
 /// Reads the main line of the first game in a file.
 ///
 /// # Errors
-/// The errors of [`Tree::parse`], and [`Problem::Value`] for an unknown game, an invalid size, komi, point or move,
-/// and for stones placed after a move.
+/// The errors of [`Tree::parse`], and [`Problem::Value`] for an unknown game, an invalid size, and an invalid point or
+/// move before the first valid move.
 pub fn read(bytes: &[u8]) -> Result<GameFile, Error> {
     GameFile::from_tree(&Tree::parse(bytes)?)
 }
@@ -50,7 +56,8 @@ impl GameFile {
     /// Returns the file for a record, without names.
     #[must_use]
     pub const fn new(game: BoardGame, record: Record, result: Option<GameResult>) -> Self {
-        Self { game, komi: Some(record.setup.komi), record, result, black: None, white: None, rules: None }
+        let komi = Some(record.setup.komi);
+        Self { game, komi, record, result, black: None, white: None, rules: None, notes: Vec::new(), rest: None }
     }
 
     /// Reads the main line of a tree.
@@ -61,19 +68,34 @@ impl GameFile {
         let root = &tree.nodes()[0];
         let game = game(root)?;
         let size = size(root, game)?;
-        let komi = komi(root)?;
+        // Some programs write the properties of the game into a node after the root.
+        let info = |name| tree.main_line().find_map(|node| node.value(name).filter(|value| !value.trim().is_empty()));
+        let mut notes = tree.notes.clone();
+        // Japanese records have `KO` in place of `KM`; in other nodes it marks a move.
+        let komi = komi(root, info("KM").or_else(|| root.value("KO")), &mut notes);
         let mut board = Board { game, size, stones: vec![None; size.len()], listed: 0, plies: Vec::new() };
-        let mut to_move = None;
+        let (mut to_move, mut rest) = (None, None);
         for node in tree.main_line() {
-            board.add(node)?;
+            if let Err(error) = board.add(node) {
+                if board.plies.is_empty() {
+                    return Err(error);
+                }
+                notes.push(format!("{error}; the record ends after move {}", board.plies.len()));
+                rest = Some(error);
+                break;
+            }
             if let Some(value) = node.value("PL") {
-                let color = Color::parse(value.trim()).ok_or_else(|| invalid(node, "PL", value, "B or W"))?;
-                to_move = to_move.or(Some(color).filter(|_| board.plies.is_empty()));
+                let color = Color::parse(value.trim());
+                notes.extend(color.is_none().then(|| invalid(node, "PL", value, "B or W").to_string()));
+                to_move = to_move.or(color.filter(|_| board.plies.is_empty()));
             }
         }
-        let has_handicap = root.value("HA").is_some_and(|value| value.trim().parse::<u32>().is_ok_and(|n| n >= 2));
+        let placed = board.stones.iter().filter(|stone| **stone == Some(Color::Black)).count();
+        let handicap: usize = info("HA").and_then(|value| value.trim().parse().ok()).unwrap_or(0);
+        let note = || format!("HA[{handicap}] is the handicap, but AB places {placed} stones");
+        notes.extend((handicap >= 2 && handicap != placed).then(note));
         // Black is named too: with black stones only, the usual first player is White.
-        let first_player = board.plies.first().map(|ply| ply.color).or(has_handicap.then_some(Color::White));
+        let first_player = board.plies.first().map(|ply| ply.color).or((handicap >= 2).then_some(Color::White));
         let stone = |cell: Cell| board.stones[size.index(cell)].map(|color| Stone { color, cell });
         let setup = Setup {
             size,
@@ -82,15 +104,17 @@ impl GameFile {
             stones: size.cells().filter_map(stone).collect(),
             to_move: to_move.or(first_player),
         };
-        let text = |name| root.value(name).filter(|value| !value.is_empty()).map(str::to_owned);
+        let text = |name| info(name).map(str::to_owned);
         Ok(Self {
             game,
             komi,
-            result: root.value("RE").and_then(GameResult::parse),
+            result: info("RE").and_then(GameResult::parse),
             black: text("PB"),
             white: text("PW"),
             rules: text("RU"),
             record: Record { setup, plies: board.plies },
+            notes,
+            rest,
         })
     }
 
@@ -122,7 +146,7 @@ impl GameFile {
         let handicap = of_color(Color::Black).count();
         let has_handicap = self.game == BoardGame::Go && handicap >= 2 && *to_move == Some(Color::White);
         let optional = [
-            ("KM", self.komi.map(|komi| komi.to_string())),
+            ("KM", self.komi.map(komi_value)),
             ("HA", has_handicap.then(|| handicap.to_string())),
             ("PB", self.black.clone()),
             ("PW", self.white.clone()),
@@ -168,7 +192,7 @@ impl Board {
     }
 
     fn place(&mut self, node: &Node, name: &str, values: &[String], stone: Option<Color>) -> Result<(), Error> {
-        for value in values {
+        for value in values.iter().filter(|value| !value.trim().is_empty()) {
             if !self.plies.is_empty() {
                 return Err(invalid(node, name, value, "stones before the first move only"));
             }
@@ -217,15 +241,26 @@ fn size(root: &Node, game: BoardGame) -> Result<Size, Error> {
         BoardGame::Gomoku => "15",
         BoardGame::Hex => "11",
     };
-    let value = root.value("SZ").unwrap_or(usual).trim();
-    let (width, height) = value.split_once(':').unwrap_or((value, value));
+    let value = root.value("SZ").map(str::trim).filter(|value| !value.is_empty()).unwrap_or(usual);
+    let (width, height) = value.split_once([':', 'x', 'X', '×']).unwrap_or((value, value));
     let side = |text: &str| text.trim().parse::<usize>().ok();
     let size = side(width).zip(side(height)).and_then(|(width, height)| Size::new(width, height));
     size.ok_or_else(|| invalid(root, "SZ", value, "a number from 1 to 52, or two with a colon"))
 }
 
-fn komi(root: &Node) -> Result<Option<f32>, Error> {
-    let Some(value) = root.value("KM").map(str::trim).filter(|value| !value.is_empty()) else { return Ok(None) };
-    let komi = value.parse().ok().filter(|komi: &f32| komi.is_finite());
-    komi.map(Some).ok_or_else(|| invalid(root, "KM", value, "a number of points"))
+/// Returns the komi of a file; `None` if the file has none or the value is unclear, which a note says.
+fn komi(root: &Node, value: Option<&str>, notes: &mut Vec<String>) -> Option<f32> {
+    let value = value.map(str::trim).filter(|value| !value.is_empty())?;
+    let points = komi::points(value);
+    let note = match points {
+        None => Some(invalid(root, "KM", value, "a number of points; the usual komi is used").to_string()),
+        Some(points) => (value.parse::<f32>() != Ok(points)).then(|| format!("KM[{value}] is read as {points} points")),
+    };
+    notes.extend(note);
+    points
+}
+
+/// Returns the value of a komi in points: with a decimal point where an integer would be read as hundredths.
+fn komi_value(points: f32) -> String {
+    if points.abs() < HUNDREDTHS_MIN { points.to_string() } else { format!("{points:?}") }
 }

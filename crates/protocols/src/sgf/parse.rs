@@ -1,13 +1,16 @@
 //! The parser for files: [`Tree::parse`].
 
+use std::cmp::Reverse;
+
+use super::charset;
 use super::tree::{BYTES_MAX, Node, Property, Tree};
 
 /// Maximum number of nodes in a tree.
-const NODES_MAX: usize = 100_000;
-/// Maximum depth of nested variations.
-const DEPTH_MAX: usize = 1_000;
+const NODES_MAX: usize = 300_000;
+/// Maximum depth of nested variations. Some programs open one at every move.
+const DEPTH_MAX: usize = 100_000;
 /// Maximum number of values in all properties.
-const VALUES_MAX: usize = 200_000;
+const VALUES_MAX: usize = 600_000;
 /// Maximum number of letters in a property name.
 const NAME_LETTERS_MAX: usize = 64;
 
@@ -15,7 +18,7 @@ const NAME_LETTERS_MAX: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("at byte {offset}: {problem}")]
 pub struct Error {
-    /// Number of bytes before the problem.
+    /// Number of bytes before the problem, in the text as UTF-8 without a byte order mark.
     pub offset: usize,
     /// The kind of problem.
     pub problem: Problem,
@@ -51,44 +54,79 @@ pub enum Problem {
 }
 
 impl Tree {
-    /// Parses the first tree in a file. Skips text before it, and further trees.
+    /// Parses the first tree in a file. Decodes the text as the byte order mark or the property `CA` of the root
+    /// states, which becomes `UTF-8`. Reads a root without `;` and a file that ends early, and skips other text between
+    /// properties; [`notes`](Self::notes) has a line for each of these and for further text after the tree.
     ///
     /// # Errors
-    /// [`Error`] for text that is no tree, or that has more than 100,000 nodes, 200,000 values, 1,000 nested
+    /// [`Error`] for text that is no tree, or that has more than 300,000 nodes, 600,000 values, 100,000 nested
     /// variations, or [`BYTES_MAX`] bytes.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
-        let mut parser = Parser { bytes, at: 0, values: 0 };
         if bytes.len() > BYTES_MAX {
             return Err(Error { offset: BYTES_MAX, problem: Problem::TooMany { what: "bytes", max: BYTES_MAX } });
         }
-        parser.skip_to_tree()?;
-        parser.tree()
+        let declared = charset::declared(bytes);
+        // Text is decoded before it is parsed: a byte of `]` or `\` may be half of a character.
+        let (text, note) = match std::str::from_utf8(bytes) {
+            Ok(text) => charset::decode(bytes, Parser::new(text).tree()?.nodes[0].value("CA")),
+            Err(_) => charset::decode(bytes, declared.as_deref()),
+        };
+        let mut tree = Parser::new(&text).tree()?;
+        if let Some(name) = &declared
+            && bytes.windows(2).any(|pair| !pair[0].is_ascii() && pair[1] == b'\\')
+            && let Ok(escaped) = Self::parse_escaped(bytes, name)
+            && escaped.clarity() > tree.clarity()
+        {
+            tree = escaped;
+        }
+        tree.notes.extend(note);
+        for property in tree.nodes[0].properties.iter_mut().filter(|property| property.name == "CA") {
+            property.values = vec!["UTF-8".into()];
+        }
+        Ok(tree)
+    }
+
+    /// Parses a file in which halves of characters are escaped if they are the bytes of `]` or `\`, as sgfmill writes.
+    fn parse_escaped(bytes: &[u8], charset: &str) -> Result<Self, Error> {
+        let text: String = bytes.iter().copied().map(char::from).collect();
+        let mut tree = Parser::new(&text).tree()?;
+        let properties = tree.nodes.iter_mut().flat_map(|node| &mut node.properties);
+        for value in properties.flat_map(|property| &mut property.values) {
+            let bytes: Vec<u8> = value.chars().filter_map(|c| u8::try_from(c).ok()).collect();
+            *value = charset::decode(&bytes, Some(charset)).0.into_owned();
+        }
+        Ok(tree)
+    }
+
+    /// Orders two readings of a file. A wrong one skips text, or misses a `]` and joins two values.
+    fn clarity(&self) -> (Reverse<usize>, usize) {
+        let values = self.nodes.iter().flat_map(|node| &node.properties).map(|property| property.values.len());
+        (Reverse(self.notes.len()), values.sum())
     }
 }
 
-/// The position in a file.
+/// The position in a text.
 struct Parser<'a> {
     bytes: &'a [u8],
     at: usize,
     /// Number of values so far.
     values: usize,
+    /// Position of the first skipped text between properties.
+    skipped: Option<usize>,
 }
 
-impl Parser<'_> {
+impl<'a> Parser<'a> {
+    const fn new(text: &'a str) -> Self {
+        Self { bytes: text.as_bytes(), at: 0, values: 0, skipped: None }
+    }
+
     fn peek(&self) -> Option<u8> {
         self.bytes.get(self.at).copied()
     }
 
-    fn error(&self, problem: Problem) -> Error {
-        Error { offset: self.at, problem }
-    }
-
-    fn expected(&self, expected: &'static str) -> Error {
-        self.error(Problem::Expected { expected })
-    }
-
     fn limit(&self, count: usize, max: usize, what: &'static str) -> Result<(), Error> {
-        if count > max { Err(self.error(Problem::TooMany { what, max })) } else { Ok(()) }
+        let problem = Problem::TooMany { what, max };
+        if count > max { Err(Error { offset: self.at, problem }) } else { Ok(()) }
     }
 
     fn skip_space(&mut self) {
@@ -97,113 +135,135 @@ impl Parser<'_> {
         }
     }
 
-    /// Skips to the first `(` before a `;`.
+    /// Skips to the first `(` before a `;`, or before a property of two letters, with which a root without `;` starts.
     fn skip_to_tree(&mut self) -> Result<(), Error> {
         while let Some(offset) = self.bytes[self.at..].iter().position(|&byte| byte == b'(') {
             let open = self.at + offset;
             self.at = open + 1;
             self.skip_space();
-            if self.peek() == Some(b';') {
-                self.at = open;
+            let is_root = self.peek() == Some(b';') || (self.is_property() && self.name().len() == 2);
+            self.at = open + usize::from(!is_root);
+            if is_root {
                 return Ok(());
             }
         }
-        self.at = self.bytes.len();
-        Err(self.expected("`(;`"))
+        Err(Error { offset: self.bytes.len(), problem: Problem::Expected { expected: "`(;`" } })
     }
 
-    /// Parses a tree; the position is at the `(`.
-    fn tree(&mut self) -> Result<Tree, Error> {
-        let mut nodes: Vec<Node> = Vec::new();
+    /// Parses the first tree, without recursion: variations may be nested at every move.
+    fn tree(mut self) -> Result<Tree, Error> {
+        self.skip_to_tree()?;
+        let (mut nodes, mut notes): (Vec<Node>, Vec<String>) = (Vec::new(), Vec::new());
         // The nodes where the open variations started, and the last node.
         let (mut open, mut last): (Vec<Option<usize>>, Option<usize>) = (Vec::new(), None);
         loop {
             self.skip_space();
-            let byte = self.peek();
-            match byte {
-                Some(b'(') if open.is_empty() || last.is_some() => {
+            match self.peek() {
+                Some(b'(') => {
                     open.push(last);
                     self.limit(open.len(), DEPTH_MAX, "nested variations")?;
                     self.at += 1;
-                    self.skip_space();
-                    if self.peek() != Some(b';') {
-                        return Err(self.expected("`;` behind `(`"));
-                    }
-                }
-                Some(b';') => {
-                    let offset = self.at;
-                    self.at += 1;
-                    self.limit(nodes.len() + 1, NODES_MAX, "nodes")?;
-                    let properties = self.properties()?;
-                    if let Some(parent) = last {
-                        let child = nodes.len();
-                        nodes[parent].children.push(child);
-                    }
-                    last = Some(nodes.len());
-                    nodes.push(Node { properties, children: Vec::new(), offset });
                 }
                 Some(b')') => {
                     self.at += 1;
                     last = open.pop().flatten();
                     if open.is_empty() {
-                        return Ok(Tree { nodes });
+                        break;
                     }
                 }
-                _ => return Err(self.expected("`;`, `(` or `)`")),
+                Some(byte) if byte == b';' || self.is_property() => {
+                    let (offset, child) = (self.at, nodes.len());
+                    self.limit(child + 1, NODES_MAX, "nodes")?;
+                    self.at += usize::from(byte == b';');
+                    let properties = self.properties()?;
+                    if let Some(parent) = last.replace(child) {
+                        nodes[parent].children.push(child);
+                    }
+                    nodes.push(Node { properties, children: Vec::new(), offset });
+                }
+                Some(_) => self.skip_text(),
+                None => {
+                    notes.push("the file ends before the game: moves may be missing".to_owned());
+                    break;
+                }
             }
         }
+        self.skip_space();
+        let after = self.peek().map(|_| format!("text from byte {} on is not read: the game ends there", self.at));
+        let skipped = self.skipped.map(|at| format!("text that is no property is skipped, first at byte {at}"));
+        notes.extend(skipped.into_iter().chain(after));
+        Ok(Tree { nodes, notes })
     }
 
     fn properties(&mut self) -> Result<Vec<Property>, Error> {
         let mut properties = Vec::new();
         loop {
             self.skip_space();
-            if !self.peek().is_some_and(|byte| byte.is_ascii_alphabetic()) {
+            if matches!(self.peek(), None | Some(b'(' | b')' | b';')) {
                 return Ok(properties);
             }
-            let name = self.name()?;
-            let mut values = Vec::new();
+            if !self.is_property() {
+                self.skip_text();
+                continue;
+            }
+            let (name, mut values) = (self.name(), Vec::new());
             self.skip_space();
             while self.peek() == Some(b'[') {
                 self.values += 1;
                 self.limit(self.values, VALUES_MAX, "values")?;
-                values.push(self.value()?);
+                values.extend(self.value());
                 self.skip_space();
             }
-            if values.is_empty() {
-                return Err(self.expected("`[` after a property name"));
+            // There is none if the file ends in the first value.
+            if !values.is_empty() {
+                properties.push(Property { name, values });
             }
-            properties.push(Property { name, values });
         }
     }
 
-    /// Parses a name. Lower-case letters do not count: earlier versions of SGF wrote `AddBlack` for `AB`.
-    fn name(&mut self) -> Result<String, Error> {
-        let start = self.at;
-        let mut name = String::new();
-        while let Some(byte) = self.peek().filter(u8::is_ascii_alphanumeric) {
-            if !byte.is_ascii_lowercase() {
-                name.push(char::from(byte));
-            }
+    /// Returns true if a name and a value follow.
+    fn is_property(&self) -> bool {
+        let rest = &self.bytes[self.at..];
+        let is_letter = |byte: &&u8| byte.is_ascii_alphanumeric();
+        let letters = rest.iter().take(NAME_LETTERS_MAX + 1).take_while(is_letter).count();
+        rest.first().is_some_and(u8::is_ascii_alphabetic)
+            && letters <= NAME_LETTERS_MAX
+            && rest[letters..].trim_ascii_start().first() == Some(&b'[')
+    }
+
+    /// Skips a value without a name, or a character.
+    fn skip_text(&mut self) {
+        self.skipped = self.skipped.or(Some(self.at));
+        if self.peek() == Some(b'[') {
+            self.value();
+        } else {
             self.at += 1;
         }
-        if name.is_empty() || self.at - start > NAME_LETTERS_MAX {
-            self.at = start;
-            return Err(self.expected("a property name in capital letters"));
+    }
+
+    /// Parses a name. Lower-case letters do not count, unless a name has no others: earlier versions of SGF wrote
+    /// `AddBlack` for `AB`.
+    fn name(&mut self) -> String {
+        let start = self.at;
+        while self.peek().is_some_and(|byte| byte.is_ascii_alphanumeric()) {
+            self.at += 1;
         }
-        Ok(name)
+        let written = &self.bytes[start..self.at];
+        let short: Vec<u8> = written.iter().copied().filter(|byte| !byte.is_ascii_lowercase()).collect();
+        let is_name = short.first().is_some_and(u8::is_ascii_uppercase);
+        let name = if is_name { short } else { written.to_ascii_uppercase() };
+        name.into_iter().map(char::from).collect()
     }
 
     /// Parses a value; the position is at the `[`. Escapes are resolved, line breaks become line feeds, other white
-    /// space becomes spaces.
-    fn value(&mut self) -> Result<String, Error> {
-        let start = self.at;
+    /// space becomes spaces. Returns `None` if the file ends in the value.
+    fn value(&mut self) -> Option<String> {
         self.at += 1;
         let mut text = Vec::new();
         while let Some(byte) = self.peek() {
             self.at += 1;
             match byte {
-                b']' => return Ok(String::from_utf8_lossy(&text).into_owned()),
+                b']' => return Some(String::from_utf8_lossy(&text).into_owned()),
                 b'\\' => match self.peek() {
                     Some(b'\n' | b'\r') => self.skip_line_break(),
                     Some(escaped) => {
@@ -220,8 +280,7 @@ impl Parser<'_> {
                 byte => text.push(if is_space(byte) { b' ' } else { byte }),
             }
         }
-        self.at = start;
-        Err(self.expected("`]` after a value"))
+        None
     }
 
     /// Skips a line feed, a carriage return, or both in any order.

@@ -5,6 +5,9 @@ use crate::{BoardGame, Cell, Move, Size};
 /// Maximum side of a board on which `tt` is a pass.
 const SIDE_OF_TT_MAX: usize = 19;
 
+/// Number of letters in either case. On boards with more cells a side, capital letters follow the small ones.
+const LETTERS: usize = 26;
+
 /// Parses the value of a move property.
 pub(super) fn parse_move(game: BoardGame, size: Size, value: &str) -> Option<Move> {
     let value = value.trim();
@@ -15,7 +18,8 @@ pub(super) fn parse_move(game: BoardGame, size: Size, value: &str) -> Option<Mov
         };
     }
     let is_small = size.width() <= SIDE_OF_TT_MAX && size.height() <= SIDE_OF_TT_MAX;
-    if value.is_empty() || (value == "tt" && is_small) {
+    let is = |name: &str| value.eq_ignore_ascii_case(name);
+    if value.is_empty() || is("pass") || (is("tt") && is_small) {
         return Some(Move::Pass);
     }
     parse_cell(game, size, value).map(Move::Place)
@@ -44,9 +48,10 @@ fn parse_cell(game: BoardGame, size: Size, value: &str) -> Option<Cell> {
     if game == BoardGame::Hex {
         return game.parse_cell(size, value);
     }
+    let is_large = size.width().max(size.height()) > LETTERS;
     let index = |letter: u8| match letter {
         b'a'..=b'z' => Some(usize::from(letter - b'a')),
-        b'A'..=b'Z' => Some(usize::from(letter - b'A') + 26),
+        b'A'..=b'Z' => Some(usize::from(letter - b'A') + if is_large { LETTERS } else { 0 }),
         _ => None,
     };
     let [column, row] = *value.as_bytes() else { return None };

@@ -34,7 +34,8 @@ comment: with \: colons]
     let tree = Tree::parse(text.as_bytes()).unwrap();
     assert_eq!(tree.nodes().len(), 8);
     assert_eq!(tree.nodes()[0].value("C"), Some("a\ncomment: with : colons"));
-    assert_eq!(Tree::parse(tree.to_string().as_bytes()).as_ref(), Ok(&tree));
+    assert_eq!(Tree::parse(tree.to_string().as_bytes()).unwrap().nodes(), tree.nodes());
+    assert_eq!(file.notes, ["text from byte 162 on is not read: the game ends there"]);
 }
 
 #[test]
@@ -84,24 +85,16 @@ fn names_of_earlier_versions_rectangles_and_soft_line_breaks_are_read() {
 
 #[test]
 fn invalid_text_is_refused_with_its_place() {
-    let cases: [(&str, usize, &str); 17] = [
+    let cases: [(&str, usize, &str); 9] = [
         ("", 0, "expected `(;`"),
         ("(B[aa])", 7, "expected `(;`"),
-        ("(;B[aa]", 7, "expected `;`, `(` or `)`"),
-        ("(;B[aa", 3, "expected `]` after a value"),
-        ("(;B[aa\\", 3, "expected `]` after a value"),
-        ("(;B)", 3, "expected `[` after a property name"),
-        ("(;b[aa])", 2, "expected a property name in capital letters"),
-        ("(;()", 3, "expected `;` behind `(`"),
-        ("(;B[aa]x]", 7, "expected a property name in capital letters"),
+        ("(See [1])", 9, "expected `(;`"),
         ("(;GM[6])", 1, "GM[6]: expected 1 (Go), 2 (Othello), 4 (Gomoku) or 11 (Hex)"),
         ("(;SZ[0])", 1, "SZ[0]: expected a number from 1 to 52, or two with a colon"),
         ("(;SZ[9:x])", 1, "SZ[9:x]: expected a number from 1 to 52, or two with a colon"),
-        ("(;KM[NaN])", 1, "KM[NaN]: expected a number of points"),
         ("(;SZ[9];B[jj])", 7, "B[jj]: expected a point of the board, or a pass"),
         ("(;B[aa][bb])", 1, "B[aa][bb]: expected one move"),
         ("(;AB[zz])", 1, "AB[zz]: expected a point of the board, or a rectangle"),
-        ("(;B[aa];AW[bb])", 7, "AW[bb]: expected stones before the first move only"),
     ];
     for (text, offset, problem) in cases {
         let error = read(text.as_bytes()).unwrap_err();
@@ -116,11 +109,192 @@ fn files_beyond_the_limits_are_refused() {
         problem => panic!("{problem}"),
     };
     assert_eq!(refused(" ".repeat(BYTES_MAX + 1)), "bytes");
-    assert_eq!(refused("(;".repeat(2_000)), "nested variations");
-    assert_eq!(refused(format!("({})", ";".repeat(100_001))), "nodes");
-    assert_eq!(refused(format!("(;C{})", "[]".repeat(200_001))), "values");
+    assert_eq!(refused(format!("(;{}", "(".repeat(100_000))), "nested variations");
+    assert_eq!(refused(format!("({})", ";".repeat(300_001))), "nodes");
+    assert_eq!(refused(format!("(;C{})", "[]".repeat(600_001))), "values");
     assert_eq!(refused(format!("(;SZ[52]AB{})", "[aa:ZZ]".repeat(40))), "listed points");
-    assert!(read(format!("({})", ";".repeat(100_000)).as_bytes()).is_ok());
+    assert!(read(format!("({})", ";".repeat(300_000)).as_bytes()).is_ok());
+}
+
+#[test]
+fn variations_at_every_move_and_megabytes_of_analysis_are_read() {
+    let nested = format!("(;SZ[9]{}{}", "(;B[aa]".repeat(50_000), ")".repeat(50_001));
+    assert_eq!(read(nested.as_bytes()).unwrap().record.plies.len(), 50_000);
+    let analysis = format!(";B[ee]KT[{}]", "A".repeat(70_000));
+    let large = read(format!("(;SZ[9]{})", analysis.repeat(200)).as_bytes()).unwrap();
+    assert_eq!((large.record.plies.len(), large.notes), (200, Vec::<String>::new()));
+}
+
+/// Returns a record with these properties in the root and four moves.
+fn four_moves(properties: &[u8]) -> Vec<u8> {
+    [&b"(;GM[1]FF[4]SZ[9]"[..], properties, b";B[ee];W[cc];B[gc];W[cg])"].concat()
+}
+
+/// Reads a record and checks that it has four moves.
+fn read_four(bytes: &[u8]) -> GameFile {
+    let file = read(bytes).unwrap_or_else(|error| panic!("{error}: {}", bytes.escape_ascii()));
+    let expected = [(4, 4), (2, 2), (6, 2), (2, 6)].map(|(column, row)| Move::Place(cell(column, row)));
+    let played: Vec<Move> = file.record.plies.iter().map(|ply| ply.played).collect();
+    assert_eq!(played, expected, "{}", bytes.escape_ascii());
+    file
+}
+
+#[test]
+fn names_are_read_in_the_charset_that_the_file_declares() {
+    let cases: [(&str, &[u8], &str); 15] = [
+        ("GB2312", b"\xb9\xc5\xc1\xa6", "古力"),
+        ("gbk", b"\xbf\xc2\xbd\xe0", "柯洁"),
+        ("cp936", b"\xb9\xc5\xc1\xa6", "古力"),
+        ("GB18030", b"\xb9\xc5\xc1\xa6", "古力"),
+        ("EUC-KR", b"\xc0\xcc\xbc\xbc\xb5\xb9", "이세돌"),
+        ("CP949", b"\xc0\xcc\xbc\xbc\xb5\xb9", "이세돌"),
+        // The second byte of the last character is `\`, in Big5 and in Shift_JIS.
+        ("Big5", b"\xb3\x5c", "許"),
+        ("Shift_JIS", b"\x83\x5c", "ソ"),
+        ("SJIS", b"\x83\x5d", "ゾ"),
+        ("EUC-JP", b"\xc6\xfc", "日"),
+        ("ISO-8859-1", b"J\xf6rg", "Jörg"),
+        ("Latin-1", b"J\xf6rg", "Jörg"),
+        ("Windows-1251", b"\xc8\xe2\xe0\xed", "Иван"),
+        ("ISO-8859-2", b"\xa3ukasz", "Łukasz"),
+        ("UTF-8", "Renée 古".as_bytes(), "Renée 古"),
+    ];
+    for (charset, name, expected) in cases {
+        for order in [["CA", "PB"], ["PB", "CA"]] {
+            let value = |property: &str| if property == "CA" { charset.as_bytes() } else { name };
+            let properties = order.map(|property| [property.as_bytes(), b"[", value(property), b"]"].concat()).concat();
+            let file = read_four(&four_moves(&properties));
+            assert_eq!((file.black.as_deref(), file.notes.len()), (Some(expected), 0), "{charset} {:?}", file.notes);
+            assert_eq!(read(write(&file).as_bytes()), Ok(file), "{charset}");
+        }
+    }
+}
+
+#[test]
+fn halves_of_characters_may_be_escaped_or_not() {
+    // The second byte is that of a backslash in the first name, and of `]` in the second.
+    for (plain, escaped, name) in [(b"\x83\x5c", b"\x83\x5c\x5c", "ソ"), (b"\x83\x5d", b"\x83\x5c\x5d", "ゾ")] {
+        for bytes in [&plain[..], &escaped[..]] {
+            let file = read_four(&four_moves(&[&b"CA[Shift_JIS]PB["[..], bytes, b"]PW[", bytes, b"]"].concat()));
+            assert_eq!([file.black.as_deref(), file.white.as_deref()], [Some(name); 2], "{}", bytes.escape_ascii());
+            assert_eq!(file.notes, [""; 0], "{}", bytes.escape_ascii());
+        }
+    }
+}
+
+#[test]
+fn without_a_known_charset_text_is_utf_8_or_latin_1() {
+    let cases: [(&[u8], &str, &[&str]); 6] = [
+        (b"PB[J\xf6rg]", "Jörg", &["CA[] is no known charset: the file is read as windows-1252"]),
+        ("PB[Jörg]".as_bytes(), "Jörg", &[]),
+        ("CA[]PB[Jörg]".as_bytes(), "Jörg", &[]),
+        (b"CA[klingon]PB[J\xf6rg]", "Jörg", &["CA[klingon] is no known charset: the file is read as windows-1252"]),
+        ("CA[GB2312]PB[古力]".as_bytes(), "古力", &["CA[GB2312] is wrong: the file is read as UTF-8"]),
+        (b"CA[UTF-8]PB[J\xf6rg]", "J\u{fffd}rg", &["some bytes are not UTF-8: they are read as U+FFFD"]),
+    ];
+    for (properties, black, notes) in cases {
+        let file = read_four(&four_moves(properties));
+        let notes: Vec<String> = notes.iter().map(|note| (*note).to_owned()).collect();
+        assert_eq!((file.black.as_deref(), file.notes), (Some(black), notes));
+    }
+}
+
+#[test]
+fn a_byte_order_mark_names_the_charset() {
+    let text = String::from_utf8(four_moves("CA[GB2312]PB[Jörg 古力]".as_bytes())).unwrap();
+    let little = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
+    let big = |text: &str| text.encode_utf16().flat_map(u16::to_be_bytes).collect::<Vec<u8>>();
+    let marked = format!("\u{feff}{text}");
+    for bytes in [marked.clone().into_bytes(), little(&marked), big(&marked)] {
+        let file = read_four(&bytes);
+        assert_eq!((file.black.as_deref(), file.notes.len()), (Some("Jörg 古力"), 0), "{:?}", file.notes);
+    }
+}
+
+#[test]
+fn a_written_tree_names_its_charset() {
+    let tree = Tree::parse(&four_moves(b"CA[Big5]PB[\xb3\x5c]")).unwrap();
+    let again = Tree::parse(tree.to_string().as_bytes()).unwrap();
+    assert_eq!((again.nodes()[0].value("CA"), again.nodes()[0].value("PB")), (Some("UTF-8"), Some("許")));
+    assert_eq!(again, tree);
+}
+
+#[test]
+fn records_with_slips_are_read_and_what_is_skipped_is_noted() {
+    const MOVES: &str = ";B[ee];W[cc];B[gc];W[cg]";
+    let skipped = |at: usize| Some(format!("text that is no property is skipped, first at byte {at}"));
+    let ends = || Some("the file ends before the game: moves may be missing".to_owned());
+    let cases = [
+        ("(\r\nTE[A title]\r\nSZ[9]\r\n;B[ee];W[cc];B[gc];W[cg])", None),
+        ("To: a@b (see below)\n\n( ;SZ[9];B[ee]()(;W[cc];B[gc](;W[cg])(;W[aa])))", None),
+        ("(;SiZe[9];Black[ee];White[cc];b[gc];w[cg])", None),
+        (" ( ; SZ [9] ; B\t[ee]\n; W [ cc ];B[GC];W[cG] ) \n", None),
+        ("(;SZ[9]AE[];B[ee](;W[cc](;B[gc](;W[cg](;B[](;W[tt](;B[TT])))))))", None),
+        ("(;SZ[9];B[ee];W[cc];B[gc];W[cg]", ends()),
+        ("(;SZ[9];B[ee];W[cc];B[gc];W[cg](;C[not finished", ends()),
+        ("(;SZ[9];B[ee]; - ;W[cc]x;B[gc]] ;W[cg])", skipped(15)),
+        ("(;SZ[9];B[ee]PB;W[cc] see: [B[aa\\];) ];B[gc];W[cg])", skipped(13)),
+        (
+            "(;SZ[9];B[ee];W[cc];B[gc];W[cg]) ;B[aa])",
+            Some("text from byte 33 on is not read: the game ends there".to_owned()),
+        ),
+    ];
+    for (text, note) in cases {
+        let file = read(text.as_bytes()).unwrap_or_else(|error| panic!("{error}: {text}"));
+        let written = read(format!("(;SZ[9]{MOVES})").as_bytes()).unwrap().record.plies;
+        assert_eq!(file.record.plies[..4], written, "{text}");
+        assert!(file.record.plies[4..].iter().all(|ply| ply.played == Move::Pass), "{text}");
+        assert_eq!(file.notes, Vec::from_iter(note), "{text}");
+    }
+}
+
+#[test]
+fn komi_in_any_unit_is_points_and_an_unclear_one_is_noted() {
+    let cases = [
+        ("KM[6,5]", Some(6.5), Some("KM[6,5] is read as 6.5 points")),
+        ("KM[6.5目]", Some(6.5), Some("KM[6.5目] is read as 6.5 points")),
+        ("KO[6.5]", Some(6.5), None),
+        ("KM[3.75]RU[Chinese]", Some(7.5), Some("KM[3.75] is read as 7.5 points")),
+        ("KM[375]", Some(7.5), Some("KM[375] is read as 7.5 points")),
+        ("KM[0]", Some(0.0), None),
+        ("KM[]", None, None),
+        ("KM[?]", None, Some("at byte 1: KM[?]: expected a number of points; the usual komi is used")),
+        ("KM[NaN]", None, Some("at byte 1: KM[NaN]: expected a number of points; the usual komi is used")),
+    ];
+    for (properties, komi, note) in cases {
+        let file = read_four(&four_moves(properties.as_bytes()));
+        assert_eq!((file.komi, file.record.setup.komi), (komi, komi.unwrap_or(0.0)), "{properties}");
+        assert_eq!(file.notes, Vec::from_iter(note.map(str::to_owned)), "{properties}");
+    }
+    let large = GameFile::new(
+        BoardGame::Go,
+        Record::new(Setup { komi: 150.0, ..Setup::empty(Size::square(9).unwrap()) }),
+        None,
+    );
+    assert_eq!(read(write(&large).as_bytes()), Ok(large));
+}
+
+#[test]
+fn a_record_ends_before_stones_or_an_impossible_move_after_the_first_and_keeps_the_problem() {
+    for (rest, problem) in [
+        ("AB[gg][gc];W[cg]", "at byte 24: AB[gg]: expected stones before the first move only"),
+        ("AE[ee];W[cg]", "at byte 24: AE[ee]: expected stones before the first move only"),
+        ("B[zz];W[cg]", "at byte 24: B[zz]: expected a point of the board, or a pass"),
+    ] {
+        let file = read(format!("(;SZ[9]PB[A];B[ee];W[cc];{rest})").as_bytes()).unwrap();
+        assert_eq!(file.record.plies, [place(Color::Black, 4, 4), place(Color::White, 2, 2)], "{rest}");
+        assert_eq!(file.notes, [format!("{problem}; the record ends after move 2")]);
+        assert_eq!(file.rest.map(|error| error.to_string()).as_deref(), Some(problem));
+    }
+}
+
+#[test]
+fn properties_of_the_game_after_the_root_count_and_contradictions_are_noted() {
+    let file = read(b"(;SZ[9];PB[A]KM[5.5]HA[3]AB[cc:cd];PL[x]W[ee])").unwrap();
+    assert_eq!((file.black.as_deref(), file.komi, file.record.setup.stones.len()), (Some("A"), Some(5.5), 2));
+    assert_eq!(file.notes, ["at byte 34: PL[x]: expected B or W", "HA[3] is the handicap, but AB places 2 stones"]);
+    let sizes = ["SZ[13x9]", "SZ[13:9]"].map(|size| read(format!("(;{size})").as_bytes()).unwrap().record.setup.size);
+    assert_eq!(sizes, [Size::new(13, 9).unwrap(); 2]);
 }
 
 /// Characters for random values, including all with a meaning in the format.

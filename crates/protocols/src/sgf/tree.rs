@@ -2,13 +2,15 @@
 
 use std::fmt::{self, Write as _};
 
-/// Maximum size of a file, in bytes.
-pub const BYTES_MAX: usize = 1 << 20;
+/// Maximum size of a file, in bytes. Programs save their analysis in records, at several kilobytes a move.
+pub const BYTES_MAX: usize = 16 << 20;
 
 /// A tree of nodes. Node 0 is the root; a child has a larger index than the parent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tree {
     pub(super) nodes: Vec<Node>,
+    /// Descriptions of what was unclear in the file, and of how it was read.
+    pub notes: Vec<String>,
 }
 
 /// A node of a tree.
@@ -18,7 +20,7 @@ pub struct Node {
     pub properties: Vec<Property>,
     /// Indices of the children; the first continues the main line.
     pub(super) children: Vec<usize>,
-    /// Number of bytes in the file before the node.
+    /// Number of bytes before the node in the decoded text.
     pub(super) offset: usize,
 }
 
@@ -67,7 +69,7 @@ impl Tree {
     /// Returns a tree with a single node.
     #[must_use]
     pub fn new(root: Node) -> Self {
-        Self { nodes: vec![root] }
+        Self { nodes: vec![root], notes: Vec::new() }
     }
 
     /// Appends a child to `parent` and returns the index of the new node.
