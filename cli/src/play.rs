@@ -9,15 +9,16 @@ use std::path::PathBuf;
 use anyhow::{Context as _, ensure};
 use figures::table::{Table, percent};
 use game::{Action, Game, Outcome, Player, Players};
-use games::GameKind;
+use games::{AnyGame, AnyPosition, GameKind};
 use protocols::{Input as _, Line, Lines};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use selfplay::{Analysis, AnalysisSettings, Proven, SearchSettings, analyse_together, latent};
 use service::directory::replace;
 
+use crate::game_result::score;
 use crate::move_names::move_names;
-use crate::sgf::Recorder;
+use crate::sgf::{Recorder, check_replaceable};
 use crate::trained::{self, Networks, Trained};
 use crate::{eval, watch};
 
@@ -28,6 +29,7 @@ back     take back your last move and the reply
 hint     suggest a move
 sides    swap sides
 new      start a new game
+pass     pass, in Go and Othello
 help     show this list
 quit     leave";
 
@@ -122,7 +124,8 @@ pub(crate) struct Args {
 
     /// Save the game to this file, as SGF.
     ///
-    /// Go, Hex, Othello and Gomoku only. The file is written after every move.
+    /// Go, Hex, Othello and Gomoku only. The file is written after every move. A file that is no record of this program
+    /// is not replaced.
     #[arg(long, value_name = "FILE")]
     sgf: Option<PathBuf>,
 }
@@ -143,6 +146,7 @@ impl Args {
             Some(file) => Some((Recorder::of(&game)?, file)),
             None => None,
         };
+        self.sgf.iter().try_for_each(|file| check_replaceable(file))?;
         if game.spec().players == Players::One {
             let (_, player) = eval::Player::of(trained, self.simulations);
             return watch::watch(&game, player, self.seed, &mut output);
@@ -202,8 +206,8 @@ type Save<'a> = dyn FnMut(&[Action], Player) -> anyhow::Result<()> + 'a;
 /// # Errors
 /// The terminal cannot be written, the evaluator failed, or `save` failed. Invalid input is not an error; the session
 /// reports the problem and reads again. A failure to read counts as the end of the input.
-pub(crate) fn play<G: Game>(
-    game: &G,
+pub(crate) fn play(
+    game: &AnyGame,
     settings: &Settings,
     networks: &mut Networks,
     input: &mut impl BufRead,
@@ -226,8 +230,8 @@ pub(crate) fn play<G: Game>(
 }
 
 /// A session: the game so far, the network, and the output.
-struct Session<'a, G: Game, W> {
-    game: &'a G,
+struct Session<'a, W> {
+    game: &'a AnyGame,
     settings: &'a Settings,
     networks: &'a mut Networks,
     output: &'a mut W,
@@ -237,10 +241,10 @@ struct Session<'a, G: Game, W> {
     actions: Vec<Action>,
     /// True if all actions are saved.
     is_saved: bool,
-    position: G::Position,
+    position: AnyPosition,
 }
 
-impl<G: Game, W: Write> Session<'_, G, W> {
+impl<W: Write> Session<'_, W> {
     fn run(mut self, input: &mut impl BufRead) -> anyhow::Result<()> {
         let mut lines = Lines::new(input, LINE_BYTES_MAX);
         let attributes = self.networks.attributes();
@@ -254,6 +258,9 @@ impl<G: Game, W: Write> Session<'_, G, W> {
             if self.is_programs_turn() {
                 self.answer()?;
                 continue;
+            }
+            if self.must_pass() {
+                writeln!(self.output, "`pass` is the only legal move")?;
             }
             self.prompt()?;
             let next = match lines.next() {
@@ -288,8 +295,18 @@ impl<G: Game, W: Write> Session<'_, G, W> {
         self.outcome().is_none() && self.game.to_move(&self.position) != self.person
     }
 
+    fn must_pass(&self) -> bool {
+        let mut legal = Vec::new();
+        self.game.legal_actions(&self.position, &mut legal);
+        matches!(*legal, [only] if self.game.action_name(&self.position, only) == "pass")
+    }
+
     fn draw(&mut self) -> io::Result<()> {
-        writeln!(self.output, "\n{}\n", self.game.render(&self.position))?;
+        writeln!(self.output, "\n{}", self.game.render(&self.position))?;
+        if let Some(score) = score(self.game, &self.position) {
+            writeln!(self.output, "{score}")?;
+        }
+        writeln!(self.output)?;
         let verdict = match self.outcome() {
             None => return Ok(()),
             Some(Outcome::Win(winner)) if winner == self.person => "you win",
@@ -352,7 +369,7 @@ impl<G: Game, W: Write> Session<'_, G, W> {
     }
 
     /// Returns the position after the first `plies` moves of the game.
-    fn replayed(&self, plies: usize) -> G::Position {
+    fn replayed(&self, plies: usize) -> AnyPosition {
         self.game.replay(&self.actions[..plies]).expect("these actions were played before")
     }
 

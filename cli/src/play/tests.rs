@@ -2,8 +2,8 @@
 
 use clap::Parser as _;
 use evaluator_doubles::{Fault, Faulty, Scripted, Uniform};
-use games::{ConnectFour, Hex, TicTacToe};
 use inference::{Evaluator, Wdl};
+use rand::RngExt as _;
 
 use super::*;
 use crate::Cli;
@@ -31,13 +31,17 @@ fn prefers_low_actions<G: Game>(game: &G) -> impl Evaluator + 'static + use<G> {
     })
 }
 
+fn rules(name: &str) -> AnyGame {
+    name.parse::<GameKind>().unwrap().rules()
+}
+
 /// Returns the output of a session with these lines of input.
-fn session<G: Game>(game: &G, settings: &Settings, lines: &[&str]) -> String {
+fn session(game: &AnyGame, settings: &Settings, lines: &[&str]) -> String {
     let input: String = lines.iter().map(|line| format!("{line}\n")).collect();
     transcript(game, settings, input.as_bytes())
 }
 
-fn transcript<G: Game>(game: &G, settings: &Settings, mut input: &[u8]) -> String {
+fn transcript(game: &AnyGame, settings: &Settings, mut input: &[u8]) -> String {
     let mut output = Vec::new();
     let mut networks = Networks::Evaluators(vec![Box::new(prefers_low_actions(game))]);
     play(game, settings, &mut networks, &mut input, &mut output, &mut |_, _| Ok(())).unwrap();
@@ -50,7 +54,7 @@ fn transcript<G: Game>(game: &G, settings: &Settings, mut input: &[u8]) -> Strin
 #[test]
 fn a_session_matches_the_golden_transcript() {
     let lines = ["hint", "5", "5", "x", "back", "3", "5", "7", "7", "back", "sides", "quit"];
-    let text = session(&TicTacToe::new(), &Settings { listed_moves: 2, ..Settings::new(0) }, &lines);
+    let text = session(&rules("tic_tac_toe"), &Settings { listed_moves: 2, ..Settings::new(0) }, &lines);
     let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/src/play/tests/session.txt");
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(golden, &text).unwrap();
@@ -63,10 +67,10 @@ fn a_search_shows_its_visits_and_proven_values() {
     let cells = ["1", "2", "3", "4", "5", "6", "7", "8", "9"];
     // The session reports illegal moves and asks again. Four empty cells have only 24 orders, all of which are
     // searched.
-    let text = session(&TicTacToe::new(), &Settings::new(400), &cells);
+    let text = session(&rules("tic_tac_toe"), &Settings::new(400), &cells);
     assert!(text.contains(", a proven "), "{text}");
     let settings = Settings { listed_moves: 7, ..Settings::new(100) };
-    let text = session(&ConnectFour::new(), &settings, &["hint"]);
+    let text = session(&rules("connect_four"), &settings, &["hint"]);
     let rows = text.lines().skip_while(|line| !line.contains("visits")).skip(1).take(7);
     let visits: Vec<u32> = rows.map(|row| row.split_whitespace().nth(3).unwrap().parse().unwrap()).collect();
     assert_eq!(visits.iter().sum::<u32>(), 100, "{text}");
@@ -74,7 +78,7 @@ fn a_search_shows_its_visits_and_proven_values() {
 
 #[test]
 fn a_win_in_one_is_played_and_called_proven() {
-    let game = TicTacToe::new();
+    let game = rules("tic_tac_toe");
     let settings = Settings { person: Player::Second, ..Settings::new(200) };
     let mut output = Vec::new();
     let mut uniform = Networks::Evaluators(vec![Box::new(Uniform::new(game.spec().observation))]);
@@ -89,22 +93,22 @@ fn a_win_in_one_is_played_and_called_proven() {
 #[test]
 fn the_program_begins_when_the_person_is_second() {
     let settings = Settings { person: Player::Second, ..Settings::new(0) };
-    let text = session(&ConnectFour::new(), &settings, &["quit"]);
+    let text = session(&rules("connect_four"), &settings, &["quit"]);
     assert!(text.contains("the program plays 1"), "{text}");
     assert!(text.ends_with("second player> goodbye\n"), "{text}");
 }
 
 #[test]
 fn the_end_of_input_ends_the_game() {
-    let text = transcript(&ConnectFour::new(), &Settings::new(0), b"");
+    let text = transcript(&rules("connect_four"), &Settings::new(0), b"");
     assert!(text.ends_with("first player> \nend of input: goodbye\n"), "{text}");
-    let unfinished_line = transcript(&ConnectFour::new(), &Settings::new(0), b"4");
+    let unfinished_line = transcript(&rules("connect_four"), &Settings::new(0), b"4");
     assert!(unfinished_line.contains("the program plays 1"), "{unfinished_line}");
 }
 
 #[test]
 fn bad_input_is_reported_and_read_again() {
-    let game = ConnectFour::new();
+    let game = rules("connect_four");
     let check = |input: &[u8], expected: &str| {
         let text = transcript(&game, &Settings::new(0), input);
         assert!(text.contains(expected), "{input:?} is reported as\n{text}");
@@ -121,7 +125,7 @@ fn bad_input_is_reported_and_read_again() {
 #[test]
 fn after_the_end_back_and_new_still_work() {
     let lines = ["3", "5", "7", "9", "hint", "sides", "back", "9", "7", "new", "quit"];
-    let text = session(&TicTacToe::new(), &Settings::new(0), &lines);
+    let text = session(&rules("tic_tac_toe"), &Settings::new(0), &lines);
     assert_eq!(text.matches("you win").count(), 2, "{text}");
     assert!(text.contains("the game is over: `new` starts another"), "{text}");
     assert!(text.contains("the game is over: there is no move to suggest"), "{text}");
@@ -129,15 +133,52 @@ fn after_the_end_back_and_new_still_work() {
 
 #[test]
 fn a_swap_is_a_move_like_any_other() {
-    let game = Hex::new(games::hex::Size::MIN);
+    let game = rules("hex-3");
     let settings = Settings { person: Player::Second, ..Settings::new(0) };
     let text = session(&game, &settings, &["swap", "swap", "quit"]);
     assert!(text.contains("`swap` is not legal here"), "{text}");
 }
 
+/// Returns moves of the first player against the lowest legal actions, after which the first player must pass.
+fn moves_to_a_forced_pass(game: &AnyGame) -> Vec<String> {
+    let mut legal = Vec::new();
+    let moves_of_game = |seed| {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let (mut position, mut lines) = (game.start(), Vec::new());
+        while game.outcome(&position).is_none() {
+            game.legal_actions(&position, &mut legal);
+            let is_person = game.to_move(&position) == Player::First;
+            let action = if is_person { legal[rng.random_range(0..legal.len())] } else { legal[0] };
+            let name = game.action_name(&position, action);
+            if is_person && name == "pass" {
+                return Some(lines);
+            }
+            lines.extend(is_person.then_some(name));
+            game.play(&mut position, action);
+        }
+        None
+    };
+    (0..1_000).find_map(moves_of_game).unwrap()
+}
+
+#[test]
+fn a_forced_pass_is_named_and_the_score_is_shown() {
+    const ONLY_PASS: &str = "`pass` is the only legal move\n";
+    let game = rules("othello-6");
+    let moves = moves_to_a_forced_pass(&game).join("\n");
+    let text = transcript(&game, &Settings::new(0), format!("{moves}\n").as_bytes());
+    assert!(text.contains("discs: X 2, O 2\n") && text.contains(ONLY_PASS), "{text}");
+    let text = transcript(&game, &Settings::new(0), format!("{moves}\na1\nhelp\npass\n").as_bytes());
+    assert!(text.contains("`a1` is not legal here") && text.contains("pass     pass, in Go and Othello"), "{text}");
+    let passed = text.split_once(ONLY_PASS).unwrap().1;
+    assert!(passed.contains("the program plays ") || passed.contains("`back`, `new` or `quit`?"), "{text}");
+    let text = session(&rules("go-5"), &Settings::new(0), &["C3"]);
+    assert!(text.contains("area: X 0, O 0 and komi 24\n") && text.contains("area: X 25, O 0 and komi 24\n"), "{text}");
+}
+
 #[test]
 fn a_failing_evaluator_ends_the_game_with_its_error() {
-    let game = TicTacToe::new();
+    let game = rules("tic_tac_toe");
     let mut faulty = Networks::Evaluators(vec![Box::new(Faulty::new(game.spec().observation, Fault::Backend, 0))]);
     let (mut input, mut output): (&[u8], _) = ("5\n".as_bytes(), Vec::new());
     let played = play(&game, &Settings::new(0), &mut faulty, &mut input, &mut output, &mut |_, _| Ok(()));
@@ -147,7 +188,7 @@ fn a_failing_evaluator_ends_the_game_with_its_error() {
 
 /// Returns the number of moves and the side of the human player in each game that a session saves.
 fn saved(settings: &Settings, lines: &str) -> Vec<(usize, Player)> {
-    let game = TicTacToe::new();
+    let game = rules("tic_tac_toe");
     let mut networks = Networks::Evaluators(vec![Box::new(prefers_low_actions(&game))]);
     let mut saved = Vec::new();
     let mut save = |actions: &[Action], person: Player| -> anyhow::Result<()> {
@@ -171,7 +212,7 @@ fn a_game_is_saved_after_every_move_and_a_new_one_with_its_first() {
 
 #[test]
 fn a_game_that_cannot_be_saved_ends_the_session_with_the_reason() {
-    let game = TicTacToe::new();
+    let game = rules("tic_tac_toe");
     let mut networks = Networks::Evaluators(vec![Box::new(prefers_low_actions(&game))]);
     let mut save = |_: &[Action], _: Player| Err(anyhow::anyhow!("the disk is full"));
     let (mut input, mut output): (&[u8], _) = ("5\n".as_bytes(), Vec::new());
