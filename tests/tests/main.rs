@@ -34,6 +34,7 @@ mod priorities;
 mod prometheus;
 mod random_weights;
 mod reanalysis;
+mod records;
 mod resume;
 mod revocation;
 mod same_seed_same_games;
