@@ -74,6 +74,10 @@ pub(crate) fn rename(from: &Path, to: &Path) -> Result<()> {
 pub(crate) fn share_with_all(folder: &Path) -> Result<()> {
     for entry in WalkDir::new(folder) {
         let entry = entry.with_context(|| format!("list {}", folder.display()))?;
+        // The target of a link may be a private file elsewhere.
+        if entry.path_is_symlink() {
+            continue;
+        }
         let mode = named(fs::metadata(entry.path()), "read the mode of", entry.path())?.permissions().mode();
         let shared = mode | (mode & 0o500) >> 3 | (mode & 0o500) >> 6;
         if shared != mode {

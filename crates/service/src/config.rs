@@ -235,7 +235,7 @@ pub fn differences<T: Serialize>(before: &T, after: &T) -> Result<Vec<Difference
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The run file cannot be read.
-    #[error("cannot read the run file {}{}", path.display(), crate::directory::remedy(path, source, ""))]
+    #[error("cannot read the run file {}{}", path.display(), crate::file_faults::remedy(path, source, ""))]
     Read {
         /// Path of the run file.
         path: PathBuf,

@@ -4,8 +4,9 @@
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write as _};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+
+use crate::file_faults::remedy;
 
 /// Lock file that reserves the directory for one process.
 const LOCK_FILE: &str = "lock";
@@ -61,38 +62,6 @@ pub struct FileError {
     pub source: io::Error,
 }
 
-/// Returns true if the file system or the quota of the user has no room.
-#[must_use]
-pub fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-}
-
-/// Returns cause and remedy of a failed operation on `path`, in parentheses after a space; `otherwise` for an error
-/// without a known remedy. Every message about a file or directory that cannot be used takes the remedy from here.
-#[must_use]
-pub fn remedy(path: &Path, error: &io::Error, otherwise: &str) -> String {
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    // The operation may have failed before the file existed.
-    let existing = absolute.ancestors().find(|path| path.exists()).unwrap_or(&absolute);
-    let (place, user) = (existing.display(), rustix::process::geteuid().as_raw());
-    match (error.kind(), fs::metadata(existing)) {
-        (io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded, _) => format!(
-            " (no space left for user {user} on the file system of {place}, or in the quota: remove files there, which \
-             `df -h {place}` and `df -i {place}` count, or choose a directory on another disk)"
-        ),
-        (io::ErrorKind::ReadOnlyFilesystem, _) => format!(
-            " (the file system of {place} is mounted read-only: mount it writable, or choose a directory on another)"
-        ),
-        (io::ErrorKind::PermissionDenied, Ok(metadata)) => format!(
-            " ({place} belongs to user {} with mode {:04o}, and this process runs as user {user}: run `chown -R {user} \
-             {place}`, or permit other users with `chmod` (`chmod a+r` a file that is not secret), or choose another)",
-            metadata.uid(),
-            metadata.mode() & 0o7777
-        ),
-        _ => otherwise.to_owned(),
-    }
-}
-
 /// The space of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
@@ -117,9 +86,10 @@ pub fn writable(path: &Path) -> Result<(), DirectoryError> {
     fs::create_dir_all(path).map_err(|source| DirectoryError::Create { path: path.to_owned(), source })?;
     // Two processes may check the same directory concurrently, so that the file name needs the process id.
     let probe = path.join(format!(".writable-{}", std::process::id()));
-    fs::write(&probe, b"zerofleet")
-        .and_then(|()| fs::remove_file(&probe))
-        .map_err(|source| DirectoryError::NotWritable { path: path.to_owned(), source })
+    let written = fs::write(&probe, b"zerofleet");
+    // A full disk leaves an empty file.
+    let removed = fs::remove_file(&probe);
+    written.and(removed).map_err(|source| DirectoryError::NotWritable { path: path.to_owned(), source })
 }
 
 /// Locks the directory `path` for this process until the file is dropped or the process exits in any way.
@@ -295,42 +265,6 @@ mod tests {
             error.starts_with("the directory /proc/self is not writable (") && error.contains("choose an"),
             "{error}"
         );
-    }
-
-    #[test]
-    fn each_cause_of_a_refused_write_has_its_own_remedy_that_names_an_existing_place() {
-        let folder = tempfile::tempdir().unwrap();
-        let missing = folder.path().join("replay/later");
-        let said = |kind: io::ErrorKind| {
-            let failed = DirectoryError::NotWritable { path: missing.clone(), source: kind.into() };
-            (failed.to_string(), is_full(&kind.into()))
-        };
-        let place = std::path::absolute(folder.path()).unwrap().display().to_string();
-        for (kind, words, is_full) in [
-            (io::ErrorKind::StorageFull, " on the file system of ", true),
-            (io::ErrorKind::QuotaExceeded, " or in the quota: remove files there", true),
-            (io::ErrorKind::ReadOnlyFilesystem, "is mounted read-only: mount it writable", false),
-            (io::ErrorKind::PermissionDenied, "and this process runs as user ", false),
-        ] {
-            let (text, full) = said(kind);
-            assert!(text.contains(words) && text.contains(&place) && !text.contains("later ("), "{kind}: {text}");
-            assert_eq!(full, is_full, "{kind}");
-        }
-        assert!(said(io::ErrorKind::Other).0.ends_with("is not writable (choose another)"));
-    }
-
-    #[test]
-    fn a_file_that_this_process_may_not_use_is_described_by_owner_mode_user_and_remedy() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("run.toml");
-        fs::write(&file, "").unwrap();
-        let metadata = fs::metadata(&file).unwrap();
-        // The owner of a new file is the user of the process.
-        let (user, mode, path) = (metadata.uid(), metadata.mode() & 0o7777, file.display());
-        let text = remedy(&file, &io::ErrorKind::PermissionDenied.into(), "");
-        let state =
-            format!(" ({path} belongs to user {user} with mode {mode:04o}, and this process runs as user {user}: ");
-        assert!(text.starts_with(&state) && text.contains(&format!("`chown -R {user} {path}`")), "{text}");
     }
 
     #[test]

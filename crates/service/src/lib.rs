@@ -23,6 +23,7 @@ pub mod device_trial;
 pub mod devices;
 pub mod directory;
 mod drain;
+pub mod file_faults;
 pub mod gpus;
 mod health;
 pub mod identity;

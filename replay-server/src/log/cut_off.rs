@@ -28,6 +28,7 @@ pub(super) fn keep<V: Volume>(volume: &V, segment: &str, offset: usize, bytes: &
     // The numbers in the names have a fixed number of digits.
     others.sort_unstable();
     let excess = (others.len() + 1).saturating_sub(FILES_MAX);
-    others[..excess].iter().try_for_each(|oldest| volume.remove(oldest))?;
-    volume.replace(&name, bytes)
+    // A full disk must not cost the older files too.
+    volume.replace(&name, bytes)?;
+    others[..excess].iter().try_for_each(|oldest| volume.remove(oldest))
 }

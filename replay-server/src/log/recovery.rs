@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use experience::TrajectoryId;
 use replay::{SeenIds, SeenLimits};
 use run_file::replay::DamagedHead;
-use service::directory::is_full;
+use service::file_faults::is_full;
 
 use super::fields::UnreadableRecord;
 use super::frame::{self, Unreadable};

@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use metrics::gauge;
 use rustls::pki_types::UnixTime;
 use service::ConfigError;
-use service::directory::remedy;
+use service::file_faults::remedy;
 use tonic::Status;
 
 use super::expiry;
