@@ -176,7 +176,10 @@ impl Handle {
         let (held, wanted) = (version.clone(), request.version);
         let answer = self.evaluate_by(version, request, deadline).await;
         match &answer {
-            Ok(answer) => metrics::answered(answer.predictions.len(), answer.queued),
+            Ok(answer) => {
+                metrics::answered(answer.predictions.len(), answer.queued);
+                self.shared.state.lock().counts.add_answer(answer.queued, answer.computed);
+            }
             Err(rejection) => {
                 metrics::rejected(rejection);
                 if let Some(version) = held.or_else(|| self.resident(wanted)).or_else(|| self.resident(None)) {
@@ -210,10 +213,17 @@ impl Handle {
             .check(version.shape(), version.actions(), request_positions_max(version.shape(), version.actions()))
             .map_err(|error| Rejection::Shape(error.to_string()))?;
         let parts = self.shared.push(request, &version, deadline)?;
+        let (since, is_divided) = (Instant::now(), parts.len() > 1);
         let answers = parts.into_iter().map(|part| async { part.await.unwrap_or(Err(Rejection::Draining)) });
         tokio::select! {
             answers = try_join_all(answers) => {
-                let answer = joined(answers?);
+                let mut answer = joined(answers?);
+                if is_divided {
+                    // Parts may be evaluated at the same time, and wait between each other.
+                    let time = since.elapsed();
+                    answer.computed = answer.computed.min(time);
+                    answer.queued = time - answer.computed;
+                }
                 version.triton.answered(answer.queued, answer.computed);
                 Ok(answer)
             }
@@ -358,6 +368,7 @@ impl Shared {
                 for request in state.queue.remove(now, |waiting| !waiting.reply.is_closed()) {
                     let _ = request.payload.reply.send(Err(Rejection::Expired));
                 }
+                metrics::waiting(state.queue.waiting());
             }
             match state.queue.next(now) {
                 Next::Batch { requests, reason } => {
@@ -459,10 +470,7 @@ impl Evaluating {
             let mut state = self.shared.state.lock();
             state.queue.done(positions, result.is_ok().then_some(computed));
             if result.is_ok() {
-                // A request counts with the first part.
-                let first_parts = waiting.iter().filter(|waiting| waiting.range.start == 0);
-                let queued: Vec<_> = first_parts.map(|waiting| begun.saturating_sub(waiting.since)).collect();
-                state.counts.add_batch(positions, reason, computed, queued.into_iter());
+                state.counts.add_batch(positions, reason, computed);
             }
         }
         metrics::batch(positions, reason, computed);

@@ -12,7 +12,7 @@ mod statistics;
 mod tensors;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use proto::convert;
@@ -22,7 +22,7 @@ use proto::open_inference::v2::infer_parameter::ParameterChoice;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::engine::{EvalRequest, Handle};
+use crate::engine::{EvalRequest, Handle, Model};
 use crate::grpc::{Answers, client_of};
 use crate::rejection::Rejection;
 use request::InferInputs;
@@ -46,6 +46,16 @@ pub struct OpenInference {
     statistics: Arc<Statistics>,
 }
 
+/// A request whose tensors have been read.
+struct Prepared {
+    model: Model,
+    version: Option<u64>,
+    inputs: InferInputs,
+    deadline: Option<Instant>,
+    client: u64,
+    read: Duration,
+}
+
 /// The client and the deadline of a request.
 #[derive(Debug, Clone, Copy)]
 struct Caller {
@@ -66,18 +76,31 @@ impl OpenInference {
         Self { engine, drain, statistics: Arc::default() }
     }
 
-    async fn infer(&self, request: v2::ModelInferRequest, caller: Caller) -> Result<v2::ModelInferResponse, Status> {
+    /// Reads the request at once; the tensors of the message take no memory while the positions wait.
+    fn infer(
+        &self,
+        request: v2::ModelInferRequest,
+        caller: Caller,
+    ) -> impl Future<Output = Result<v2::ModelInferResponse, Status>> + Send + use<> {
+        let prepared = self.prepare(&request, caller);
+        let (service, id) = (self.clone(), { request }.id);
+        async move { Ok(v2::ModelInferResponse { id, ..service.finish(prepared?).await? }) }
+    }
+
+    fn prepare(&self, request: &v2::ModelInferRequest, caller: Caller) -> Result<Prepared, Status> {
         let start = Instant::now();
         let (model, version) = description::resolve(self.engine.model(), &request.model_name, &request.model_version)?;
         let timeout = request::timeout_us(&request.parameters).map_err(|invalid| convert::status(&invalid))?;
-        let inputs = request::read(&request, &model).map_err(|invalid| convert::status(&invalid))?;
-        let read = start.elapsed();
-        // The tensors of the request take no memory while the positions wait.
-        let id = { request }.id;
+        let inputs = request::read(request, &model).map_err(|invalid| convert::status(&invalid))?;
+        let deadline = transport::deadline::earlier(caller.deadline, timeout, start);
+        Ok(Prepared { model, version, inputs, deadline, client: caller.client, read: start.elapsed() })
+    }
+
+    async fn finish(&self, prepared: Prepared) -> Result<v2::ModelInferResponse, Status> {
+        let Prepared { model, version, inputs, deadline, client, read } = prepared;
         let InferInputs { batch, outputs, form } = inputs;
         let batch = Arc::new(batch);
-        let deadline = transport::deadline::earlier(caller.deadline, timeout, start);
-        let evaluation = EvalRequest { client: caller.client, version, batch: Arc::clone(&batch), deadline };
+        let evaluation = EvalRequest { client, version, batch: Arc::clone(&batch), deadline };
         // The weights are held from here on: the times belong to the version that evaluates.
         let held = self.engine.resident(version);
         let answer = self.engine.evaluate_with(held.clone(), evaluation).await?;
@@ -88,33 +111,36 @@ impl OpenInference {
         if let Some(version) = held {
             version.triton.converted(read, written);
         }
-        Ok(v2::ModelInferResponse { model_name: model.game, model_version: answer.version.to_string(), id, ..response })
+        Ok(v2::ModelInferResponse { model_name: model.game, model_version: answer.version.to_string(), ..response })
     }
 
     /// Returns one message of a stream. An error is a message too, unless `end_on_error` is set.
-    async fn infer_in_stream(
+    fn infer_in_stream(
         &self,
         request: Result<v2::ModelInferRequest, Status>,
         caller: Caller,
         end_on_error: bool,
-    ) -> Result<v2::ModelStreamInferResponse, Status> {
-        // After an unreadable message, the stream cannot continue.
-        let request = request?;
+    ) -> impl Future<Output = Result<v2::ModelStreamInferResponse, Status>> + Send + use<> {
         // The tensors are omitted, since they are not needed again.
-        let echo = v2::ModelInferResponse {
+        let echo = |request: &v2::ModelInferRequest| v2::ModelInferResponse {
             model_name: request.model_name.clone(),
             model_version: request.model_version.clone(),
             id: request.id.clone(),
             ..v2::ModelInferResponse::default()
         };
-        let (error_message, mut response) = match self.infer(request, caller).await {
-            Ok(response) => (String::new(), response),
-            Err(status) if end_on_error => return Err(status),
-            Err(status) => (status.message().to_owned(), echo),
-        };
-        let yes = v2::InferParameter { parameter_choice: Some(ParameterChoice::BoolParam(true)) };
-        response.parameters.insert(FINAL_PARAMETER.to_owned(), yes);
-        Ok(v2::ModelStreamInferResponse { error_message, infer_response: Some(response) })
+        let started = request.map(|request| (echo(&request), self.infer(request, caller)));
+        async move {
+            // After an unreadable message, the stream cannot continue.
+            let (echo, response) = started?;
+            let (error_message, mut response) = match response.await {
+                Ok(response) => (String::new(), response),
+                Err(status) if end_on_error => return Err(status),
+                Err(status) => (status.message().to_owned(), echo),
+            };
+            let yes = v2::InferParameter { parameter_choice: Some(ParameterChoice::BoolParam(true)) };
+            response.parameters.insert(FINAL_PARAMETER.to_owned(), yes);
+            Ok(v2::ModelStreamInferResponse { error_message, infer_response: Some(response) })
+        }
     }
 
     fn is_ready(&self) -> bool {
@@ -183,10 +209,7 @@ impl GrpcInferenceService for OpenInference {
         let answers = request
             .into_inner()
             .take_until(drain.clone().cancelled_owned())
-            .map(move |request| {
-                let service = service.clone();
-                async move { service.infer_in_stream(request, caller, end_on_error).await }
-            })
+            .map(move |request| service.infer_in_stream(request, caller, end_on_error))
             .buffered(STREAM_IN_FLIGHT_MAX);
         // Earlier requests are answered first; then the client receives the reason why the stream is closed.
         let farewell = futures::stream::once(async move { drain.is_cancelled() })

@@ -207,8 +207,8 @@ impl<T> Queue<T> {
         let others = self.clients.len() - usize::from(self.clients.contains_key(&id));
         let own = self.clients.get(&id).map_or(0, |client| client.waiting) + positions;
         // A client within the equal share is also accepted by a queue that the other clients have filled.
-        let is_within_share = (self.reserved + own) * (others + 1) <= self.settings.waiting_max
-            && self.waiting + positions <= 2 * self.settings.waiting_max;
+        let is_within_share = own * (others + 1) <= self.settings.waiting_max
+            && self.waiting + self.reserved + positions <= 2 * self.settings.waiting_max;
         self.check_room(positions).or_else(|full| if is_within_share { Ok(()) } else { Err(full) })?;
         // In turns, each other client adds as many positions as this client, in whole requests.
         let ahead = self.waiting.min(own * (others + 1) + self.settings.batch_max);

@@ -94,8 +94,9 @@ impl Searches {
             let last = search_to_end(search, &reporter, queue_client, &ends);
             // The place is released first, since a client may start the next search as soon as it has the last report.
             drop(place);
-            // The caller may have disconnected.
-            let _ = ends.report_sender.blocking_send(last);
+            // A client that does not read must not hold a thread. The caller may have disconnected.
+            let sender = ends.report_sender.clone();
+            Runtime::current().spawn(async move { drop(sender.send(last).await) });
         });
         Ok(reports)
     }

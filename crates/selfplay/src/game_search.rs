@@ -330,8 +330,7 @@ mod tests {
         let kept = broken.findings().unwrap().simulations();
         assert!((1..100).contains(&kept), "{kept} simulations");
         search(&mut broken, &limits(100));
-        let mut fresh = game_search(&[]);
-        search(&mut fresh, &limits(100));
-        assert_eq!(analysis(&broken), analysis(&fresh));
+        let visit_counts = analysis(&broken).visit_counts;
+        assert_eq!(visit_counts.iter().sum::<u32>(), 100, "{kept} of {visit_counts:?} are from the first search");
     }
 }

@@ -28,19 +28,15 @@ pub struct Counts {
 }
 
 impl Counts {
-    pub(super) fn add_batch(
-        &mut self,
-        positions: usize,
-        reason: Reason,
-        computed: Duration,
-        queued: impl ExactSizeIterator<Item = Duration>,
-    ) {
-        let requests = queued.len();
-        self.requests += requests as u64;
+    pub(super) fn add_answer(&mut self, queued: Duration, computed: Duration) {
+        self.requests += 1;
+        self.queue_time += queued;
+        self.compute_time += computed;
+    }
+
+    pub(super) fn add_batch(&mut self, positions: usize, reason: Reason, computed: Duration) {
         self.positions += positions as u64;
         self.batches += 1;
-        self.queue_time += queued.sum::<Duration>();
-        self.compute_time += computed.saturating_mul(u32::try_from(requests).unwrap_or(u32::MAX));
         let size = u32::try_from(positions.next_power_of_two()).unwrap_or(u32::MAX);
         let at = self.by_batch_size.partition_point(|batches| batches.size < size);
         if self.by_batch_size.get(at).is_none_or(|batches| batches.size != size) {
@@ -90,7 +86,8 @@ mod tests {
     fn counts(batches: &[(usize, Reason)]) -> Counts {
         let mut counts = Counts::default();
         for &(positions, reason) in batches {
-            counts.add_batch(positions, reason, Duration::from_micros(10), [Duration::ZERO].into_iter());
+            counts.add_batch(positions, reason, Duration::from_micros(10));
+            counts.add_answer(Duration::ZERO, Duration::from_micros(10));
         }
         counts
     }

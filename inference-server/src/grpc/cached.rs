@@ -50,7 +50,10 @@ impl Cached {
         };
         // The cache has no answers for a version yet to come.
         let (Some(memory), Some(held)) = (&self.memory, &held) else {
-            return Ok((evaluate(positions.batch(0..positions.count())).await?, 0));
+            let batch = positions.batch(0..positions.count());
+            // The message takes no memory while the positions wait.
+            drop(positions);
+            return Ok((evaluate(batch).await?, 0));
         };
         let answers = memory.answers.of(held.key());
         let keys: Vec<u64> = (0..positions.count()).map(|i| memory.hashes.hash_one(positions.row(i))).collect();
@@ -65,7 +68,9 @@ impl Cached {
             return Ok((Answer { version: held.number(), predictions: known, queued, computed }, hits));
         }
         let misses: Vec<usize> = (0..keys.len()).filter(|&i| !are_hits[i]).collect();
-        let mut answer = evaluate(positions.batch(misses.iter().copied())).await?;
+        let batch = positions.batch(misses.iter().copied());
+        drop(positions);
+        let mut answer = evaluate(batch).await?;
         memory.answers.retain(&self.handle.keys());
         for (i, (miss, &wdl)) in misses.into_iter().zip(answer.predictions.wdl()).enumerate() {
             answers.insert(keys[miss], answer.predictions.priors(i), wdl);

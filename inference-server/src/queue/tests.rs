@@ -168,6 +168,14 @@ fn a_client_within_its_share_is_accepted_by_a_queue_that_others_have_filled() {
 }
 
 #[test]
+fn requests_for_versions_to_come_keep_no_other_client_out() {
+    let mut queue = Queue::new(QueueSettings { waiting_max: 100, ..settings() });
+    queue.reserve(100).expect("the queue is empty");
+    queue.reserve(1).expect_err("the reservations fill the queue");
+    push(&mut queue, request(2, 1));
+}
+
+#[test]
 fn a_request_beside_a_flood_is_expected_by_its_turn_and_not_after_the_flood() {
     let mut queue = Queue::new(QueueSettings { waiting_max: 16_384, ..settings() });
     push(&mut queue, request(1, 10));

@@ -88,14 +88,16 @@ impl Lifetime {
     }
 
     fn check(&mut self) -> io::Result<()> {
-        if self.newcomer.is_some() {
+        // A known client keeps the connection, also while all places of known clients are taken.
+        if self.newcomer.is_some() && !self.peer.standing.is_known() {
             let reason = "no call with accepted credentials in time";
             return Err(io::Error::new(io::ErrorKind::TimedOut, reason));
         }
         let revoked = |reason: String| io::Error::new(io::ErrorKind::PermissionDenied, reason);
         if let (Some(certificate), Some(current)) = (&mut self.certificate, self.security.tls()) {
             let verified = certificate.verify(current);
-            verified.map_err(|error| revoked(client_fault(&error)))?;
+            let refused = |error| format!("client certificate no longer accepted: {}", client_fault(&error));
+            verified.map_err(|error| revoked(refused(error)))?;
         }
         match self.security.no_longer_accepted(&self.peer) {
             Some(holder) => Err(revoked(format!("credentials no longer accepted: {holder}"))),
@@ -119,7 +121,7 @@ impl Attached for Lifetime {
             (self.newcomer, self._permit) = (None, Some(permit));
             self.timer.as_mut().reset(Instant::now() + self.security.timing.review);
         }
-        if self.newcomer.is_some() && self.closed.as_mut().poll(cx).is_ready() {
+        if self.newcomer.is_some() && !self.peer.standing.is_known() && self.closed.as_mut().poll(cx).is_ready() {
             let reason = "closed to make room for another connection";
             return Poll::Ready(io::Error::new(io::ErrorKind::ConnectionAborted, reason));
         }

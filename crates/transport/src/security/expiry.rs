@@ -1,4 +1,4 @@
-//! Reports the end of validity of the certificates that this process presents: in a metric, and as a warning in the log.
+//! Reports the end of validity of the certificates that this process presents, in a metric and in warnings.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -13,7 +13,7 @@ const CA: &str = "a CA (CA:TRUE), as `openssl req -x509` makes by default; secur
 const VERSION_1: &str = "version 1 of X.509, as `openssl x509 -req` makes without `-extfile`; version 3 with the names \
                          in subjectAltName is required";
 
-/// Describes an error of a handshake or of a later verification of a client certificate, at a server.
+/// Describes a server's error in a handshake or in a later verification of a client certificate.
 pub(crate) fn client_fault(error: &rustls::Error) -> String {
     match error {
         rustls::Error::InvalidCertificate(fault) => {

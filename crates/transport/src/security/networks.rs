@@ -24,7 +24,7 @@ const UNFINISHED_KIB: usize = 64 << 10;
 /// Memory for all unfinished messages of a server and kind, in KiB.
 const UNFINISHED_KIB_OF_ALL: usize = 256 << 10;
 
-/// Memory for decompressed messages of streams, as a multiple of the memory for unfinished messages: sixteen streams of
+/// Memory for decompressed stream messages, as a multiple of the memory for unfinished messages: sixteen streams from
 /// one network may send the largest messages.
 const UNPACKED_FACTOR: usize = 4;
 
@@ -117,7 +117,7 @@ impl Network {
     /// Counts `bytes` of memory for decompressed messages of a stream.
     ///
     /// # Errors
-    /// `RESOURCE_EXHAUSTED`: the streams of the network or of the server have all of this memory.
+    /// `RESOURCE_EXHAUSTED`: other streams, from the same network or in total, hold the whole memory.
     pub(super) fn unpacked(&self, bytes: usize) -> Result<UnfinishedPermit, Status> {
         let take = |memory: &Unfinished| {
             let kib = u32::try_from(bytes.div_ceil(1 << 10)).ok()?;
