@@ -462,7 +462,8 @@ impl Training {
         // step if that exists.
         let below = |step: &Span| Some(step.child("publish"));
         let span = self.trace.as_ref().map_or_else(|| trace::rare("publish"), below);
-        let snapshot = self.trainer.snapshot(Contents::Average).context("copy the averaged weights")?;
+        let snapshot =
+            self.trainer.snapshot(Contents::Average).map_err(unless_lost).context("copy the averaged weights")?;
         let record = self.record()?;
         writing.begin(Job::Weights { snapshot, training_step, version, record, span });
         metrics::placed(&self.trainer.placement());
@@ -501,7 +502,7 @@ impl Training {
             return Ok(());
         }
         let progress = self.progress();
-        let snapshot = self.trainer.snapshot(Contents::All).context("copy the trainer's state")?;
+        let snapshot = self.trainer.snapshot(Contents::All).map_err(unless_lost).context("copy the trainer's state")?;
         writing.begin(Job::Checkpoint { snapshot, progress });
         Ok(())
     }
@@ -573,13 +574,17 @@ impl Training {
     }
 }
 
-/// Returns the error of a training step. If the device is lost, the process ends here, before anything on the device is
-/// freed.
+/// Returns the error of a training step.
 fn failed(error: training::Error) -> anyhow::Error {
+    anyhow::Error::new(unless_lost(error)).context("train")
+}
+
+/// Returns the error unless the device is lost: then the process ends here, before anything on the device is freed.
+fn unless_lost(error: training::Error) -> training::Error {
     if let training::Error::DeviceLost(reason) = &error {
         service::device_loss::end(reason);
     }
-    anyhow::Error::new(error).context("train")
+    error
 }
 
 /// Returns true if a write of this kind is in progress, and then counts a skipped write.

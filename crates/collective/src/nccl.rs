@@ -291,7 +291,7 @@ impl Communicator {
         deadline: Instant,
         mut is_done: impl FnMut(c_int) -> Result<bool, Error>,
     ) -> Result<(), Error> {
-        let Clock { now, pause } = self.nccl.clock;
+        let Clock { now, pause, .. } = self.nccl.clock;
         let begun = now();
         let outcome = loop {
             let mut state = 0;

@@ -124,10 +124,16 @@ pub fn without_device(config: &RunFile, role: Role) -> Vec<OsString> {
         Role::Arena => config.arena.device,
         Role::Actor => config.actor.device,
     };
-    match device {
-        DevicePreference::Auto => vec!["--set".into(), format!("{}.device=cpu", role.name()).into()],
-        _ => Vec::new(),
+    if device != DevicePreference::Auto {
+        return Vec::new();
     }
+    let mut arguments = vec!["--set".into(), format!("{}.device=cpu", role.name()).into()];
+    if role == Role::Learner && config.learner.threads == 0 {
+        // Next to an accelerator the learner has a single thread.
+        let threads = (service::machine::cores() / 2).max(1);
+        arguments.extend(["--set".into(), format!("learner.threads={threads}").into()]);
+    }
+    arguments
 }
 
 #[cfg(test)]
@@ -138,6 +144,7 @@ mod tests {
     fn a_device_that_was_chosen_automatically_is_replaced_by_the_cpu_and_a_configured_one_never() {
         let mut config = RunFile::default();
         config.learner.device = DevicePreference::Auto;
+        config.learner.threads = 2;
         assert_eq!(without_device(&config, Role::Learner), ["--set", "learner.device=cpu"]);
         assert_eq!(without_device(&config, Role::Replay), [""; 0]);
         config.learner.device = DevicePreference::Cuda(1);

@@ -52,7 +52,10 @@ impl Error {
     fn is_device_lost(&self) -> bool {
         match self {
             Self::Cuda { .. } => true,
-            Self::Libtorch(message) => DEVICE_LOST.iter().any(|text| message.contains(text)),
+            Self::Libtorch(message) => {
+                let has = |texts: &[&str]| texts.iter().any(|text| message.contains(text));
+                has(&DEVICE_LOST) && !has(&REFUSED_CALL)
+            }
             _ => false,
         }
     }
@@ -91,19 +94,26 @@ impl From<tch::TchError> for Error {
 }
 
 /// Common parts of out-of-memory messages from libtorch's allocators and from the CUDA libraries below.
-const OUT_OF_MEMORY: [&str; 7] = [
+const OUT_OF_MEMORY: [&str; 9] = [
     "CUDA out of memory",
     // The driver's own message, for pinned memory, contexts and kernels.
     "CUDA error: out of memory",
+    "CUDA driver error: out of memory",
     "CUDNN_STATUS_ALLOC_FAILED",
     "CUBLAS_STATUS_ALLOC_FAILED",
+    // Without the memory for a handle.
+    "CUBLAS_STATUS_NOT_INITIALIZED",
     "MPS backend out of memory",
     "DefaultCPUAllocator: can't allocate memory",
     "DefaultCPUAllocator: not enough memory",
 ];
 
-/// Common parts of the messages of faults on a CUDA device, and of the CUDA libraries after a fault.
-const DEVICE_LOST: [&str; 3] = ["CUDA error", "CUDNN_STATUS_EXECUTION_FAILED", "CUBLAS_STATUS_EXECUTION_FAILED"];
+/// Substrings of error messages after a fault on a CUDA device.
+const DEVICE_LOST: [&str; 4] =
+    ["CUDA error", "CUDA driver error", "CUDNN_STATUS_EXECUTION_FAILED", "CUBLAS_STATUS_EXECUTION_FAILED"];
+
+/// Substrings of errors of a single call, after which the device continues to work.
+const REFUSED_CALL: [&str; 2] = ["CUDA error: invalid configuration argument", "CUDA error: invalid argument"];
 
 #[cfg(test)]
 mod tests {
@@ -149,6 +159,7 @@ mod tests {
         let cuda = || Error::Cuda { call: "cudaEventSynchronize", reason: "unspecified launch failure".to_owned() };
         let faults = [
             "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be reported later",
+            "CUDA driver error: an illegal memory access was encountered",
             "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
             "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm`",
             "aten::_fused_adamw_ failed: CUDA error: misaligned address, 1 of 2 MiB of the device are free",
@@ -158,7 +169,12 @@ mod tests {
             assert!(matches!(inference::Error::from(fault()), inference::Error::Lost { .. }), "{}", fault());
         }
         assert!(matches!(training::Error::from(cuda()), training::Error::DeviceLost(_)));
-        for other in ["mat1 and mat2 shapes cannot be multiplied", "CUDA out of memory. Tried to allocate 20.00 GiB"] {
+        for other in [
+            "mat1 and mat2 shapes cannot be multiplied",
+            "CUDA out of memory. Tried to allocate 20.00 GiB",
+            "CUDA error: invalid configuration argument",
+            "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+        ] {
             assert!(matches!(training::Error::from(converted(other)), training::Error::Backend(_)), "{other}");
             assert!(matches!(inference::Error::from(converted(other)), inference::Error::Backend(_)), "{other}");
         }

@@ -66,8 +66,8 @@ pub fn memory(index: usize) -> Result<Memory, Error> {
     Functions::loaded().memory(index)
 }
 
-/// Describes the latest CUDA error of this thread and the free memory of the current device, to follow the name of an
-/// operation that has failed without a reason. Empty without CUDA.
+/// Describes the thread's latest CUDA error and the free device memory, for operations that fail without a reason.
+/// Empty without CUDA.
 pub(crate) fn latest_error() -> String {
     Functions::loaded().latest_error()
 }

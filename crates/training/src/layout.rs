@@ -51,7 +51,7 @@ impl Entry {
     }
 }
 
-/// Returns the length of the buffer of these tensors, with the zeros after each of them.
+/// Returns the length of the flat buffer, padding included.
 #[must_use]
 pub fn size(entries: &[Entry]) -> usize {
     entries.last().map_or(0, |entry| entry.range().end + entry.padding())

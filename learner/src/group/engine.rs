@@ -139,7 +139,7 @@ impl Engine for Gloo {
         };
         let place = collective::gloo::Place { host: self.host.clone(), rank, size: roster.members.len() };
         let at = match self.peers.get(roster.coordinator()).cloned().flatten() {
-            Some(coordinator) => At::Peer(coordinator),
+            Some(coordinator) => At::Peer(Box::new(coordinator)),
             None => At::Own(self.exchange.clone()),
         };
         let addresses = Addresses { at, secret, runtime: self.runtime.clone(), timeout: self.timeout };
@@ -160,7 +160,7 @@ struct Addresses {
 #[cfg(feature = "torch")]
 enum At {
     Own(Exchange),
-    Peer(Peer),
+    Peer(Box<Peer>),
 }
 
 #[cfg(feature = "torch")]

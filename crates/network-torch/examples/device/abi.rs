@@ -10,13 +10,19 @@ const OF_LIBTORCH: [&CStr; 3] = [c"aoti_torch_copy_", c"aoti_torch_empty_strided
 /// Exported by the CUDA half of libtorch.
 const OF_LIBTORCH_CUDA: [&CStr; 2] = [c"torch_get_cuda_stream_from_pool", c"torch_set_current_cuda_stream"];
 /// Exported by the CUDA runtime, which the CPU half loads on Linux.
-const OF_CUDART: [&CStr; 12] = [
+const OF_CUDART: [&CStr; 18] = [
     c"cudaEventCreateWithFlags",
     c"cudaEventRecord",
-    c"cudaEventElapsedTime",
+    c"cudaEventQuery",
+    c"cudaEventSynchronize",
     c"cudaEventDestroy",
+    c"cudaGetDevice",
+    c"cudaSetDevice",
+    c"cudaGetErrorString",
+    c"cudaGetLastError",
     c"cudaStreamWaitEvent",
     c"cudaStreamCreateWithFlags",
+    c"cudaStreamDestroy",
     c"cudaMalloc",
     c"cudaFree",
     c"cudaMemcpyAsync",
