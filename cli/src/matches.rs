@@ -370,7 +370,13 @@ fn play(
     }
     let is_interrupted = !matches!(flow, Ok(ControlFlow::Continue(())));
     let void = |pairing: &PairingReport| pairing.ends.void_openings.first().filter(|_| pairing.games == 0).cloned();
-    let failure = flow.err().or_else(|| Some(anyhow!("no game counts: {}", pairings.iter().find_map(void)?.reason)));
+    let failure = match flow {
+        Err(error) => Some(error),
+        Ok(ControlFlow::Break(())) => None,
+        Ok(ControlFlow::Continue(())) => {
+            pairings.iter().find_map(void).map(|opening| anyhow!("no game counts: {}", opening.reason))
+        }
+    };
     let report = Report {
         game: spec.name.clone(),
         openings: openings.len(),

@@ -32,7 +32,9 @@ pub(crate) fn check_replaceable(file: &Path) -> anyhow::Result<()> {
     };
     let is_small = metadata.is_file() && metadata.len() <= BYTES_MAX as u64;
     let bytes = if is_small { Some(fs::read(file).with_context(named)?) } else { None };
-    let is_own = |tree: Tree| tree.nodes()[0].value("AP").and_then(|value| value.split(':').next()) == Some(PROGRAM);
+    let program = |tree: &Tree| Some(tree.nodes()[0].value("AP")?.split(':').next()? == PROGRAM);
+    // A tree with notes is not as this program writes it, or other games follow.
+    let is_own = |tree: Tree| tree.notes.is_empty() && program(&tree) == Some(true);
     let is_own = bytes.is_some_and(|bytes| bytes.is_empty() || Tree::parse(&bytes).is_ok_and(is_own));
     ensure!(is_own, "--sgf: {} is no record of this program, and is not replaced: choose another file", file.display());
     Ok(())
@@ -109,7 +111,13 @@ mod tests {
             fs::write(&file, own).unwrap();
             check_replaceable(&file).unwrap();
         }
-        for other in ["(;GM[1]SZ[5]AP[Sabaki:0.52];B[cc])", "(;GM[1]SZ[5];B[cc])", "AP[zerofleet:1]", "a diary"] {
+        for other in [
+            "(;GM[1]SZ[5]AP[Sabaki:0.52];B[cc])",
+            "(;GM[1]SZ[5];B[cc])",
+            "AP[zerofleet:1]",
+            "a diary",
+            "(;AP[zerofleet:1])(;AP[Sabaki:1])",
+        ] {
             fs::write(&file, other).unwrap();
             let error = check_replaceable(&file).unwrap_err().to_string();
             assert!(

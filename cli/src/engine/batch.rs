@@ -1,5 +1,6 @@
 //! Analyses games in SGF files and writes the results as JSON: [`Batch`].
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Write};
@@ -87,9 +88,16 @@ impl Batch<'_> {
         let files = self.files(log)?;
         fs::create_dir_all(self.output).with_context(|| format!("create {}", self.output.display()))?;
         let (mut analysed, mut skipped, mut failed) = (0, 0, 0);
+        let mut outputs = BTreeSet::new();
         for file in &files {
             let name = file.file_stem().unwrap_or(OsStr::new("game"));
             let output = self.output.join(name).with_added_extension("json");
+            if !outputs.insert(output.clone()) {
+                let other = output.display();
+                writeln!(io::stderr(), "{}: {other} is the analysis of another file", file.display())?;
+                failed += 1;
+                continue;
+            }
             if output.exists() && !self.force {
                 writeln!(log, "{}: skipped, since {} exists", file.display(), output.display())?;
                 skipped += 1;
@@ -129,7 +137,7 @@ impl Batch<'_> {
         files.sort();
         let is_record = |path: &PathBuf| path.extension().is_some_and(|suffix| suffix.eq_ignore_ascii_case("sgf"));
         let (records, others): (Vec<_>, Vec<_>) = files.into_iter().partition(is_record);
-        for path in others {
+        for path in others.iter().filter(|path| path.parent() != Some(self.output)) {
             writeln!(log, "{}: skipped, since the suffix is not .sgf", path.display())?;
         }
         ensure!(!records.is_empty(), "--sgf: no *.sgf files in {}", self.sgf.display());

@@ -96,9 +96,12 @@ impl Hex {
     /// without the swap. Set-up positions need it.
     #[must_use]
     pub fn passed(&self, position: &Position) -> Position {
-        // An odd number of plies that leaves out the ply of the swap.
-        let plies = position.plies + 3;
-        Position { plies, hash: position.hash ^ SECOND_TO_MOVE ^ mix(u64::MAX - u64::from(plies)), ..*position }
+        // The parity changes and the ply of the swap is left out. Further passes do not add up.
+        let (plies, key) = match position.plies {
+            few @ 0..3 => (few + 3, mix(u64::MAX - u64::from(few + 3))),
+            many => (many ^ 1, 0),
+        };
+        Position { plies, hash: position.hash ^ SECOND_TO_MOVE ^ key, ..*position }
     }
 
     fn cells(&self) -> usize {
@@ -338,6 +341,8 @@ mod tests {
         assert_eq!([&once, &twice].map(|position| game.to_move(position)), [Player::First, Player::Second]);
         assert!(game.is_legal(&one, game.swap()) && !game.is_legal(&twice, game.swap()));
         assert!(game.render(&twice) == game.render(&one) && game.hash(&twice) != game.hash(&one));
+        let many = (0..70_000).fold(one, |position, _| game.passed(&position));
+        assert!(game.to_move(&many) == Player::Second && !game.is_legal(&many, game.swap()));
         let mut second_first = game.passed(&game.start());
         game.play(&mut second_first, Action(0));
         assert_eq!((game.stone(&second_first, 0), game.to_move(&second_first)), (Some(Player::Second), Player::First));

@@ -118,6 +118,8 @@ impl BoardGame {
         match played {
             Move::Place(cell) => self.cell_name(size, cell),
             Move::Pass => "pass".into(),
+            // Go has no swap. GoGui, for which every game has the names of Go, writes one as a pass.
+            Move::Swap if self == Self::Go => "pass".into(),
             Move::Swap => "swap-pieces".into(),
             Move::Resign => "resign".into(),
         }

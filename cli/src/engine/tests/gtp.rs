@@ -315,6 +315,8 @@ fn hexgui_sets_up_stones_and_swapped_stones_by_play() {
             ("showboard", "=\n   a b c d\n*"),
         ],
     );
+    let sides = responses("hex-4", "play b b3\nplay w swap-sides\ngogui-rules_side_to_move\nquit");
+    assert_eq!(sides[2], "= white");
     let swap = "boardsize 4\nplay b b3\ngogui-rules_legal_moves\nplay w pass\ngogui-rules_board\nquit";
     let responses = responses("hex-4", swap);
     assert!(responses[2].ends_with(" D1 pass"), "{responses:?}");

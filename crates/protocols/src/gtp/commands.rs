@@ -76,7 +76,7 @@ const COMMANDS: &[(&str, Games, Action)] = &[
     ("known_command", All, A(known_command)),
     ("komi", All, Change(komi)),
     ("list_commands", All, Ask(list_commands)),
-    ("loadsgf", All, Change(loadsgf)),
+    ("loadsgf", All, A(loadsgf)),
     ("lz-analyze", All, Stream(Style::LeelaZero, Purpose::Watch)),
     ("lz-genmove_analyze", All, Stream(Style::LeelaZero, Purpose::Play)),
     ("name", All, Ask(|session| Ok(session.engine.identity().name.clone()))),
@@ -200,9 +200,10 @@ fn play(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Failure> {
         Some(Move::Resign) if session.game() == BoardGame::Hex => Ok(()),
         Some(Move::Resign) => Err(Failure::Syntax),
         Some(played) => session.play(color, played),
-        // The other form of the swap: the stone stays and the players exchange the colors, so that White moves next.
+        // The other form of the swap: the stone stays and the players exchange the colors, so that White moves next,
+        // after a pass of the opponent.
         None if name.eq_ignore_ascii_case("swap-sides") && session.engine.legal_moves().contains(&Move::Swap) => {
-            session.play(color, Move::Pass)
+            session.play(color.opponent(), Move::Pass)
         }
         None => Err(Failure::Syntax),
     }
@@ -320,7 +321,8 @@ fn place_handicap(session: &mut Session<'_>, cells: &[Cell]) -> Answer {
     Ok(vertices(session, cells))
 }
 
-fn loadsgf(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Failure> {
+/// Returns the notes about the file.
+fn loadsgf(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
     let (path, plies) = match *arguments {
         [path] => (path, usize::MAX),
         [path, number_of_move] => (path, number::<usize>(number_of_move)?.saturating_sub(1)),
@@ -342,7 +344,8 @@ fn loadsgf(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Failure>
     // A resignation changes no position.
     let end = record.plies.iter().position(|ply| ply.played == Move::Resign).unwrap_or(record.plies.len());
     record.plies.truncate(end);
-    session.start(record, |error| failure(format!("the moves or the board are impossible: {error}")))
+    session.start(record, |error| failure(format!("the moves or the board are impossible: {error}")))?;
+    Ok(file.notes.join("\n"))
 }
 
 /// Returns the rows of the board from the top: `X` for Black, `O` for White, and `.`.

@@ -123,7 +123,6 @@ impl Session<'_> {
 
     /// Returns the name of a move, for [`parse_move`](Self::parse_move).
     pub(super) fn move_name(&self, played: Move) -> String {
-        let played = if self.is_gogui && played == Move::Swap { Move::Pass } else { played };
         self.notation().move_name(self.size(), played)
     }
 

@@ -68,7 +68,7 @@ pub struct Query {
     pub override_settings: OverrideSettings,
 }
 
-/// Settings in place of those of the session. Fields have the names and meanings of KataGo's configuration.
+/// Settings of one query that replace the session's. Fields have the names and meanings of KataGo's configuration.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OverrideSettings {

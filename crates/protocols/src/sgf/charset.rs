@@ -6,7 +6,8 @@ use encoding_rs::{Encoding, UTF_8, WINDOWS_1252};
 
 /// Maximum number of characters quoted from the name of a charset.
 const NAME_CHARACTERS_MAX: usize = 40;
-/// Largest character of two bytes in UTF-8. Text in another charset is rarely valid UTF-8 with larger characters.
+/// Largest character of two bytes in UTF-8. Text in a two-byte charset is rarely valid UTF-8 with larger characters,
+/// and text in a single-byte charset rarely with any beyond ASCII.
 const TWO_BYTES_MAX: char = '\u{7ff}';
 
 /// Text in UTF-8, and a note if the charset was unclear.
@@ -22,11 +23,13 @@ pub(super) fn decode<'a>(bytes: &'a [u8], charset: Option<&str>) -> Decoded<'a> 
     let name: String = charset.map_or("", str::trim).chars().take(NAME_CHARACTERS_MAX).collect();
     let Some(encoding) = named(&name) else {
         let encoding = if utf8.is_some() { UTF_8 } else { WINDOWS_1252 };
-        let note = || format!("CA[{name}] is no known charset: the file is read as {}", encoding.name());
+        let reason = if name.is_empty() { "there is no CA".into() } else { format!("CA[{name}] is no known charset") };
+        let note = || format!("{reason}: the file is read as {}", encoding.name());
         return (decode_by(encoding, bytes).0, (!name.is_empty() || utf8.is_none()).then(note));
     };
     let (text, note) = decode_by(encoding, bytes);
-    let is_certain = |text: &&str| note.is_some() || text.chars().any(|c| c > TWO_BYTES_MAX);
+    let limit = if encoding.is_single_byte() { '\u{7f}' } else { TWO_BYTES_MAX };
+    let is_certain = |text: &&str| note.is_some() || text.chars().any(|c| c > limit);
     match utf8.filter(|_| encoding != UTF_8).filter(is_certain) {
         Some(text) => (text.into(), Some(format!("CA[{name}] is wrong: the file is read as UTF-8"))),
         None => (text, note),

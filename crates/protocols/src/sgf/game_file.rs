@@ -72,7 +72,8 @@ impl GameFile {
         let info = |name| tree.main_line().find_map(|node| node.value(name).filter(|value| !value.trim().is_empty()));
         let mut notes = tree.notes.clone();
         // Japanese records have `KO` in place of `KM`; in other nodes it marks a move.
-        let komi = komi(root, info("KM").or_else(|| root.value("KO")), &mut notes);
+        let (name, value) = info("KM").map_or(("KO", root.value("KO")), |value| ("KM", Some(value)));
+        let komi = komi(root, name, value, &mut notes);
         let mut board = Board { game, size, stones: vec![None; size.len()], listed: 0, plies: Vec::new() };
         let (mut to_move, mut rest) = (None, None);
         for node in tree.main_line() {
@@ -249,12 +250,14 @@ fn size(root: &Node, game: BoardGame) -> Result<Size, Error> {
 }
 
 /// Returns the komi of a file; `None` if the file has none or the value is unclear, which a note says.
-fn komi(root: &Node, value: Option<&str>, notes: &mut Vec<String>) -> Option<f32> {
+fn komi(root: &Node, name: &'static str, value: Option<&str>, notes: &mut Vec<String>) -> Option<f32> {
     let value = value.map(str::trim).filter(|value| !value.is_empty())?;
     let points = komi::points(value);
     let note = match points {
-        None => Some(invalid(root, "KM", value, "a number of points; the usual komi is used").to_string()),
-        Some(points) => (value.parse::<f32>() != Ok(points)).then(|| format!("KM[{value}] is read as {points} points")),
+        None => Some(invalid(root, name, value, "a number of points; the usual komi is used").to_string()),
+        Some(points) => {
+            (value.parse::<f32>() != Ok(points)).then(|| format!("{name}[{value}] is read as {points} points"))
+        }
     };
     notes.extend(note);
     points

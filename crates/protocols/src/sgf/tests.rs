@@ -184,10 +184,11 @@ fn halves_of_characters_may_be_escaped_or_not() {
 
 #[test]
 fn without_a_known_charset_text_is_utf_8_or_latin_1() {
-    let cases: [(&[u8], &str, &[&str]); 6] = [
-        (b"PB[J\xf6rg]", "Jörg", &["CA[] is no known charset: the file is read as windows-1252"]),
+    let cases: [(&[u8], &str, &[&str]); 7] = [
+        (b"PB[J\xf6rg]", "Jörg", &["there is no CA: the file is read as windows-1252"]),
         ("PB[Jörg]".as_bytes(), "Jörg", &[]),
         ("CA[]PB[Jörg]".as_bytes(), "Jörg", &[]),
+        ("CA[ISO-8859-1]PB[Jörg]".as_bytes(), "Jörg", &["CA[ISO-8859-1] is wrong: the file is read as UTF-8"]),
         (b"CA[klingon]PB[J\xf6rg]", "Jörg", &["CA[klingon] is no known charset: the file is read as windows-1252"]),
         ("CA[GB2312]PB[古力]".as_bytes(), "古力", &["CA[GB2312] is wrong: the file is read as UTF-8"]),
         (b"CA[UTF-8]PB[J\xf6rg]", "J\u{fffd}rg", &["some bytes are not UTF-8: they are read as U+FFFD"]),
@@ -254,6 +255,7 @@ fn komi_in_any_unit_is_points_and_an_unclear_one_is_noted() {
         ("KM[6,5]", Some(6.5), Some("KM[6,5] is read as 6.5 points")),
         ("KM[6.5目]", Some(6.5), Some("KM[6.5目] is read as 6.5 points")),
         ("KO[6.5]", Some(6.5), None),
+        ("KO[6,5]", Some(6.5), Some("KO[6,5] is read as 6.5 points")),
         ("KM[3.75]RU[Chinese]", Some(7.5), Some("KM[3.75] is read as 7.5 points")),
         ("KM[375]", Some(7.5), Some("KM[375] is read as 7.5 points")),
         ("KM[0]", Some(0.0), None),
