@@ -30,8 +30,8 @@ pub(crate) struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts a replay server of Connect Four, with the log in `folder`, which an earlier server may have written, and a
-    /// rate limiter that never blocks. Waits until it serves. `sets` are further settings.
+    /// Starts a replay server of Connect Four with a rate limiter that never blocks, and waits until it serves.
+    /// `folder` holds the log, possibly of an earlier server. `sets` are further settings.
     ///
     /// # Errors
     /// The server is not built, or does not start.

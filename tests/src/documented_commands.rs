@@ -1,4 +1,4 @@
-// The commands in the fenced blocks of README.md and docs, for tests of the programs that they call. The tests of
+// The commands in the fenced blocks of README.md and docs, for tests of these programs. The tests of
 // several crates include this file, because no crate sees the command lines of all programs.
 
 use std::collections::BTreeMap;

@@ -13,8 +13,8 @@ const PLANES: usize = 4;
 const ACTIONS: usize = 6;
 /// Values and rewards are categorical over the integers from −20 to 20, after the value transform.
 const SUPPORT: usize = 20;
-/// Nodes per tree; a batch of size N evaluates one node in each of N trees. With few nodes, the latent states of the
-/// largest batch fit the memory.
+/// Nodes per tree; a batch of size N evaluates one node in each of N trees. With few nodes, all latent states fit the
+/// memory.
 const NODES: u32 = 8;
 
 /// A call of a learned model.

@@ -47,7 +47,7 @@ pub(super) struct Outcome {
     pub(super) note: String,
 }
 
-/// Adds the measurements of a case: of steps from memory, and of a learner with a replay server, if requested.
+/// Adds the measurements of a case: steps from memory, and a learner with a replay server if requested.
 pub(super) fn add(report: &mut Report, case: &Case, outcomes: &[Outcome], live: Option<anyhow::Result<Measured>>) {
     let of_pytorch = outcomes.iter().filter(|outcome| outcome.backend.is_pytorch());
     let pytorch = of_pytorch.filter_map(|outcome| outcome.speed).max_by(f64::total_cmp);

@@ -182,7 +182,7 @@ pub(super) fn rates(metrics: &Processes<'_>) -> [Value; 13] {
     ]
 }
 
-/// Adds the inserts of runs by the number of actors, relative to the first run, and the CPU time and waits of each run.
+/// Adds inserts by actor count, relative to the first run, and the CPU time and waits of each run.
 pub(super) fn add_fleets(report: &mut Report, fleets: &[Measured]) {
     let inserts = |fleet: &Measured| {
         fleet.window.metrics().rate(Role::Replay, "inserts_total", &[]).unwrap_or(0.0) / fleet.actors as f64

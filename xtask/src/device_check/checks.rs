@@ -31,8 +31,10 @@ const DRAIN_BAR_SECONDS: f64 = 10.0;
 const DRAIN_KILL_SECONDS: u64 = 20;
 /// Difference in device memory that is attributed to other programs, in MiB.
 const MEMORY_BAR_MEBIBYTES: f64 = 64.0;
+/// Returns true if a metrics reading shows that this part of the start is over.
+type IsAfter = fn(&Value) -> bool;
 /// Parts of the start of a run, each with the first reading after it.
-const PARTS: [(&str, fn(&Value) -> bool); 3] = [
+const PARTS: [(&str, IsAfter); 3] = [
     ("reading of the metrics", |_| true),
     ("finished game", |reading| reading["games"].as_f64() > Some(0.0)),
     ("training step", |reading| reading["steps"].as_f64() > Some(0.0)),
