@@ -1,4 +1,4 @@
-"""The connection to an inference server, with or without TLS, client certificates and tokens: the options of all examples."""
+"""The options of all examples for the connection to an inference server: TLS, client certificates and tokens."""
 
 import argparse
 import pathlib

@@ -99,6 +99,8 @@ pub struct Handle {
 struct Shared {
     versions: Arc<Versions>,
     state: Mutex<State>,
+    /// Apart from the queue, which every request locks.
+    counts: Mutex<Counts>,
     /// A condition variable, notified when a request arrives or the engine drains.
     wake: Condvar,
     begun: Instant,
@@ -111,7 +113,6 @@ struct Shared {
 struct State {
     queue: Queue<Waiting>,
     swept: Duration,
-    counts: Counts,
 }
 
 /// A request in the queue, or a part of one that is larger than a batch.
@@ -178,14 +179,14 @@ impl Handle {
         match &answer {
             Ok(answer) => {
                 metrics::answered(answer.predictions.len(), answer.queued);
-                self.shared.state.lock().counts.add_answer(answer.queued, answer.computed);
+                self.shared.counts.lock().add_answer(answer.queued, answer.computed);
             }
             Err(rejection) => {
                 metrics::rejected(rejection);
                 if let Some(version) = held.or_else(|| self.resident(wanted)).or_else(|| self.resident(None)) {
                     version.triton.rejected(rejection);
                 }
-                let counts = &mut self.shared.state.lock().counts;
+                let counts = &mut self.shared.counts.lock();
                 match rejection {
                     Rejection::Failed(_) => counts.failed += 1,
                     _ => counts.rejected += 1,
@@ -261,8 +262,8 @@ impl Handle {
     /// Returns the counters so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        let state = self.shared.state.lock();
-        Counts { waiting_positions: state.queue.waiting(), ..state.counts.clone() }
+        let waiting_positions = self.shared.state.lock().queue.waiting();
+        Counts { waiting_positions, ..self.shared.counts.lock().clone() }
     }
 
     /// Sets the batch limit of a newly loaded version.
@@ -406,9 +407,17 @@ impl Engine {
         health: &Health,
     ) -> anyhow::Result<(Self, Handle)> {
         let count = queue.evaluators;
-        let state = State { queue: Queue::new(queue), swept: Duration::ZERO, counts: Counts::default() };
+        let state = State { queue: Queue::new(queue), swept: Duration::ZERO };
         let (state, wake, begun) = (Mutex::new(state), Condvar::new(), Instant::now());
-        let shared = Arc::new(Shared { versions, state, wake, begun, timeout, draining: CancellationToken::new() });
+        let shared = Arc::new(Shared {
+            versions,
+            state,
+            counts: Mutex::default(),
+            wake,
+            begun,
+            timeout,
+            draining: CancellationToken::new(),
+        });
         let mut threads = Vec::with_capacity(count);
         for index in 0..count {
             // If one thread stops, the process drains: running with fewer threads would hide a bug.
@@ -466,16 +475,11 @@ impl Evaluating {
             }
         };
         let computed = self.shared.now().saturating_sub(begun);
-        {
-            let mut state = self.shared.state.lock();
-            state.queue.done(positions, result.is_ok().then_some(computed));
-            if result.is_ok() {
-                state.counts.add_batch(positions, reason, computed);
-            }
-        }
+        self.shared.state.lock().queue.done(positions, result.is_ok().then_some(computed));
         metrics::batch(positions, reason, computed);
         match result {
             Ok(()) => {
+                self.shared.counts.lock().add_batch(positions, reason, computed);
                 version.triton.batch(positions);
                 self.answer(waiting, &version, begun, computed);
             }

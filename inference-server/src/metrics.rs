@@ -114,7 +114,8 @@ fn left(reason: Reason) -> &'static str {
 /// The metrics of a weights version under Triton's names. Times are sums over requests.
 #[derive(Debug)]
 pub(crate) struct Triton {
-    labels: [(&'static str, String); 2],
+    /// One for each of Triton's reasons.
+    failures: [(&'static str, Counter); 3],
     success: Counter,
     positions: Counter,
     batches: Counter,
@@ -131,7 +132,14 @@ impl Triton {
     pub(crate) fn new(game: &str, version: u64) -> Self {
         let version = version_label(&mut VERSIONS.lock(), version);
         let labels = [("model", game.to_owned()), ("version", version)];
-        let new = Self {
+        let failure = |reason: &'static str| {
+            let [model, version] = labels.clone();
+            let counter = counter!("nv_inference_request_failure", &[model, version, ("reason", reason.to_owned())]);
+            counter.increment(0);
+            (reason, counter)
+        };
+        Self {
+            failures: ["REJECTED", "CANCELED", "BACKEND"].map(failure),
             success: counter!("nv_inference_request_success", &labels),
             positions: counter!("nv_inference_count", &labels),
             batches: counter!("nv_inference_exec_count", &labels),
@@ -141,18 +149,7 @@ impl Triton {
             infer_us: counter!("nv_inference_compute_infer_duration_us", &labels),
             output_us: counter!("nv_inference_compute_output_duration_us", &labels),
             pending: gauge!("nv_inference_pending_request_count", &labels),
-            labels,
-        };
-        for reason in ["REJECTED", "CANCELED", "BACKEND"] {
-            new.failure(reason).increment(0);
         }
-        new
-    }
-
-    fn failure(&self, reason: &'static str) -> Counter {
-        let [model, version] = self.labels.clone();
-        let labels = [model, version, ("reason", reason.to_owned())];
-        counter!("nv_inference_request_failure", &labels)
     }
 
     /// Records an evaluated batch.
@@ -178,7 +175,8 @@ impl Triton {
 
     /// Records a rejected request.
     pub(crate) fn rejected(&self, rejection: &Rejection) {
-        self.failure(rejection.names().triton).increment(1);
+        let reason = rejection.names().triton;
+        self.failures.iter().filter(|(of, _)| *of == reason).for_each(|(_, counter)| counter.increment(1));
     }
 
     /// Counts a request as waiting until the value is dropped.
@@ -206,8 +204,8 @@ fn version_label(versions: &mut BTreeSet<u64>, version: u64) -> String {
     if versions.contains(&version) { version.to_string() } else { OTHER.to_owned() }
 }
 
-fn microseconds(time: Duration) -> u64 {
-    // Rounded to the nearest, so that errors of many short times do not add up.
+/// Rounds to the nearest microsecond, so that errors of many short times do not add up.
+pub(crate) fn microseconds(time: Duration) -> u64 {
     u64::try_from((time.as_nanos() + 500) / 1000).unwrap_or(u64::MAX)
 }
 

@@ -10,6 +10,7 @@ use inference::{Attributes, Batch, Error, Evaluator, Predictions};
 use proto::convert::{self, Invalid};
 use proto::inference::v1::{Analysis, MoveAnalysis};
 use proto::inference::{Moves, SearchQuery};
+use proto::limits::request_positions_max;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 use run_file::inference::{InferenceSection, Settings};
@@ -70,7 +71,7 @@ impl Searches {
         if self.drain.is_cancelled() {
             return Err(Rejection::Draining.into());
         }
-        let (model, version) = self.handle.model().zip(self.handle.resident(None)).ok_or(Rejection::NoModel)?;
+        let version = self.handle.resident(None).ok_or(Rejection::NoModel)?;
         // An invalid query takes no place from another client.
         let place = self.places.take(client, Instant::now()).map_err(|wait| {
             let most = inference.searches_max;
@@ -86,7 +87,6 @@ impl Searches {
             handle: self.handle.clone(),
             runtime: Runtime::current(),
             client,
-            positions_max: model.positions_max,
             version,
             ends: Arc::clone(&ends),
         };
@@ -280,7 +280,6 @@ struct QueueClient {
     handle: Handle,
     runtime: Runtime,
     client: u64,
-    positions_max: usize,
     /// The version that evaluates the search, also after the server has replaced it.
     version: Arc<Version>,
     ends: Arc<Ends>,
@@ -292,7 +291,7 @@ impl Evaluator for QueueClient {
             name: Arc::clone(&self.version.name),
             weights_version: self.version.number(),
             preferred_batch: LEAVES_PER_BATCH,
-            max_batch: self.positions_max,
+            max_batch: request_positions_max(self.version.shape(), self.version.actions()),
         }
     }
 

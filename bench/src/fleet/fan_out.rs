@@ -34,7 +34,7 @@ pub(super) async fn measure(args: &Args, report: &mut Report) -> anyhow::Result<
     let begun = Instant::now();
     let mut subscribers = JoinSet::new();
     for actor in 0..args.actors {
-        // One after the other: a server accepts few new connections from one address at a time.
+        // One after the other: of many connections without a call, a server closes the oldest.
         let subscription =
             tokio::time::timeout(PATIENCE, Subscription::open(&endpoint, format!("actor-{actor}"))).await;
         subscribers.spawn(subscription.context("subscribe in time")??.follow(sender.clone()));

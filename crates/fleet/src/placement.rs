@@ -218,7 +218,7 @@ pub fn place(
         accelerator_games: 0,
         inference_threads,
         environments: machine.environments(),
-        environment: machine.order(),
+        environment: machine.variables(),
         lines: Vec::new(),
     };
     if is_accelerated {
@@ -272,7 +272,7 @@ impl Machine {
     }
 
     /// Returns the variables of every process on a machine with GPUs.
-    fn order(&self) -> Vec<(String, String)> {
+    fn variables(&self) -> Vec<(String, String)> {
         if !matches!(self.accelerators, Accelerators::Cuda(_)) {
             return Vec::new();
         }
@@ -294,7 +294,7 @@ impl Machine {
             let name = if uuid.is_empty() { index.to_string() } else { uuid.clone() };
             (candidates.len() > 1).then(|| ("CUDA_VISIBLE_DEVICES".to_owned(), name))
         };
-        candidates.iter().map(|candidate| self.order().into_iter().chain(only(candidate)).collect()).collect()
+        candidates.iter().map(|candidate| self.variables().into_iter().chain(only(candidate)).collect()).collect()
     }
 
     /// Describes the device of a process for the screen.

@@ -6,7 +6,7 @@ use training::layout::ALIGNMENT;
 use training::{Entry, Layout, ModelLayers, Numbers, Precision, TrainerSettings, checkpoint};
 use weights::Architecture;
 
-use crate::{DeviceRules, Error, rules};
+use crate::{DeviceRules, Error, layers::size, rules};
 
 /// Parameters and running statistics of the network declared by [`Layers`](network::Layers) or, for MuZero, by
 /// [`LatentLayers`](network::LatentLayers), in two flat buffers.
@@ -292,10 +292,6 @@ pub(crate) fn in_order(entry: &Entry, gradient: &Tensor) -> Result<Tensor, Error
         _ => gradient.shallow_clone(),
     };
     Ok(gradient.f_reshape([-1])?)
-}
-
-fn size(n: usize) -> i64 {
-    i64::try_from(n).expect("dimensions were checked")
 }
 
 /// Returns autograd leaves that share memory with `flat`, each at a multiple of 16 bytes.

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use proto::inference::v1::BatchesOfSize;
 
+use crate::metrics::microseconds;
 use crate::queue::Reason;
 
 /// Counters since the start of the process.
@@ -43,8 +44,7 @@ impl Counts {
             self.by_batch_size.insert(at, BatchesOfSize { size, ..BatchesOfSize::default() });
         }
         let batches = &mut self.by_batch_size[at];
-        // Rounded to the nearest, so that errors of many short batches do not add up.
-        batches.compute_us += u64::try_from((computed.as_nanos() + 500) / 1000).unwrap_or(u64::MAX);
+        batches.compute_us += microseconds(computed);
         match reason {
             Reason::Full => batches.full += 1,
             Reason::Delay => batches.delay += 1,

@@ -1,7 +1,8 @@
 #![allow(clippy::disallowed_methods, reason = "tests read the clock for time limits")]
 
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicUsize;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use fake_nccl::{Alive, Fault};
 
@@ -152,12 +153,21 @@ fn a_join_that_hangs_is_aborted_at_its_time_limit_and_the_next_one_succeeds() {
 /// The only test in which an abort hangs.
 #[test]
 fn an_abort_that_hangs_is_given_up_at_its_time_limit_and_leaves_the_caller_free() {
+    // Only pauses take time.
+    static PAUSED_NS: AtomicU64 = AtomicU64::new(0);
+    static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    let paused = || Duration::from_nanos(PAUSED_NS.load(Ordering::Relaxed));
+    let now = || *BEGUN + Duration::from_nanos(PAUSED_NS.load(Ordering::Relaxed));
+    let pause = |time: Duration| {
+        PAUSED_NS.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+    };
     let first = devices(2);
     fake_nccl::set_fault(first, Some(Fault::AbortHangs));
-    let begun = Instant::now();
-    let error = seats(&[first, first + 1])[0].join(SHORT).unwrap_err();
+    let nccl = Nccl::found_by(fake_nccl::lookup, first, Clock { now, pause, ..clock() }).unwrap();
+    let seat = Seat { nccl, ..seats(&[first, first + 1]).swap_remove(0) };
+    let error = seat.join(SHORT).unwrap_err();
     assert_eq!((error.operation, error.reason.as_str()), ("join", LATE));
-    assert!(begun.elapsed() >= ABORT_TIME, "the abort had its time");
+    assert!(paused() >= ABORT_TIME, "the abort had its time");
     assert_eq!(GIVEN_UP.load(Ordering::Relaxed), 1);
     assert_eq!(fake_nccl::alive(first).aborted, 0);
     fake_nccl::set_fault(first, None);

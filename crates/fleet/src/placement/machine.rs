@@ -26,7 +26,7 @@ impl Machine {
         let machine = Self { cores: machine::cores(), memory_bytes, accelerators };
         match crate::beside_this_binary(Role::Learner.program(), Role::Learner.program()) {
             Ok(learner) if machine.has_one() || !machine.usable().is_empty() => {
-                let tried = try_devices(&learner, &machine.order(), TIME_LIMIT);
+                let tried = try_devices(&learner, &machine.variables(), TIME_LIMIT);
                 machine.tried(&tried)
             }
             _ => machine,

@@ -12,8 +12,8 @@ const UNNAMED_STONES_MAX: f32 = 5.0;
 const WORDS: &str = "stones zi points point pts moku komi コミ 出し 子 目 点 點 집 덤 黑 黒 贴 貼 又 と : =";
 const HALVES: &str = "半 반 half ½";
 
-/// Returns the points, whole or half, of a value: `6.5`, `6,5`, `6.5目`, `6目半`, and in stones `3.75`, `3又3/4子` or
-/// `375`. Returns `None` if the value is unclear.
+/// Returns the points, whole or half, of a value: `6.5`, `6,5`, `6.5目`, `6目半`, and in stones `3.75`, `3又3/4子`
+/// or `375`. Returns `None` if the value is unclear.
 pub(super) fn points(value: &str) -> Option<f32> {
     (value.len() <= BYTES_MAX).then_some(())?;
     let mut text = value.to_lowercase();

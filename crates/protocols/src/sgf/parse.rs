@@ -67,11 +67,14 @@ impl Tree {
         }
         let declared = charset::declared(bytes);
         // Text is decoded before it is parsed: a byte of `]` or `\` may be half of a character.
-        let (text, note) = match std::str::from_utf8(bytes) {
-            Ok(text) => charset::decode(bytes, Parser::new(text).tree()?.nodes[0].value("CA")),
-            Err(_) => charset::decode(bytes, declared.as_deref()),
+        let (mut tree, note) = if let Ok(text) = std::str::from_utf8(bytes) {
+            let tree = Parser::new(text).tree()?;
+            let (decoded, note) = charset::decode(bytes, tree.nodes[0].value("CA"));
+            (if decoded == text { tree } else { Parser::new(&decoded).tree()? }, note)
+        } else {
+            let (decoded, note) = charset::decode(bytes, declared.as_deref());
+            (Parser::new(&decoded).tree()?, note)
         };
-        let mut tree = Parser::new(&text).tree()?;
         if let Some(name) = &declared
             && bytes.windows(2).any(|pair| !pair[0].is_ascii() && pair[1] == b'\\')
             && let Ok(escaped) = Self::parse_escaped(bytes, name)

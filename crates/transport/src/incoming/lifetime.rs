@@ -87,9 +87,14 @@ impl Lifetime {
         }
     }
 
+    /// Returns true before the first accepted call. A known client keeps the connection, also while all places of known
+    /// clients are taken.
+    fn is_stranger(&self) -> bool {
+        self.newcomer.is_some() && !self.peer.standing.is_known()
+    }
+
     fn check(&mut self) -> io::Result<()> {
-        // A known client keeps the connection, also while all places of known clients are taken.
-        if self.newcomer.is_some() && !self.peer.standing.is_known() {
+        if self.is_stranger() {
             let reason = "no call with accepted credentials in time";
             return Err(io::Error::new(io::ErrorKind::TimedOut, reason));
         }
@@ -121,7 +126,7 @@ impl Attached for Lifetime {
             (self.newcomer, self._permit) = (None, Some(permit));
             self.timer.as_mut().reset(Instant::now() + self.security.timing.review);
         }
-        if self.newcomer.is_some() && !self.peer.standing.is_known() && self.closed.as_mut().poll(cx).is_ready() {
+        if self.is_stranger() && self.closed.as_mut().poll(cx).is_ready() {
             let reason = "closed to make room for another connection";
             return Poll::Ready(io::Error::new(io::ErrorKind::ConnectionAborted, reason));
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::pki_types::{CertificateRevocationListDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
@@ -90,7 +90,7 @@ fn client_verifier(files: &[Vec<u8>]) -> Result<Arc<dyn ClientCertVerifier>, Fau
 
 fn revocation_lists(files: &[Vec<u8>], file: usize) -> Result<Vec<CertificateRevocationListDer<'static>>, Fault> {
     let found: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&files[file]).collect();
-    let found = found.map_err(|error| Fault { file, reason: pem_fault(&error) })?;
+    let found = found.map_err(not_pem(file))?;
     if found.is_empty() {
         return Err(Fault { file, reason: "contains no PEM certificate revocation list".to_owned() });
     }
@@ -120,6 +120,10 @@ fn fault<E: std::fmt::Display>(file: usize) -> impl Fn(E) -> Fault {
     move |error| Fault { file, reason: error.to_string() }
 }
 
+fn not_pem(file: usize) -> impl Fn(pem::Error) -> Fault {
+    move |error| Fault { file, reason: pem_fault(&error) }
+}
+
 /// Attributes an error to the file of the certificate or to that of the key.
 fn unusable(certificate: usize, key: usize) -> impl Fn(rustls::Error) -> Fault {
     move |error| match &error {
@@ -133,7 +137,7 @@ fn unusable(certificate: usize, key: usize) -> impl Fn(rustls::Error) -> Fault {
 
 fn certificates(files: &[Vec<u8>], file: usize) -> Result<Vec<CertificateDer<'static>>, Fault> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&files[file]).collect();
-    let found = found.map_err(|error| Fault { file, reason: pem_fault(&error) })?;
+    let found = found.map_err(not_pem(file))?;
     if found.is_empty() {
         return Err(Fault { file, reason: "contains no PEM certificate".to_owned() });
     }
