@@ -260,7 +260,8 @@ fn device_line(used: &DeviceUse) -> String {
     let roles: Vec<&str> = used.roles.iter().map(String::as_str).collect();
     // Leaves out the manufacturer, which `cuda` implies, so that the line fits a terminal.
     let name = used.name.as_deref().map(|name| format!(" {}", name.trim_start_matches("NVIDIA ")));
-    let busy = used.busy_share.map(|share| format!("busy {:.0} %", 100.0 * share));
+    let by_run = used.run_busy_share.map(|share| format!(" ({:.0} % by the run)", 100.0 * share)).unwrap_or_default();
+    let busy = used.busy_share.map(|share| format!("busy {:.0} %{by_run}", 100.0 * share));
     let gigabytes = |bytes: f64| number(Some(bytes / 1e9));
     let memory = used.memory().map(|held| match used.memory_bytes {
         Some(total) => format!("{} of {} GB", gigabytes(held), gigabytes(total)),
@@ -417,6 +418,8 @@ mod tests {
         assert_eq!(line, "cuda H100 80GB HBM3 (actor, learner): busy 87 %, 12.3 of 85.0 GB");
         let second = DeviceUse { gpu: Some("1".to_owned()), ..gpu.clone() };
         assert_eq!(device_line(&second), line.replace("cuda", "GPU 1"));
+        let shared = DeviceUse { run_busy_share: Some(0.5), ..gpu.clone() };
+        assert_eq!(device_line(&shared), line.replace("87 %", "87 % (50 % by the run)"));
         let bare = DeviceUse { name: None, busy_share: None, memory_used_bytes: None, ..gpu.clone() };
         assert_eq!(device_line(&bare), "cuda (actor, learner)");
         let cpu = DeviceUse { device: CPU.to_owned(), roles: ["arena".to_owned()].into(), ..DeviceUse::default() };

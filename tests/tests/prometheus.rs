@@ -26,7 +26,7 @@ const MAY_BE_PENDING: [&str; 5] =
 
 /// Metrics of functions that this fleet does not use: deeper searches during waits, exhaustive play, reanalysis,
 /// several boards, categorical values, refusals, accelerators, credentials and trace spans.
-const NOT_SEEN_HERE: [&str; 43] = [
+const NOT_SEEN_HERE: [&str; 44] = [
     "zerofleet_actor_device_batches_total",
     "zerofleet_actor_device_padded_positions_total",
     "zerofleet_actor_device_positions_total",
@@ -47,6 +47,7 @@ const NOT_SEEN_HERE: [&str; 43] = [
     "zerofleet_device_memory_held_bytes",
     "zerofleet_device_memory_held_bytes_max",
     "zerofleet_device_memory_used_bytes",
+    "zerofleet_device_process_busy_share",
     "zerofleet_device_transfer_bytes_per_second",
     "zerofleet_inference_device_batches_total",
     "zerofleet_inference_device_padded_positions_total",

@@ -30,6 +30,8 @@ pub struct DeviceUse {
     pub roles: BTreeSet<String>,
     /// Share of time (0 to 1) in which any program computes on the device.
     pub busy_share: Option<f64>,
+    /// Share of time (0 to 1) in which the processes of the run compute on the device, added up.
+    pub run_busy_share: Option<f64>,
     /// Device memory in bytes held by the processes of the run.
     pub memory_held_bytes: Option<f64>,
     /// Device memory in bytes used by all programs.
@@ -68,6 +70,7 @@ impl DeviceUse {
                 uuid: uses[0].uuid.clone(),
                 roles: uses.iter().flat_map(|used| used.roles.clone()).collect(),
                 busy_share: mean(|used| used.busy_share),
+                run_busy_share: mean(|used| used.run_busy_share),
                 memory_held_bytes: most(|used| used.memory_held_bytes),
                 memory_used_bytes: most(|used| used.memory_used_bytes),
                 memory_bytes: most(|used| used.memory_bytes),
@@ -82,6 +85,7 @@ impl DeviceUse {
     pub(crate) fn scalars(&self) -> Vec<(String, f64)> {
         let named = [
             ("busy_share", self.busy_share),
+            ("run_busy_share", self.run_busy_share),
             ("memory_held_bytes", self.memory_held_bytes),
             ("memory_used_bytes", self.memory_used_bytes),
             ("uploaded_per_second", self.uploaded_per_second),
@@ -122,8 +126,9 @@ impl DeviceUse {
         self.memory_bytes = most(self.memory_bytes, get("memory_bytes"));
         self.uploaded_per_second = most(self.uploaded_per_second, transfer("upload"));
         self.downloaded_per_second = most(self.downloaded_per_second, transfer("download"));
-        let held = [self.memory_held_bytes, get("memory_held_bytes")];
-        self.memory_held_bytes = held.into_iter().flatten().reduce(|a, b| a + b);
+        let sum = |a: Option<f64>, b: Option<f64>| [a, b].into_iter().flatten().reduce(|a, b| a + b);
+        self.memory_held_bytes = sum(self.memory_held_bytes, get("memory_held_bytes"));
+        self.run_busy_share = sum(self.run_busy_share, get("process_busy_share")).map(|share| share.min(1.0));
     }
 }
 
@@ -176,22 +181,27 @@ mod tests {
         zerofleet_device_memory_used_bytes{device=\"cuda\"} 9\n\
         zerofleet_device_memory_bytes{device=\"cuda\"} 80\n\
         zerofleet_device_busy_share{device=\"cuda\"} 0.5\n\
+        zerofleet_device_process_busy_share{device=\"cuda\"} 0.25\n\
         zerofleet_device_transfer_bytes_per_second{device=\"cuda\",direction=\"upload\"} 7\n";
     const ACTOR: &str = "zerofleet_device_tensors{what=\"weights\",device=\"cpu\"} 0\n\
         zerofleet_device_tensors{what=\"weights\",device=\"cuda\"} 1\n\
         zerofleet_device_info{device=\"cuda\",name=\"NVIDIA H100\",gpu=\"0\",uuid=\"GPU-a\"} 1\n\
         zerofleet_device_memory_held_bytes{device=\"cuda\"} 4\n\
-        zerofleet_device_busy_share{device=\"cuda\"} 0.75\n";
+        zerofleet_device_busy_share{device=\"cuda\"} 0.75\n\
+        zerofleet_device_process_busy_share{device=\"cuda\"} 0.375\n";
     const ON_THE_CPU: &str = "zerofleet_device_tensors{what=\"weights\",device=\"cpu\"} 1\n";
 
     #[test]
-    fn processes_on_one_device_share_its_load_and_add_up_their_memory() {
+    fn processes_on_one_device_share_its_load_and_add_up_their_work_and_memory() {
         let found = devices(&[(Role::Learner, LEARNER), (Role::Actor, ACTOR), (Role::Arena, ON_THE_CPU)]);
         let [gpu, cpu] = &found[..] else { panic!("{found:?}") };
         assert_eq!(gpu.roles, BTreeSet::from(["learner".to_owned(), "actor".to_owned()]));
         assert_eq!(gpu.name.as_deref(), Some("NVIDIA H100"));
         assert_eq!((gpu.busy_share, gpu.memory(), gpu.memory_bytes), (Some(0.75), Some(7.0), Some(80.0)));
-        assert_eq!((gpu.uploaded_per_second, gpu.downloaded_per_second), (Some(7.0), None));
+        assert_eq!(
+            (gpu.run_busy_share, gpu.uploaded_per_second, gpu.downloaded_per_second),
+            (Some(0.625), Some(7.0), None)
+        );
         let expected =
             DeviceUse { device: CPU.to_owned(), roles: BTreeSet::from(["arena".to_owned()]), ..DeviceUse::default() };
         assert_eq!(*cpu, expected);

@@ -1,7 +1,8 @@
 //! The devices that a process computes on, as metrics: `zerofleet_device_…` in docs/metrics.md.
 //!
 //! A process calls [`placed`] with a device for each kind of tensors. While any is an accelerator, a task of
-//! [`run`](crate::run) reads load and memory once a second. A process on the CPU exports only the placement.
+//! [`run`](crate::run) reads load and memory once a second. A process on the CPU exports only the placement. A value that
+//! the driver does not report is not exported.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,6 +16,10 @@ use crate::{Drain, machine};
 pub const CPU: &str = "cpu";
 /// Interval between readings; the driver's figures cover about the same time.
 const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Reason why a device that CUDA numbers is not read.
+const UNLISTED: &str =
+    "the driver lists no such GPU: CUDA_VISIBLE_DEVICES names a partition of a GPU, or hides the GPU";
 
 /// Device of each kind of tensors in this process.
 static PLACED: std::sync::Mutex<BTreeMap<&'static str, String>> = std::sync::Mutex::new(BTreeMap::new());
@@ -39,22 +44,16 @@ pub(crate) fn start(drain: Drain) {
         // NVML is opened with the first reading, so that a process on the CPU never opens it.
         let mut gpus: Option<Result<Gpus, String>> = None;
         let mut sampler = Sampler::new(|ordinal| {
-            let gpus = gpus.get_or_insert_with(|| Gpus::open().inspect_err(|reason| unread(reason)));
-            let gpus = gpus.as_ref().ok()?;
-            let all = gpus.read().ok()?;
-            let gpu = of_cuda(&all, ordinal, visible.as_deref())?.clone();
+            let gpus = gpus.get_or_insert_with(Gpus::open).as_ref().map_err(String::clone)?;
+            let all = gpus.read()?;
+            let gpu = of_cuda(&all, ordinal, visible.as_deref()).ok_or(UNLISTED)?.clone();
             let transfers = gpus.transfers(gpu.index);
-            Some((gpu, transfers))
+            Ok((gpu, transfers))
         });
         while runtime.block_on(async { tokio::time::timeout(INTERVAL, drain.wait()).await.is_err() }) {
             sampler.sample(&accelerators());
         }
     });
-}
-
-/// Logs once the reason why the metrics of a device are missing.
-fn unread(reason: &str) {
-    tracing::warn!(reason, "cannot measure load and memory of the device");
 }
 
 /// Returns the accelerators that hold tensors of this process.
@@ -63,30 +62,41 @@ fn accelerators() -> BTreeSet<String> {
     placed.values().filter(|device| *device != CPU).cloned().collect()
 }
 
-/// Exports readings of devices; `R` reads a CUDA device by ordinal.
+/// Exports readings of devices; `R` reads a CUDA device by ordinal, or returns the reason why it cannot.
 struct Sampler<R> {
     read: R,
     /// Maximum memory observed in use by this process, by device.
     held_bytes_max: BTreeMap<String, u64>,
+    /// Devices on which the driver has listed work of this process: a later reading without work is idle time, rather
+    /// than unknown.
+    busy: BTreeSet<String>,
+    /// Reason why a device cannot be read, by device. Each is logged once.
+    unread: BTreeMap<String, String>,
 }
 
-impl<R: FnMut(usize) -> Option<(Gpu, Transfers)>> Sampler<R> {
+impl<R: FnMut(usize) -> Result<(Gpu, Transfers), String>> Sampler<R> {
     fn new(read: R) -> Self {
-        Self { read, held_bytes_max: BTreeMap::new() }
+        Self { read, held_bytes_max: BTreeMap::new(), busy: BTreeSet::new(), unread: BTreeMap::new() }
     }
 
     /// Reads these devices and sets the metrics. A value that cannot be read keeps the last reading.
     fn sample(&mut self, devices: &BTreeSet<String>) {
         for device in devices {
             match ordinal(device) {
-                Some(ordinal) => {
-                    if let Some((gpu, transfers)) = (self.read)(ordinal) {
-                        self.export(device, &gpu, transfers);
-                    }
-                }
+                Some(ordinal) => match (self.read)(ordinal) {
+                    Ok((gpu, transfers)) => self.export(device, &gpu, transfers),
+                    Err(reason) => self.warn(device, reason),
+                },
                 // The GPU of an Apple machine is a part of the processor, and no driver reports the load.
                 None => info(device, &machine::cpu_model(), "", ""),
             }
+        }
+    }
+
+    fn warn(&mut self, device: &str, reason: String) {
+        if !self.unread.contains_key(device) {
+            tracing::warn!(device, "no load, memory or transfers of the device are measured: {reason}");
+            self.unread.insert(device.to_owned(), reason);
         }
     }
 
@@ -107,6 +117,11 @@ impl<R: FnMut(usize) -> Option<(Gpu, Transfers)>> Sampler<R> {
         }
         if let Some(share) = gpu.busy_share {
             gauge!("zerofleet_device_busy_share", &labels).set(share);
+        }
+        let is_idle = self.busy.contains(device);
+        if let Some(share) = gpu.process_busy_share.or(is_idle.then_some(0.0)) {
+            self.busy.insert(device.to_owned());
+            gauge!("zerofleet_device_process_busy_share", &labels).set(share);
         }
         for (direction, rate) in
             [("upload", transfers.uploaded_per_second), ("download", transfers.downloaded_per_second)]
@@ -172,7 +187,10 @@ mod tests {
         let mut held = [20, 10].into_iter();
         let transfers = Transfers { uploaded_per_second: Some(7.0), downloaded_per_second: None };
         let lines = exported(|| {
-            let mut sampler = Sampler::new(|ordinal| (ordinal == 1).then(|| (gpu(held.next().unwrap()), transfers)));
+            let mut sampler = Sampler::new(|ordinal| {
+                assert_eq!(ordinal, 1);
+                Ok((gpu(held.next().unwrap()), transfers))
+            });
             sampler.sample(&named(&["cuda:1"]));
             sampler.sample(&named(&["cuda:1"]));
         });
@@ -189,9 +207,43 @@ mod tests {
     }
 
     #[test]
-    fn a_device_whose_driver_does_not_answer_exports_nothing_and_a_process_on_the_cpu_reads_nothing() {
-        assert_eq!(exported(|| Sampler::new(|_| None).sample(&named(&["cuda"]))), [""; 0]);
+    fn a_device_whose_driver_does_not_answer_exports_nothing_and_keeps_the_first_reason() {
+        let mut reasons = ["no capability", "no permission"].into_iter();
+        let lines = exported(|| {
+            let mut sampler = Sampler::new(|_| Err(reasons.next().unwrap().to_owned()));
+            sampler.sample(&named(&["cuda"]));
+            sampler.sample(&named(&["cuda"]));
+            assert_eq!(sampler.unread, BTreeMap::from([("cuda".to_owned(), "no capability".to_owned())]));
+        });
+        assert_eq!(lines, [""; 0]);
         assert_eq!(exported(|| Sampler::new(|_| panic!("nothing is read")).sample(&named(&[]))), [""; 0]);
+    }
+
+    #[test]
+    fn a_container_in_which_the_driver_does_not_know_the_process_exports_the_device_alone() {
+        let device = Gpu { memory_held_bytes: None, process_busy_share: None, ..gpu(0) };
+        let lines = exported(|| {
+            Sampler::new(|_| Ok((device.clone(), Transfers::default()))).sample(&named(&["cuda"]));
+        });
+        let names: Vec<&str> = lines.iter().filter_map(|line| line.split('{').next()).collect();
+        let of_the_device = ["busy_share", "info", "memory_bytes", "memory_used_bytes"];
+        assert_eq!(names, of_the_device.map(|name| format!("zerofleet_device_{name}")));
+    }
+
+    #[test]
+    fn a_process_that_the_driver_has_seen_at_work_is_idle_afterwards() {
+        let mut shares = [None, Some(0.25), None].into_iter();
+        let mut sampler = Sampler::new(|_| {
+            let process_busy_share = shares.next().unwrap();
+            Ok((Gpu { process_busy_share, ..gpu(1) }, Transfers::default()))
+        });
+        let mut share = || {
+            let lines = exported(|| sampler.sample(&named(&["cuda"])));
+            let of_process =
+                |line: &String| Some(line.split_once("process_busy_share{device=\"cuda\"} ")?.1.to_owned());
+            lines.iter().find_map(of_process)
+        };
+        assert_eq!([share(), share(), share()], [None, Some("0.25".to_owned()), Some("0".to_owned())]);
     }
 
     #[test]

@@ -3,16 +3,24 @@
 //! The library is opened at run time, so that one program serves machines with and without it. Start reading at
 //! [`Gpus`].
 
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
 use nvml_wrapper::Nvml;
 use nvml_wrapper::enum_wrappers::device::PcieUtilCounter;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
-use nvml_wrapper::struct_wrappers::device::ProcessInfo;
+use nvml_wrapper::struct_wrappers::device::{ProcessInfo, ProcessUtilizationSample};
 
 /// Minimum major version of the NVIDIA driver for CUDA 13.
 pub const DRIVER_MAJOR_MIN: u32 = 580;
 /// Minimum compute capability with kernels in libtorch.
 pub const CAPABILITY_MIN: ComputeCapability = ComputeCapability { major: 7, minor: 5 };
+
+/// Device node of the NVIDIA driver, which every container with a GPU has, whatever parts of the driver it has.
+const CONTROL_NODE: &str = "/dev/nvidiactl";
+/// Time that the load of a process is read for. The driver samples processes about once a second.
+const SAMPLED: Duration = Duration::from_secs(2);
 
 /// A GPU with the load at one time. A value that the driver does not report is `None`.
 #[derive(Debug, Clone, PartialEq, Default, serde::Serialize)]
@@ -31,11 +39,14 @@ pub struct Gpu {
     pub memory_total_bytes: Option<u64>,
     /// Memory held by all processes and the driver.
     pub memory_used_bytes: Option<u64>,
-    /// Memory held by this process. The driver only knows process ids of the host, so that this is `None` in a
-    /// container with separate process ids.
+    /// Memory held by this process. In a container with separate process ids, drivers list this process under the id
+    /// of the host, or without memory: the value is then `None`.
     pub memory_held_bytes: Option<u64>,
     /// Share of the driver's last sampling period (0.2 to 1 s) in which at least one kernel of any process ran.
     pub busy_share: Option<f64>,
+    /// Share of the last two seconds in which kernels of this process ran. `None` without any, and in a container in
+    /// which the driver lists this process under the id of the host.
+    pub process_busy_share: Option<f64>,
 }
 
 impl Gpu {
@@ -87,7 +98,7 @@ impl Gpus {
         if cfg!(target_os = "macos") {
             return Err("macOS has no NVIDIA driver".to_owned());
         }
-        let nvml = Nvml::init().map_err(|error| unopened(&error))?;
+        let nvml = Nvml::init().map_err(|error| unopened(&error, Path::new(CONTROL_NODE)))?;
         let driver = nvml.sys_driver_version().unwrap_or_default();
         Ok(Self { nvml, driver })
     }
@@ -118,6 +129,7 @@ impl Gpus {
         let memory = device.memory_info().ok();
         let capability = device.cuda_compute_capability().ok();
         let version = |part: i32| u32::try_from(part).ok();
+        let (this, samples) = (std::process::id(), device.process_utilization_stats(sampled_since()));
         Some(Gpu {
             index: usize::try_from(index).ok()?,
             name: device.name().unwrap_or_else(|_| "NVIDIA GPU".to_owned()),
@@ -128,8 +140,9 @@ impl Gpus {
             }),
             memory_total_bytes: memory.as_ref().map(|memory| memory.total),
             memory_used_bytes: memory.as_ref().map(|memory| memory.used),
-            memory_held_bytes: device.running_compute_processes().ok().and_then(|list| held(&list, std::process::id())),
+            memory_held_bytes: device.running_compute_processes().ok().and_then(|list| held(&list, this)),
             busy_share: device.utilization_rates().ok().map(|rates| f64::from(rates.gpu) / 100.0),
+            process_busy_share: samples.ok().and_then(|samples| busy(&samples, this)),
         })
     }
 }
@@ -161,14 +174,38 @@ pub fn of_cuda<'a>(gpus: &'a [Gpu], ordinal: usize, visible: Option<&str>) -> Op
 fn held(listed: &[ProcessInfo], id: u32) -> Option<u64> {
     let of_process = listed.iter().filter(|process| process.pid == id);
     of_process.fold(None, |held, process| match process.used_gpu_memory {
+        // No process computes without memory: in containers, drivers find the process and not the memory.
+        UsedGpuMemory::Unavailable | UsedGpuMemory::Used(0) => held,
         UsedGpuMemory::Used(bytes) => Some(held.unwrap_or(0) + bytes),
-        UsedGpuMemory::Unavailable => held,
     })
 }
 
-/// Describes the reason why NVML cannot be opened, with a remedy if one is known.
-fn unopened(error: &NvmlError) -> String {
+/// Returns the mean load by process `id` in samples of the driver; `None` without a sample.
+fn busy(samples: &[ProcessUtilizationSample], id: u32) -> Option<f64> {
+    let shares: Vec<f64> =
+        samples.iter().filter(|sample| sample.pid == id).map(|sample| f64::from(sample.sm_util) / 100.0).collect();
+    (!shares.is_empty()).then(|| (shares.iter().sum::<f64>() / shares.len() as f64).min(1.0))
+}
+
+/// Returns the start of the time that the load of a process is read for, in microseconds since 1970.
+fn sampled_since() -> u64 {
+    let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    u64::try_from(now.saturating_sub(SAMPLED).as_micros()).unwrap_or(0)
+}
+
+/// Describes the reason why NVML cannot be opened, with a remedy if one is known. `control_node` is the path of
+/// [`CONTROL_NODE`].
+fn unopened(error: &NvmlError, control_node: &Path) -> String {
     match error {
+        NvmlError::LibloadingError(reason) if !reason.to_string().to_lowercase().contains("no such file") => {
+            format!("the library of the NVIDIA driver cannot be loaded: {reason}")
+        }
+        NvmlError::LibloadingError(_) if control_node.exists() => {
+            "a GPU is present, and the library libnvidia-ml.so.1 of the NVIDIA driver is missing: the container lacks \
+             the driver capability `utility`, start it with NVIDIA_DRIVER_CAPABILITIES=compute,utility; without a \
+             container: install the complete driver"
+                .to_owned()
+        }
         NvmlError::LibloadingError(_) => {
             "no NVIDIA driver is installed (its library libnvidia-ml.so.1 is missing); in a \
              container: it was started without GPUs, see `docker run --gpus all`"
@@ -180,7 +217,9 @@ fn unopened(error: &NvmlError) -> String {
         NvmlError::LibRmVersionMismatch => {
             "the NVIDIA driver was updated while an earlier version is loaded: restart the machine".to_owned()
         }
-        NvmlError::NoPermission => "this user may not use the NVIDIA driver: check /dev/nvidia*".to_owned(),
+        NvmlError::NoPermission => {
+            "this user may not use the NVIDIA driver: check the permissions of /dev/nvidia*".to_owned()
+        }
         error => format!("the NVIDIA driver does not respond: {error}"),
     }
 }
@@ -221,6 +260,50 @@ mod tests {
             entry(9, UsedGpuMemory::Unavailable),
         ];
         assert_eq!([held(&listed, 7), held(&listed, 9), held(&listed, 10)], [Some(7), None, None]);
+    }
+
+    #[test]
+    fn a_process_that_a_container_lists_without_memory_holds_an_unknown_amount() {
+        let used_gpu_memory = UsedGpuMemory::Used(0);
+        let listed = [ProcessInfo { pid: 1, used_gpu_memory, gpu_instance_id: None, compute_instance_id: None }];
+        assert_eq!(held(&listed, 1), None);
+    }
+
+    #[test]
+    fn the_load_by_a_process_is_the_mean_of_its_samples_and_unknown_without_any() {
+        let sample = |pid, sm_util| ProcessUtilizationSample {
+            pid,
+            timestamp: 1,
+            sm_util,
+            mem_util: 90,
+            enc_util: 0,
+            dec_util: 0,
+        };
+        let samples = [sample(7, 20), sample(8, 100), sample(7, 40), sample(9, 130)];
+        assert_eq!([7, 9, 1].map(|id| busy(&samples, id)), [Some(0.3), Some(1.0), None]);
+    }
+
+    #[test]
+    fn a_library_that_does_not_open_is_missing_without_gpus_without_a_capability_or_is_damaged() {
+        let folder = tempfile::tempdir().unwrap();
+        let (library, node) = (folder.path().join("libnvidia-ml.so.1"), folder.path().join("nvidiactl"));
+        let reason = || {
+            let error = Nvml::builder().lib_path(library.as_os_str()).init().unwrap_err();
+            unopened(&error, &node)
+        };
+        assert!(reason().starts_with("no NVIDIA driver is installed (its library libnvidia-ml.so.1 is missing)"));
+        std::fs::write(&node, "").unwrap();
+        assert!(reason().contains("lacks the driver capability `utility`"), "{}", reason());
+        std::fs::write(&library, "no library").unwrap();
+        assert!(reason().starts_with("the library of the NVIDIA driver cannot be loaded: "), "{}", reason());
+    }
+
+    #[test]
+    fn a_driver_that_refuses_names_what_to_check() {
+        let reason = |error| unopened(&error, Path::new("/nowhere"));
+        assert!(reason(NvmlError::NoPermission).contains("the permissions of /dev/nvidia*"));
+        assert!(reason(NvmlError::DriverNotLoaded).contains("modprobe nvidia"));
+        assert!(reason(NvmlError::GpuLost).starts_with("the NVIDIA driver does not respond: "));
     }
 
     #[test]

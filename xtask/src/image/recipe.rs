@@ -153,6 +153,8 @@ mod tests {
         assert!(cuda.starts_with("FROM zerofleet/libtorch:dev\nCOPY root/ /\n"), "{cuda}");
         // On an empty base the loader has no cache, and searches none of the directories with mounted drivers.
         assert!(cuda.contains("\nENV LD_LIBRARY_PATH=/usr/local/nvidia/lib64:/usr/lib64:"), "{cuda}");
+        // NVML, which reads load and memory, belongs to `utility`.
+        assert!(cuda.contains("\nENV NVIDIA_DRIVER_CAPABILITIES=compute,utility\n"), "{cuda}");
         assert!(!cuda.contains("NVIDIA_VISIBLE_DEVICES"), "a container gets a GPU only if one was requested for it");
     }
 
