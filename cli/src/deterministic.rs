@@ -402,6 +402,8 @@ impl Run {
         let progress = Progress {
             training_step: self.trainer.step_count(),
             positions: self.positions,
+            // No process exports metrics of this run.
+            window_passes: 0.0,
             elapsed_seconds: 0.0,
             architecture: self.architecture.clone(),
         };

@@ -24,7 +24,9 @@ use service::directory::replace;
 use crate::picture;
 use crate::printed_command;
 use crate::record;
-use crate::screen::{clock, count, distinct, elo, losses, mean_return, number, percent, refused, validation, warnings};
+use crate::screen::{
+    clock, count, distinct, elo, losses, mean_return, number, percent, refused, validation, warnings, window,
+};
 
 pub(crate) use origin::Origin;
 
@@ -189,7 +191,7 @@ impl Summary {
             row("held-out games", validation);
         }
         let refused = refused(r).map(|refused| format!(", {refused} games refused")).unwrap_or_default();
-        row("replay", format!("{} items, window {}{refused}", count(r.replay_items), count(r.window_items)));
+        row("replay", format!("{} items, window {}{refused}", count(r.replay_items), window(r)));
         if let Some(distinct) = distinct(r) {
             row("positions of the latest 3,000 games", distinct);
         }

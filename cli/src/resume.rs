@@ -134,7 +134,8 @@ mod tests {
     #[test]
     fn another_length_of_a_run_is_printed_with_the_learning_rates_of_both() {
         let architecture = run_file::learner::Config::default().settings().unwrap().architecture();
-        let checkpoint = Progress { training_step: 5000, positions: 9, elapsed_seconds: 1800.0, architecture };
+        let (training_step, positions, window_passes) = (5000, 9, 0.25);
+        let checkpoint = Progress { training_step, positions, window_passes, elapsed_seconds: 1800.0, architecture };
         let learner = LearnerSection { learning_rate: 4e-3, ..LearnerSection::default() };
         let line = |before, after| changed_schedule(&learner, before, after, &checkpoint);
         let extended = "schedule extended from 30 to 60 minutes: learning rate 0.00020 → 0.00210";

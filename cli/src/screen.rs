@@ -157,7 +157,7 @@ fn detail_lines(r: &RunMetrics) -> Vec<(&'static str, String)> {
     let opponents: Vec<String> = r.opponents.iter().map(|(name, elo)| format!("{name} {elo:.0}")).collect();
     let [games, positions, evaluations, steps] =
         [r.games_per_second, r.positions_per_second, r.evaluations_per_second, r.steps_per_second].map(number);
-    let ([items, window], ratio) = ([r.replay_items, r.window_items].map(count), number(r.samples_per_insert));
+    let (items, window, ratio) = (count(r.replay_items), window(r), number(r.samples_per_insert));
     let (version, lag) = (whole(r.weights_version), whole(r.weights_lag));
     let refused = refused(r).map(|refused| format!(" · {refused} refused")).unwrap_or_default();
     let or_missing = |text: String| if text.is_empty() { MISSING.to_owned() } else { text };
@@ -223,6 +223,12 @@ pub(crate) fn beyond_support(health: &Health) -> Option<String> {
         inverse_transform(support),
         number(Some(largest)),
     ))
+}
+
+/// Formats the items in the replay window, and how often training has passed over it if known: `24.1k, 3.2 passes`.
+pub(crate) fn window(r: &RunMetrics) -> String {
+    let passes = r.window_passes.map(|passes| format!(", {} passes", number(Some(passes))));
+    count(r.window_items) + &passes.unwrap_or_default()
 }
 
 /// Formats the number of permanently refused trajectories; `None` if there are none.
@@ -404,6 +410,13 @@ mod tests {
     }
 
     #[test]
+    fn the_window_is_shown_with_the_passes_over_it_once_they_are_known() {
+        let metrics = RunMetrics { window_items: Some(24_100.0), ..RunMetrics::default() };
+        assert_eq!(window(&metrics), "24.1k");
+        assert_eq!(window(&RunMetrics { window_passes: Some(3.21), ..metrics }), "24.1k, 3.2 passes");
+    }
+
+    #[test]
     fn a_device_is_one_line_with_its_roles_and_what_is_known_of_it() {
         let gpu = DeviceUse {
             device: "cuda".to_owned(),
@@ -457,6 +470,7 @@ mod tests {
             cache_hit_share: share,
             replay_items: many,
             window_items: many,
+            window_passes: Some(1234.0),
             samples_per_insert: many,
             steps: many,
             steps_per_second: many,

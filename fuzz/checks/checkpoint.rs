@@ -202,7 +202,8 @@ fn checkpoint(training_step: u64) -> Checkpoint {
         design: weights::Design::default(),
         model: Model::Alphazero,
     };
-    let progress = Progress { training_step, positions: training_step * 64, elapsed_seconds: 1.5, architecture };
+    let (positions, window_passes) = (training_step * 64, 0.25);
+    let progress = Progress { training_step, positions, window_passes, elapsed_seconds: 1.5, architecture };
     let files = vec![(NAMES[0].to_owned(), vec![training_step as u8; 100]), (NAMES[1].to_owned(), vec![7; 10])];
     Checkpoint { progress, files }
 }

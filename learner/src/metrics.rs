@@ -123,9 +123,10 @@ pub(crate) fn unroll_steps(steps: usize) {
 
 /// Sets the gauges that show the training progress. A resumed learner starts with the final values of the previous
 /// process.
-pub(crate) fn stands_at(step: u64, positions: u64, learning_rate: f64) {
+pub(crate) fn stands_at(step: u64, positions: u64, window_passes: f64, learning_rate: f64) {
     gauge!("zerofleet_learner_steps_total").set(step as f64);
     gauge!("zerofleet_learner_positions_total").set(positions as f64);
+    gauge!("zerofleet_learner_window_passes").set(window_passes);
     gauge!("zerofleet_learner_learning_rate").set(learning_rate);
 }
 

@@ -251,7 +251,8 @@ fn batch<G: Game>(
     if let Some(trace) = &trace {
         trace.child("prepare").since(begun).end();
     }
-    Some(Prepared { examples, items, mean_version: mean_version(&samples), trace })
+    let (mean_version, window_passes) = (mean_version(&samples), window_passes(&samples, &rows));
+    Some(Prepared { examples, items, window_passes, mean_version, trace })
 }
 
 /// Counts and logs a trajectory that breaks the rules, and queues a report to the source server.
@@ -272,6 +273,12 @@ pub(crate) async fn report(mut rejected: mpsc::Receiver<(Server, Rejected)>) {
             tracing::warn!("cannot report the invalid trajectory {trajectory}: {error}");
         }
     }
+}
+
+/// Returns the share of the replay window that the samples of a batch make up; `rows` are the valid samples.
+fn window_passes(samples: &[Sample], rows: &[usize]) -> f64 {
+    // The table may grow between two draws, so each sample counts by the window of its draw.
+    rows.iter().map(|&row| 1.0 / samples[row].table_items.max(1) as f64).sum()
 }
 
 fn mean_version(samples: &[Sample]) -> f64 {

@@ -358,7 +358,8 @@ mod tests {
         let network = |blocks, channels| NetworkSection { blocks, channels, ..NetworkSection::default() };
         let Start { trainer, architecture, .. } = begun(network(1, 8), false, &checkpoints).unwrap();
         let files = trainer.files().unwrap();
-        let progress = Progress { training_step: 5, positions: 9, elapsed_seconds: 1.0, architecture };
+        let (training_step, positions, window_passes) = (5, 9, 0.25);
+        let progress = Progress { training_step, positions, window_passes, elapsed_seconds: 1.0, architecture };
         checkpoints.write(&Checkpoint { progress, files: files.clone() }).unwrap();
 
         let refused = |network, grow| format!("{:#}", begun(network, grow, &checkpoints).map(drop).unwrap_err());

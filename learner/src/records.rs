@@ -31,6 +31,8 @@ pub(crate) struct AtPublication {
     pub(crate) learning_rate: f64,
     /// Number of positions trained on since the start of the run.
     pub(crate) positions: u64,
+    /// Passes over the replay window since the start of the run.
+    pub(crate) window_passes: f64,
     /// Mean policy lag of the samples in the latest training step, in weights versions.
     pub(crate) sample_version_lag: f64,
     /// True if this publication has histograms.
@@ -87,10 +89,11 @@ impl Records {
 
 /// Returns a publication's scalars for the event file.
 pub(crate) fn scalars(at: &AtPublication) -> Summary {
-    let &AtPublication { ref losses, learning_rate, positions, sample_version_lag, .. } = at;
+    let &AtPublication { ref losses, learning_rate, positions, window_passes, sample_version_lag, .. } = at;
     let mut summary = Summary::new()
         .scalar("learner/learning_rate", learning_rate)
         .scalar("learner/positions", positions as f64)
+        .scalar("learner/window_passes", window_passes)
         .scalar("learner/sample_version_lag", sample_version_lag);
     let Some(Losses { total, policy, value, reward, consistency, chance, l2, gradient_norm, .. }) = losses else {
         return summary;

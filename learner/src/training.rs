@@ -36,6 +36,8 @@ pub(crate) struct Prepared {
     pub(crate) examples: Examples,
     /// The items in row order of the batch; empty if no server uses value errors.
     pub(crate) items: Vec<Item>,
+    /// Passes over the replay window: the sum over positions of 1 / items in the window at the time of the draw.
+    pub(crate) window_passes: f64,
     /// Mean weights version of the searches that produced the positions.
     pub(crate) mean_version: f64,
     /// Trace of the batch, which ends with the training step.
@@ -52,6 +54,8 @@ pub(crate) struct Training {
     /// Board names, by board index.
     boards: Vec<String>,
     positions: u64,
+    /// Mean number of passes over the replay windows of the boards.
+    window_passes: f64,
     /// Running time of earlier processes of this run, in seconds.
     elapsed_before: f64,
     started: Instant,
@@ -85,6 +89,8 @@ struct Pending {
     board: Option<usize>,
     items: Vec<Item>,
     positions: usize,
+    /// Passes over the replay window by the step, summed over boards.
+    window_passes: f64,
     mean_version: f64,
     trace: Option<Span>,
     begun: Instant,
@@ -128,6 +134,7 @@ impl Training {
             settings,
             priorities,
             positions: progress.as_ref().map_or(0, |progress| progress.positions),
+            window_passes: progress.as_ref().map_or(0.0, |progress| progress.window_passes),
             elapsed_before: progress.as_ref().map_or(0.0, |progress| progress.elapsed_seconds),
             started: Instant::now(),
             version: WeightsVersion(0),
@@ -266,13 +273,14 @@ impl Training {
     }
 
     fn report_progress(&self) {
-        metrics::stands_at(self.trainer.step_count(), self.positions, self.trainer.learning_rate());
+        let (step, learning_rate) = (self.trainer.step_count(), self.trainer.learning_rate());
+        metrics::stands_at(step, self.positions, self.window_passes, learning_rate);
     }
 
     /// Queues a training step, and reads the results of older steps beyond the queue depth.
     fn step(&mut self, prepared: Prepared, writing: &mut Writing) -> anyhow::Result<()> {
         let begun = Instant::now();
-        let Prepared { examples, items, mean_version, trace } = prepared;
+        let Prepared { examples, items, window_passes, mean_version, trace } = prepared;
         self.trainer.set_progress(self.settings.schedule.progress(self.elapsed_seconds(), self.positions));
         let simulated = self.settings.simulated_step;
         let queued = match simulated {
@@ -285,7 +293,7 @@ impl Training {
         let free = self.pending.back().and_then(|before| before.ends).unwrap_or(begun).max(begun);
         let ends = simulated.map(|time| free + time);
         let (board, positions) = (Some(examples.board()), examples.positions());
-        self.pending.push_back(Pending { board, items, positions, mean_version, trace, begun, ends });
+        self.pending.push_back(Pending { board, items, positions, window_passes, mean_version, trace, begun, ends });
         while self.pending.len() > self.queue_depth {
             self.collect(writing)?;
         }
@@ -331,6 +339,7 @@ impl Training {
         self.not_finite = 0;
         self.priorities.report(&pending.items, &value_errors);
         self.positions += pending.positions as u64;
+        self.window_passes += pending.window_passes / self.boards.len() as f64;
         if let Some(board) = pending.board.and_then(|board| self.boards.get(board)) {
             metrics::trained_on(board, 1);
         }
@@ -488,6 +497,7 @@ impl Training {
             losses: self.losses,
             learning_rate: self.trainer.learning_rate(),
             positions: self.positions,
+            window_passes: self.window_passes,
             sample_version_lag: self.sample_version_lag,
             has_histograms: has_histograms(publication),
             gradient,
@@ -512,6 +522,7 @@ impl Training {
         Progress {
             training_step: self.trainer.step_count(),
             positions: self.positions,
+            window_passes: self.window_passes,
             elapsed_seconds: self.elapsed_seconds(),
             architecture: self.architecture.clone(),
         }

@@ -122,6 +122,7 @@ impl Snapshot {
                 "trajectories": metrics.replay_trajectories,
                 "items": metrics.replay_items,
                 "window_items": metrics.window_items,
+                "window_passes": metrics.window_passes,
                 "bytes": metrics.replay_bytes,
                 "samples_per_insert": metrics.samples_per_insert,
                 "rate_limiter_waits": self.limiter_waits,

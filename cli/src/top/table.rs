@@ -129,7 +129,7 @@ fn replay(metrics: &RunMetrics) -> String {
         "{} items of {} games, window {}, log {} MB, {} samples per insert{refused}",
         number(metrics.replay_items),
         number(metrics.replay_trajectories),
-        number(metrics.window_items),
+        screen::window(metrics),
         number(metrics.replay_bytes.map(|bytes| bytes / 1e6)),
         number(metrics.samples_per_insert),
     )

@@ -110,6 +110,8 @@ run_metrics! {
     /// Training steps per second.
     // Several learners compute the same steps.
     steps_per_second as "learner/steps_per_second" = processes.growth(Role::Learner, "steps_total").reduce(f64::max);
+    /// Passes over the replay window: positions trained on, each as a share of the window at the time of the draw.
+    window_passes as "learner/window_passes" = processes.learner("window_passes");
     /// Weighted total loss of training.
     loss_total as "loss/total" = processes.part("loss", "total");
     /// Policy loss of training.

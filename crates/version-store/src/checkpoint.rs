@@ -25,6 +25,10 @@ pub struct Progress {
     pub training_step: u64,
     /// Number of positions in all completed training steps.
     pub positions: u64,
+    /// Passes over the replay window: the sum over all positions of 1 / items in the window at the time of the draw, as
+    /// a mean over boards. 0 in checkpoints of builds that did not count them.
+    #[serde(default)]
+    pub window_passes: f64,
     /// Running time of the learner in seconds, accumulated across restarts; it measures a schedule in minutes.
     pub elapsed_seconds: f64,
     /// Architecture of the trained network.

@@ -3,7 +3,13 @@ use super::*;
 fn checkpoint(training_step: u64) -> Checkpoint {
     let architecture = crate::architecture();
     Checkpoint {
-        progress: Progress { training_step, positions: training_step * 64, elapsed_seconds: 1.5, architecture },
+        progress: Progress {
+            training_step,
+            positions: training_step * 64,
+            window_passes: 0.25,
+            elapsed_seconds: 1.5,
+            architecture,
+        },
         files: vec![("weights.safetensors".into(), vec![training_step as u8; 100]), ("moments".into(), vec![7; 10])],
     }
 }

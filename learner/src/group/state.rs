@@ -53,7 +53,8 @@ mod tests {
 
     fn checkpoint() -> Checkpoint {
         let architecture = architecture(Model::Alphazero);
-        let progress = Progress { training_step: 3, positions: 7, elapsed_seconds: 0.5, architecture };
+        let (training_step, positions, window_passes) = (3, 7, 0.25);
+        let progress = Progress { training_step, positions, window_passes, elapsed_seconds: 0.5, architecture };
         Checkpoint { progress, files: vec![("a".to_owned(), vec![1, 2, 3]), ("b".to_owned(), vec![4])] }
     }
 

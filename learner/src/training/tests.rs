@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
 
-use run_file::learner::{Config, LearnerSection};
+use run_file::learner::{BoardSection, Config, LearnerSection};
 use service::config::RunSection;
 use training::{Trainer as _, TrainerSettings, TrainingBatch, UnrolledBatch};
-use weights::Model;
+use weights::{HeadKind, Model};
 
 use super::*;
 use crate::trainer::conformance::architecture;
@@ -24,7 +24,12 @@ pub(super) fn prepared() -> Prepared {
         policy_weights: vec![1.0],
         importance: Vec::new(),
     };
-    Prepared { examples: Examples::Positions(batch), items: Vec::new(), mean_version: 1.0, trace: None }
+    of(Examples::Positions(batch))
+}
+
+/// Returns a prepared batch that makes up an eighth of the replay window.
+fn of(examples: Examples) -> Prepared {
+    Prepared { examples, items: Vec::new(), window_passes: 0.125, mean_version: 1.0, trace: None }
 }
 
 pub(super) fn checkpoints(folder: &Path) -> Checkpoints {
@@ -224,7 +229,7 @@ fn unrolled() -> Prepared {
         rewards: vec![0.0; 3 * 2],
         ..UnrolledBatch::default()
     };
-    Prepared { examples: Examples::Unrolled(batch), items: Vec::new(), mean_version: 1.0, trace: None }
+    of(Examples::Unrolled(batch))
 }
 
 #[test]
@@ -342,6 +347,34 @@ fn each_step_is_taken_on_the_board_of_its_batch() {
     };
     train_from(start, settings, [0, 1, 1, 0].map(of_board).into(), 1, |_, _| {}).unwrap();
     assert_eq!(log.lock().unwrap().boards, [0, 1, 1, 0]);
+}
+
+/// Returns the passes over the replay window in the latest checkpoint.
+fn window_passes(folder: &Path) -> f64 {
+    checkpoints(folder).newest().unwrap().unwrap().checkpoint.progress.window_passes
+}
+
+#[test]
+fn passes_over_the_window_add_up_over_accepted_steps_and_restarts() {
+    let folder = tempfile::tempdir().unwrap();
+    train(folder.path(), vec![prepared(), not_finite(), prepared()], |_, _| {}).unwrap();
+    assert_eq!(window_passes(folder.path()), 0.25);
+    train(folder.path(), vec![prepared()], |_, _| {}).unwrap();
+    assert_eq!(window_passes(folder.path()), 0.375);
+}
+
+#[test]
+fn a_run_on_several_boards_counts_the_mean_passes_over_the_windows() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = Config::default();
+    (config.run.game, config.run.directory) = ("hex-5".to_owned(), folder.path().into());
+    config.network.heads = HeadKind::Pooled;
+    config.learner.boards = vec![BoardSection { game: "hex-4".to_owned(), replay: "http://b:7001".to_owned() }];
+    let trainer = Box::new(Counting::new().0);
+    let start = Start { trainer, architecture: architecture(Model::Alphazero), progress: None };
+    let batches = (0..4).map(|_| prepared()).collect();
+    train_from(start, config.settings().unwrap(), batches, 0, |_, _| {}).unwrap();
+    assert_eq!(window_passes(folder.path()), 4.0 * 0.125 / 2.0);
 }
 
 fn until(condition: impl Fn() -> bool) {

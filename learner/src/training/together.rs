@@ -120,7 +120,7 @@ impl Training {
             let Checkpoint { progress, files } = state::decode(&bytes)?;
             anyhow::ensure!(progress.architecture == self.architecture, "the group trains a different network");
             self.trainer.load(&files).context("load the state of the group")?;
-            self.positions = progress.positions;
+            (self.positions, self.window_passes) = (progress.positions, progress.window_passes);
             self.elapsed_before = progress.elapsed_seconds - self.started.elapsed().as_secs_f64();
             self.not_finite = 0;
             self.report_progress();
@@ -162,8 +162,8 @@ impl Training {
                 Some(batch) => (Some(batch.examples.board()), batch.items, batch.mean_version, batch.trace),
                 None => (None, Vec::new(), self.version.0 as f64, None),
             };
-            let positions = control.positions as usize;
-            let pending = Pending { board, items, positions, mean_version, trace, begun, ends: None };
+            let (positions, window_passes) = (control.positions as usize, f64::from(control.window_passes));
+            let pending = Pending { board, items, positions, window_passes, mean_version, trace, begun, ends: None };
             self.take(pending, trained, writing)?;
             group.reached(self.trainer.step_count());
             // Every member has restored a local checkpoint, so the next group starts with the state of the member with
@@ -181,6 +181,7 @@ impl Training {
         let mine = Control {
             batches: flag(prepared.is_some()),
             positions: prepared.map_or(0.0, |prepared| prepared.examples.positions() as f32),
+            window_passes: prepared.map_or(0.0, |prepared| prepared.window_passes as f32),
             unready: flag(!group.is_ready_to_publish()),
             ..Control::default()
         };

@@ -154,6 +154,11 @@ impl Running {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap().unwrap();
         self.drain.start();
+        if let Some(found) = checkpoints(self.folder.path()).newest().unwrap() {
+            let progress = found.checkpoint.progress;
+            let passes = progress.positions as f64 / 8.0;
+            assert_eq!(progress.window_passes, passes, "every position is an eighth of the window");
+        }
         drop(self.folder);
         Arc::into_inner(self.versions).map_or_else(BTreeMap::new, |versions| versions.into_inner().unwrap())
     }
