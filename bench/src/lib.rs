@@ -70,7 +70,8 @@ enum Part {
     Search(self::search::Args),
     /// Matrix products, vector operations and networks on every device.
     ///
-    /// Measures every precision, and recommends a device, precision and batch size.
+    /// Measures every precision, and recommends a device, precision and batch size. With `--compare` and no file, lists
+    /// the times of the CPU and of the accelerator by batch, and the batch from which on the accelerator is faster.
     Hardware(hardware::Args),
     /// A real training run: time by phase, bottleneck, costs and devices.
     ///
@@ -101,7 +102,14 @@ impl Bench {
     /// # Errors
     /// The benchmark fails, an earlier report is invalid, or a directory cannot be written to.
     pub fn run(self, out: &mut impl Write) -> anyhow::Result<()> {
+        let compares_devices = matches!(self.destination.compare, Some(None));
         let (name, measure): (_, Measure) = match self.part {
+            Part::Hardware(args) if compares_devices => {
+                ("comparison", Box::new(move |so_far| hardware::compare(&args, so_far)))
+            }
+            _ if compares_devices => {
+                anyhow::bail!("--compare needs the FILE of an earlier report, except in `hardware`")
+            }
             Part::Replay(args) => ("replay", Box::new(move |_| self::replay::measure(&args))),
             Part::Inference(args) => ("inference", Box::new(move |_| self::inference::measure(&args))),
             Part::Selfplay(args) if args.ablate => ("ablation", Box::new(move |_| ablation::in_processes(&args))),

@@ -15,9 +15,10 @@ pub struct Destination {
     pub json: bool,
     /// Compare with an earlier JSON report.
     ///
-    /// Every value is also shown as a ratio to the same row in the earlier report, and every share as a change.
+    /// Every value is also shown as a ratio to the same row in the earlier report, and every share as a change. Without
+    /// FILE, `hardware` compares the CPU with the accelerator.
     #[arg(long, global = true, value_name = "FILE")]
-    pub compare: Option<PathBuf>,
+    pub compare: Option<Option<PathBuf>>,
     /// Write the report to this directory during the measurement.
     ///
     /// The files are NAME.md, NAME.json and the plot NAME.svg, with the name of the benchmark.
@@ -37,7 +38,8 @@ impl Destination {
         measure: impl FnOnce(SoFar<'_>) -> anyhow::Result<Report>,
     ) -> anyhow::Result<()> {
         // Read before minutes are spent on measuring.
-        let earlier = self.compare.as_deref().map(|path| Ok((path, read(path, benchmark)?)));
+        let earlier = self.compare.as_ref().and_then(|file| file.as_deref());
+        let earlier = earlier.map(|path| Ok((path, read(path, benchmark)?)));
         let earlier = earlier.transpose().map_err(|error: anyhow::Error| error)?;
         let compared = |report: &Report| {
             let mut report = report.clone();
@@ -119,7 +121,7 @@ mod tests {
         assert!(std::fs::read_to_string(out.join("search.svg")).unwrap().starts_with("<svg"));
 
         let json = out.join("search.json");
-        let later = Destination { compare: Some(json.clone()), json: true, out: None };
+        let later = Destination { compare: Some(Some(json.clone())), json: true, out: None };
         let mut printed = Vec::new();
         later.run("search", &mut printed, |_| Ok(report())).unwrap();
         let printed: Report = serde_json::from_slice(&printed).unwrap();
@@ -132,7 +134,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("other.json");
         let error = |path: &Path| {
-            let destination = Destination { compare: Some(path.to_owned()), ..Destination::default() };
+            let destination = Destination { compare: Some(Some(path.to_owned())), ..Destination::default() };
             let measure = |_: SoFar<'_>| panic!("measured");
             format!("{:#}", destination.run("kernel", &mut Vec::new(), measure).unwrap_err())
         };

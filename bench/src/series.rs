@@ -59,6 +59,8 @@ pub(crate) struct Speed {
     pub(crate) size: usize,
     /// Time from a call to the result.
     pub(crate) latency_us: f64,
+    /// Time between two results, over all evaluators.
+    pub(crate) interval_us: f64,
     /// Multiply-adds, bytes or evaluations per second, over all evaluators.
     pub(crate) per_second: f64,
 }
@@ -101,7 +103,8 @@ impl<L: Clone> Series<L> {
         let speed = |(&size, rates): (&usize, &Vec<f64>)| {
             let rate = turn.speed(rates)?;
             let per_second = rate * (self.work.as_ref()?.units)(size);
-            Some(Speed { size, latency_us: 1e6 * self.evaluators as f64 / rate, per_second })
+            let interval_us = 1e6 / rate;
+            Some(Speed { size, latency_us: self.evaluators as f64 * interval_us, interval_us, per_second })
         };
         let speeds = self.rates.iter().filter_map(speed).collect();
         Speeds { label: self.label.clone(), speeds, not_measured: self.failure.clone() }
@@ -149,8 +152,8 @@ pub(crate) mod tests {
     /// Returns made-up speeds `(size, speed)`; the latency of a call follows from size and speed.
     pub(crate) fn made_up<L>(label: L, speeds: &[(usize, f64)]) -> Speeds<L> {
         let speed = |&(size, per_second): &(usize, f64)| {
-            let latency_us = 1e6 * size as f64 / per_second;
-            Speed { size, latency_us, per_second }
+            let interval_us = 1e6 * size as f64 / per_second;
+            Speed { size, latency_us: interval_us, interval_us, per_second }
         };
         Speeds { label, speeds: speeds.iter().map(speed).collect(), not_measured: None }
     }
@@ -179,7 +182,7 @@ pub(crate) mod tests {
         series.rates.insert(8, vec![3.0, 1.0, 2.0]);
         let [speed] = series.speeds(Turn::Median).speeds[..] else { panic!("one size was measured") };
         // Two evaluators make two calls per second together: each call takes a second.
-        assert_eq!((speed.size, speed.latency_us, speed.per_second), (8, 1e6, 16.0));
+        assert_eq!((speed.size, speed.latency_us, speed.interval_us, speed.per_second), (8, 1e6, 5e5, 16.0));
         let best = series.speeds(Turn::Best);
         assert_eq!((best.best(), best.at(8), best.at(1)), (Some(24.0), Some(24.0), None));
     }

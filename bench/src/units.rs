@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 pub enum Unit {
     /// A plain number.
     Count,
+    /// A whole number of positions, rows or elements.
+    Size,
     /// Events per second.
     PerSecond,
     /// A share from 0 to 1.
@@ -28,6 +30,7 @@ pub enum Unit {
 pub(crate) fn in_unit(value: f64, unit: Unit) -> String {
     match unit {
         Unit::Count | Unit::PerSecond | Unit::Cores => number(value),
+        Unit::Size => format!("{value:.0}"),
         Unit::Share => format!("{:.1} %", 100.0 * value),
         Unit::Ratio => format!("{value:.2}×"),
         Unit::Microseconds => time(value),

@@ -15,7 +15,7 @@ pub(super) fn speed_up(settings: &[Speeds<Setting>], speed: &Speed) -> Option<f6
 }
 
 /// Describes the recommended setting, and from which size on each accelerator is faster than the CPU.
-pub(super) fn in_words(kind: Kind, settings: &[Speeds<Setting>]) -> String {
+fn in_words(kind: Kind, settings: &[Speeds<Setting>]) -> String {
     let Some((setting, speed)) = recommended(settings) else { return "Nothing was measured.".to_owned() };
     let (at_size, latency, metric) = (at(kind, speed.size), time(speed.latency_us), kind.metric);
     let per_second = in_unit(speed.per_second, kind.unit);
@@ -28,6 +28,15 @@ pub(super) fn in_words(kind: Kind, settings: &[Speeds<Setting>]) -> String {
         };
     }
     if wins.is_empty() { text + " There is no accelerator to compare with the CPU." } else { text }
+}
+
+/// Returns the conclusions from the speeds of a workload, with the reasons why settings were not measured.
+pub(super) fn finding(workload: &str, kind: Kind, settings: &[Speeds<Setting>]) -> String {
+    let mut finding = format!("{workload}: {}", in_words(kind, settings));
+    for Speeds { label: setting, not_measured, .. } in settings {
+        finding += &not_measured.as_ref().map_or(String::new(), |why| format!("\n- {setting}: not measured: {why}"));
+    }
+    finding
 }
 
 fn at(kind: Kind, size: usize) -> String {
@@ -51,9 +60,17 @@ fn recommended(settings: &[Speeds<Setting>]) -> Option<(&Setting, &Speed)> {
     as_good.min_by(|(_, a), (_, b)| a.size.cmp(&b.size).then(b.per_second.total_cmp(&a.per_second)))
 }
 
+/// Returns the time between two results at a size, in microseconds, of the fastest setting on an accelerator, or for
+/// `None` on the CPU.
+pub(super) fn fastest_us(settings: &[Speeds<Setting>], accelerator: Option<&str>, size: usize) -> Option<f64> {
+    let on_device = settings.iter().filter(|of| of.label.accelerator.as_deref() == accelerator);
+    let at_size = on_device.flat_map(|of| &of.speeds).filter(|speed| speed.size == size);
+    at_size.map(|speed| speed.interval_us).min_by(f64::total_cmp)
+}
+
 /// Returns each accelerator, in the faster precision, with the smallest size from which on it is faster than every CPU
 /// setting; `None` if it is not faster at the largest size.
-fn wins(settings: &[Speeds<Setting>]) -> Vec<(&str, Option<usize>)> {
+pub(super) fn wins(settings: &[Speeds<Setting>]) -> Vec<(&str, Option<usize>)> {
     let measured = settings.iter().filter(|of| !of.speeds.is_empty());
     let mut devices: Vec<&str> = measured.filter_map(|of| of.label.accelerator.as_deref()).collect();
     devices.dedup();
@@ -65,9 +82,9 @@ fn wins_from(settings: &[Speeds<Setting>], device: &str) -> Option<usize> {
     let mut sizes: Vec<usize> = accelerated().flat_map(|of| &of.speeds).map(|speed| speed.size).collect();
     sizes.sort_unstable();
     sizes.dedup();
-    let wins = |size: &usize| {
-        let fastest = accelerated().filter_map(|of| of.at(*size)).max_by(f64::total_cmp);
-        fastest > cpu_at_most(settings, *size)
+    let wins = |size: &usize| match fastest_us(settings, None, *size) {
+        Some(of_cpu) => fastest_us(settings, Some(device), *size).is_some_and(|us| us < of_cpu),
+        None => accelerated().filter_map(|of| of.at(*size)).max_by(f64::total_cmp) > cpu_at_most(settings, *size),
     };
     sizes.into_iter().rev().take_while(wins).last()
 }

@@ -42,6 +42,8 @@ pub(super) struct Kind {
 
 /// Matrix products: sizes are rows of square matrices, speeds are multiply-adds.
 pub(super) const MATRIX_PRODUCT: Kind = Kind { sizes: "side", metric: "multiply-adds/s", unit: Unit::PerSecond };
+/// Convolutions: sizes are positions of a batch, speeds are multiply-adds.
+pub(super) const CONVOLUTION: Kind = Kind { sizes: "batch", ..MATRIX_PRODUCT };
 /// Vector operations: sizes are elements of vectors, speeds are bytes read and written.
 pub(super) const VECTOR_OPERATION: Kind = Kind { sizes: "elements", metric: "bytes/s", unit: Unit::BytesPerSecond };
 /// Networks: sizes are positions of a batch, speeds are evaluations.
@@ -65,6 +67,7 @@ impl Workload {
     pub(super) fn kind(&self) -> Kind {
         match self {
             Self::Operation(Operation::Product) => MATRIX_PRODUCT,
+            Self::Operation(Operation::Convolution) => CONVOLUTION,
             Self::Operation(_) => VECTOR_OPERATION,
             Self::Tower(..) | Self::Latent(..) => NETWORK,
         }
