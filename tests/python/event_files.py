@@ -59,7 +59,8 @@ def check_steps(folder, sessions):
 def main(run, sessions):
     whole = check_steps(run, sessions)
     scalars = whole.Tags()["scalars"]
-    for tag in ("loss/total", "learner/learning_rate", "replay/samples_per_insert", "actor/games_per_second"):
+    expected = ("loss/total", "learner/learning_rate", "learner/window_passes", "replay/samples_per_insert")
+    for tag in (*expected, "actor/games_per_second"):
         assert tag in scalars, (tag, scalars)
     learner = check_steps(run / "learner", sessions)
     for tag in ("loss/total", "loss/policy", "loss/value", "learner/learning_rate", "learner/gradient_norm"):

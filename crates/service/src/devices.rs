@@ -4,6 +4,7 @@
 //! [`run`](crate::run) reads load and memory once a second. A process on the CPU exports only the placement. A value that
 //! the driver does not report is not exported.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -94,9 +95,9 @@ impl<R: FnMut(usize) -> Result<(Gpu, Transfers), String>> Sampler<R> {
     }
 
     fn warn(&mut self, device: &str, reason: String) {
-        if !self.unread.contains_key(device) {
+        if let Entry::Vacant(first) = self.unread.entry(device.to_owned()) {
             tracing::warn!(device, "no load, memory or transfers of the device are measured: {reason}");
-            self.unread.insert(device.to_owned(), reason);
+            first.insert(reason);
         }
     }
 
