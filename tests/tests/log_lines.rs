@@ -1,4 +1,4 @@
-//! Log lines name the process and contain no secret.
+//! Log lines name the process, and neither log lines nor printed configurations contain a secret.
 
 use std::process::Command;
 use std::time::Duration;
@@ -55,6 +55,19 @@ async fn no_log_line_and_no_printed_configuration_holds_a_token_and_each_line_na
         assert!(printed.contains("[telemetry]") && printed.contains("[security]"), "{printed}");
         holds_no_secret(&printed);
     }
+}
+
+#[test]
+fn a_printed_configuration_repeats_the_notes_of_the_run_file_and_no_other_comment() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config.toml");
+    let note = "#: value for a GPU: learner.batch_size = 1024 (preset: 256; measured)\n";
+    std::fs::write(&file, format!("{note}# a remark\n[learner]\nbatch_size = 1024\n")).unwrap();
+    let mut learner = Command::new(program("learner").unwrap());
+    let output = learner.arg("--config").arg(&file).arg("--print-config").output().unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(printed.starts_with(note) && printed.contains("\nbatch_size = 1024\n"), "{printed}");
+    assert!(!printed.contains("a remark"), "{printed}");
 }
 
 fn printed_configuration(name: &str, setting: &str) -> String {

@@ -6,7 +6,7 @@
 //! rejects unknown names. Sections of other roles are skipped, so that one file serves every process. This module is
 //! deliberately independent of the meaning of keys.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::ops::RangeBounds;
@@ -41,6 +41,10 @@ pub const SECTIONS: &[&str] = &[
 
 /// Prefix of environment variables that override the run file: `ZEROFLEET__SECTION__KEY`.
 pub const ENVIRONMENT_PREFIX: &str = "ZEROFLEET__";
+
+/// Start of a line of a run file that explains a value, by the program that wrote the file. A printed configuration
+/// repeats these lines.
+pub const NOTE: &str = "#: ";
 
 /// Minimum similarity (Jaro-Winkler) for suggesting a name in place of a misspelt one.
 const SIMILARITY_MIN: f64 = 0.7;
@@ -126,11 +130,18 @@ impl<E: Iterator<Item = (OsString, OsString)>> Sources<E> {
     /// # Errors
     /// [`ConfigError`] if a source cannot be read.
     pub fn layers(self) -> Result<Layers, ConfigError> {
-        let file = self.file.map(|path| Ok((table_of(&path)?, format!("in {}", path.display())))).transpose()?;
+        let text = self.file.as_deref().map(text_of_file).transpose()?;
+        let notes = text.iter().flat_map(|text| text.lines()).filter_map(|line| line.strip_prefix(NOTE));
+        let notes = notes.map(str::to_owned).collect();
+        let table = |(path, text): (PathBuf, String)| {
+            let table = text.parse::<Table>().map_err(|error| syntax(&path.display().to_string(), &text, &error));
+            table.map(|table| (table, format!("in {}", path.display())))
+        };
+        let file = self.file.zip(text).map(table).transpose()?;
         // The environment is unordered; sorting makes the first reported error deterministic.
         let mut env: Vec<_> = self.env.filter(|(name, _)| is_override(name)).collect();
         env.sort();
-        Ok(Layers { preset: None, file, env, sets: self.sets })
+        Ok(Layers { preset: None, file, notes, env, sets: self.sets })
     }
 }
 
@@ -140,6 +151,8 @@ pub struct Layers {
     /// The preset, if any, with a description of the origin, as for `file`.
     preset: Option<(Table, String)>,
     file: Option<(Table, String)>,
+    /// Notes of the file, without [`NOTE`].
+    pub notes: Vec<String>,
     env: Vec<(OsString, OsString)>,
     sets: Vec<String>,
 }
@@ -160,8 +173,23 @@ impl Layers {
     /// As [`load`](Self::load).
     pub fn load_over<T: Serialize + DeserializeOwned>(&self, defaults: &T) -> Result<T, ConfigError> {
         let defaults = Table::try_from(defaults).map_err(|source| ConfigError::Defaults { source })?;
-        let mut reader = Reader { defaults: &defaults, overrides: Vec::new() };
-        for (table, origin) in self.preset.iter().chain(&self.file) {
+        self.reader(&defaults, self.preset.as_ref())?.apply()
+    }
+
+    /// Returns the keys of `defaults` that file, environment or `--set` set, as `section.key`.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn given<T: Serialize>(&self, defaults: &T) -> Result<BTreeSet<String>, ConfigError> {
+        let defaults = Table::try_from(defaults).map_err(|source| ConfigError::Defaults { source })?;
+        let given = self.reader(&defaults, None)?.overrides;
+        Ok(given.into_iter().map(|each| each.path.join(".")).collect())
+    }
+
+    /// Reads the values of all layers, with `preset` as the lowest.
+    fn reader<'a>(&self, defaults: &'a Table, preset: Option<&(Table, String)>) -> Result<Reader<'a>, ConfigError> {
+        let mut reader = Reader { defaults, overrides: Vec::new() };
+        for (table, origin) in preset.into_iter().chain(&self.file) {
             reader.read_table(table, origin)?;
         }
         for (name, value) in &self.env {
@@ -176,14 +204,12 @@ impl Layers {
             let path = key.trim().split('.').map(str::to_owned).collect();
             reader.read_text(path, value.trim(), &format!("in --set {text}"))?;
         }
-        reader.apply()
+        Ok(reader)
     }
 }
 
-/// Reads a run file as a TOML table.
-fn table_of(path: &Path) -> Result<Table, ConfigError> {
-    let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-    text.parse().map_err(|error| syntax(&path.display().to_string(), &text, &error))
+fn text_of_file(path: &Path) -> Result<String, ConfigError> {
+    std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })
 }
 
 /// Reads a TOML file other than a run file as a `T`, which determines the keys. `file` is the file name in errors.

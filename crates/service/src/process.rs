@@ -125,6 +125,7 @@ fn try_run(
     let Loaded { layers, printed, start } = load(sources)?;
     let Shared { run, telemetry: section } = layers.load()?;
     if common.print_config {
+        layers.notes.iter().for_each(|note| print(&format!("{}{note}\n", config::NOTE)));
         print(&printed?);
         print(&config::print(&BTreeMap::from([("telemetry", &section)]))?);
         return Ok(());

@@ -88,6 +88,23 @@ fn later_sources_win() {
 }
 
 #[test]
+fn keys_are_given_by_file_environment_and_assignments_in_any_form_and_not_by_the_preset() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.toml");
+    std::fs::write(&path, "#: learner.ema.decay = 1 for a test\n[learner.ema]\ndecay = 1\n# a comment").unwrap();
+    let variable: (OsString, OsString) = ("ZEROFLEET__LEARNER__AUGMENT".into(), "true".into());
+    let env = std::iter::once(variable);
+    let sets = ["run.game=hex-5", "learner = { batch = 7 }"].map(str::to_owned).to_vec();
+    let layers = Sources { file: Some(path), env, sets }.read(preset).unwrap();
+    let given: Vec<String> = layers.given(&Fleet::default()).unwrap().into_iter().collect();
+    assert_eq!(given, ["learner.augment", "learner.batch", "learner.ema.decay", "run.game"]);
+    assert_eq!(layers.notes, ["learner.ema.decay = 1 for a test"]);
+    let none = Sources { file: None, env: std::iter::empty(), sets: vec!["run.game=hex-5".to_owned()] };
+    let layers = none.read(preset).unwrap();
+    assert!(!layers.given(&Fleet::default()).unwrap().contains("learner.batch") && layers.notes.is_empty());
+}
+
+#[test]
 fn sections_of_other_roles_are_ignored() {
     let file = "[actor]\nanything = 1\n[arena.deep]\nx = [1]";
     let env = [("ZEROFLEET__ACTOR__THREADS", "many")];
