@@ -84,7 +84,8 @@ const MEASURE_MAX: Duration = Duration::from_secs(30);
 
 /// Trains until the time is over or a signal requests a stop.
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
-    let plan = Plan::new(&args.run, std::env::vars_os())?;
+    let env = std::env::vars_os();
+    let plan = if args.deterministic.is_some() { Plan::on_cpu(&args.run, env)? } else { Plan::new(&args.run, env)? };
     if args.needs_libtorch {
         println!(
             "{}",

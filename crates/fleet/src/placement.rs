@@ -9,6 +9,7 @@ use std::fmt;
 
 use inference::DevicePreference;
 use run_file::RunFile;
+use run_file::gpu_values::Process;
 use service::ConfigError;
 use service::gpus::Gpu;
 
@@ -230,6 +231,15 @@ pub fn place(
 }
 
 impl Machine {
+    /// Returns the processes of a placement that may use NVIDIA GPUs; actors only if they evaluate themselves.
+    pub(crate) fn on_gpu(&self, config: &RunFile, placement: &Placement) -> Vec<Process> {
+        let learners = placement.learners.iter().map(|&place| (Process::Learner, config.learner.device, place));
+        let actors = placement.actors.iter().filter(|_| placement.accelerator_games > 0);
+        let actors = actors.map(|&place| (Process::Actor, config.actor.device, place));
+        let on_gpu = learners.chain(actors).filter(|&(_, device, place)| self.may_use_cuda(device, place));
+        on_gpu.map(|(process, ..)| process).collect()
+    }
+
     /// Returns the indices of the GPUs that processes can use.
     fn usable(&self) -> Vec<usize> {
         let Accelerators::Cuda(candidates) = &self.accelerators else { return Vec::new() };

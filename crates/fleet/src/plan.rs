@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use proto::learners::LEARNERS_MAX;
-use run_file::RunFile;
+use run_file::{RunFile, gpu_values};
 use service::ConfigError;
-use service::config::{Difference, Sources};
+use service::config::{Difference, Layers, NOTE, Sources};
 use service::directory::replace;
 
 use crate::algorithm::Algorithm;
@@ -21,6 +21,8 @@ use crate::run_directory::{Inference, Progress, RunDirectory, load_run};
 
 /// Default length of a run in minutes.
 const MINUTES_DEFAULT: f64 = 15.0;
+/// Start of a note in the run file on a value for a GPU.
+const GPU_NOTE: &str = "value for a GPU: ";
 
 /// Trains a network: starts all processes of a run and shows metrics.
 ///
@@ -102,6 +104,8 @@ pub struct Plan {
     /// Configuration for the run directory, without values derived from this machine: every session derives such values
     /// again.
     pub(crate) written: RunFile,
+    /// Notes on the values for a GPU in the run file.
+    pub(crate) gpu_notes: Vec<String>,
     /// Number of self-play processes on all boards.
     pub actors: usize,
     /// Further boards. The board of `run.game` has the servers in `replay` and the remaining actors.
@@ -127,6 +131,15 @@ impl Plan {
         Self::on(args, env, Machine::here)
     }
 
+    /// Like [`new`](Self::new), for a run that uses only the CPU: no accelerator is tried, and no value for a GPU
+    /// applies.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn on_cpu(args: &Args, env: impl Iterator<Item = (OsString, OsString)>) -> anyhow::Result<Self> {
+        Self::on(args, env, Machine::without_accelerators)
+    }
+
     /// Like [`new`](Self::new), for the given machine.
     fn on(
         args: &Args,
@@ -136,8 +149,13 @@ impl Plan {
         let run = args.run.as_deref().map(|name| RunDirectory::new(&args.runs, name)).transpose()?;
         let existing = run.as_ref().filter(|run| run.config().exists());
         let file = existing.map_or_else(|| args.config.clone(), |run| Some(run.config()));
-        let mut config = read_config(args, file, env)?;
+        let layers = read_layers(args, file, env)?;
+        let mut config = load(&layers)?;
         let unread = existing.map(|run| check_resumed(run, &config, args.config.as_deref())).transpose()?.flatten();
+        let notes: Vec<String> =
+            layers.notes.iter().filter_map(|note| note.strip_prefix(GPU_NOTE)).map(str::to_owned).collect();
+        // A run keeps the values of the first session, since it must not change with the device.
+        let kept_notes = existing.is_some().then(|| gpu_values::still_valid(&notes, &config));
         let run = match run {
             Some(run) => run,
             None => RunDirectory::fresh(&args.runs, &folder_name(&config.run.game))?,
@@ -176,11 +194,23 @@ impl Plan {
         check_boards(&config, args.actors)?;
         // This check comes before the trial of the devices, which takes some seconds.
         config.check()?;
-        let written = config.clone();
         let mut machine = machine();
         // The placement reserves a core for the first learner only.
         machine.cores = machine.cores.saturating_sub(learners - 1).max(1);
-        let placement = place(&machine, &config, learners, args.actors, progress.inference, progress.learner_threads)?;
+        let mut placement =
+            place(&machine, &config, learners, args.actors, progress.inference, progress.learner_threads)?;
+        let when = if kept_notes.is_some() { ", from the first session" } else { "" };
+        let gpu_notes = match kept_notes {
+            Some(notes) => notes,
+            None => {
+                let memory_bytes = machine.memory_bytes / placement.actors.len().max(1) as u64;
+                let (given, on_gpu) = (layers.given(&RunFile::default())?, machine.on_gpu(&config, &placement));
+                gpu_values::apply(&mut config, &given, &on_gpu, memory_bytes)?
+            }
+        };
+        let line = (!gpu_notes.is_empty()).then(|| format!("values for a GPU{when}: {}", gpu_notes.join(", ")));
+        placement.lines.extend(line);
+        let written = config.clone();
         (config.actor.threads, config.inference.threads) = (placement.actor_threads, placement.inference_threads);
         config.learner.threads = placement.learner_threads;
         if placement.accelerator_games > 0 {
@@ -191,7 +221,7 @@ impl Plan {
         let shares = boards::divide(actors, 1 + of_boards.len()).skip(1);
         let planned = |((game, replay), actors): ((&String, _), _)| PlannedBoard { game: game.clone(), actors, replay };
         let boards = config.run.boards.iter().zip(of_boards).zip(shares).map(planned).collect();
-        Ok(Self { run, config, written, actors, boards, learners, placement, replay, progress, unread })
+        Ok(Self { run, config, written, gpu_notes, actors, boards, learners, placement, replay, progress, unread })
     }
 
     /// Returns the number of replay servers of all boards.
@@ -205,7 +235,8 @@ impl Plan {
     /// # Errors
     /// The run file cannot be written.
     pub fn write_config(&self) -> anyhow::Result<()> {
-        Ok(replace(&self.run.config(), service::config::print(&self.written)?.as_bytes())?)
+        let notes: String = self.gpu_notes.iter().map(|note| format!("{NOTE}{GPU_NOTE}{note}\n")).collect();
+        Ok(replace(&self.run.config(), (notes + &service::config::print(&self.written)?).as_bytes())?)
     }
 }
 
@@ -231,7 +262,7 @@ pub fn check_settings(args: &Args, env: impl Iterator<Item = (OsString, OsString
 }
 
 fn new_config(args: &Args, env: impl Iterator<Item = (OsString, OsString)>) -> anyhow::Result<RunFile> {
-    let mut config = read_config(args, args.config.clone(), env)?;
+    let mut config = load(&read_layers(args, args.config.clone(), env)?)?;
     config.learner.schedule_minutes = args.minutes.unwrap_or(MINUTES_DEFAULT);
     Ok(config)
 }
@@ -261,12 +292,12 @@ fn with_range(error: ConfigError) -> ConfigError {
     }
 }
 
-/// Reads the configuration from `file`, the environment and the options.
-fn read_config(
+/// Reads the sources of the configuration: `file`, the environment and the options.
+fn read_layers(
     args: &Args,
     file: Option<PathBuf>,
     env: impl Iterator<Item = (OsString, OsString)>,
-) -> anyhow::Result<RunFile> {
+) -> Result<Layers, ConfigError> {
     check_sets(&args.sets)?;
     // Later assignments win: the algorithm does not change an explicit key.
     let mut sets: Vec<String> = args.algorithm.iter().flat_map(|algorithm| algorithm.sets()).collect();
@@ -276,7 +307,11 @@ fn read_config(
         // A TOML list: names of games need no escapes.
         sets.push(format!("run.boards={:?}", args.boards));
     }
-    let layers = Sources { file, env, sets }.read(games::preset).map_err(with_range)?;
+    Sources { file, env, sets }.read(games::preset).map_err(with_range)
+}
+
+/// Loads the configuration, and describes the Python environment if the game is one.
+fn load(layers: &Layers) -> anyhow::Result<RunFile> {
     let mut config: RunFile = layers.load().map_err(with_range)?;
     environment::describe(&mut config)?;
     Ok(config)

@@ -2,12 +2,14 @@
 //!
 //! [`RunFile`] holds all sections. Each module describes one process: a `Config` with the sections as written, and
 //! `Settings` with the checked values in domain types. [`learner::trainer_settings`] and [`learner::libtorch::why`]
-//! derive further values from the settings of the learner. Several processes share [`SearchSection`] and
-//! [`SelfplaySection`]; sections that lower crates need are in `service` and `bridge`. [`service::section!`] declares
-//! every key once, and [`RunFile::keys`] lists all keys. Start with [`RunFile`].
+//! derive further values from the settings of the learner, and [`gpu_values`] declares values for GPUs. Several
+//! processes share [`SearchSection`] and [`SelfplaySection`]; sections that lower crates need are in `service` and
+//! `bridge`. [`service::section!`] declares every key once, and [`RunFile::keys`] lists all keys. Start with
+//! [`RunFile`].
 
 pub mod actor;
 pub mod arena;
+pub mod gpu_values;
 pub mod inference;
 pub mod learner;
 pub mod replay;

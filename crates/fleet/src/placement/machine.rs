@@ -5,12 +5,13 @@ use service::device_trial::DeviceTrial;
 use service::gpus::{CAPABILITY_MIN, DRIVER_MAJOR_MIN, Gpu, gpus, of_cuda};
 use service::machine;
 
-use super::{Accelerators, Candidate, Machine};
+use super::{Accelerators, Candidate, Machine, Place};
 use crate::trial::{TIME_LIMIT, try_devices};
 use crate::wiring::Role;
 
 /// Device name of the GPU in an Apple machine.
 const MPS: &str = "mps";
+
 impl Machine {
     /// Describes this machine. The program `learner` tests every GPU that the driver lists; if `learner` is missing,
     /// all GPUs count as usable.
@@ -22,14 +23,30 @@ impl Machine {
             (false, Ok(gpus)) => Accelerators::listed(&gpus, visible.as_deref()),
             (false, Err(reason)) => Accelerators::None(reason),
         };
-        let memory_bytes = machine::memory_bytes().unwrap_or(0);
-        let machine = Self { cores: machine::cores(), memory_bytes, accelerators };
+        let machine = Self { accelerators, ..Self::without_accelerators() };
         match crate::beside_this_binary(Role::Learner.program(), Role::Learner.program()) {
             Ok(learner) if machine.has_one() || !machine.usable().is_empty() => {
                 let tried = try_devices(&learner, &machine.variables(), TIME_LIMIT);
                 machine.tried(&tried)
             }
             _ => machine,
+        }
+    }
+
+    /// Describes this machine for a run that uses only the CPU.
+    #[must_use]
+    pub fn without_accelerators() -> Self {
+        let accelerators = Accelerators::None("the run uses only the CPU".to_owned());
+        Self { cores: machine::cores(), memory_bytes: machine::memory_bytes().unwrap_or(0), accelerators }
+    }
+
+    /// Returns true if a process with this device setting and place may use an NVIDIA GPU, or a partition of one.
+    pub(super) fn may_use_cuda(&self, device: DevicePreference, place: Place) -> bool {
+        match (&self.accelerators, place, device) {
+            (Accelerators::None(_), ..) => false,
+            (_, Place::Gpu(_), _) | (_, _, DevicePreference::Cuda(_)) => true,
+            (Accelerators::One { name, refused: None }, Place::Configured, DevicePreference::Auto) => name != MPS,
+            _ => false,
         }
     }
 

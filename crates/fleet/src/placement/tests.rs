@@ -298,3 +298,26 @@ fn the_cores_of_a_cpu_are_divided_between_one_learner_and_its_actors_unless_thre
     assert_eq!(placed(&cpu(16), 2, 6, |config| config.learner.threads = 4), (4, 4, None));
     assert_eq!(placed(&machine(1, 16), 1, 6, |_| ()), (1, 12, None));
 }
+
+#[test]
+fn values_for_a_gpu_are_for_the_processes_that_may_use_cuda() {
+    let on_gpu = |machine: &Machine, change: fn(&mut RunFile)| {
+        let mut config = RunFile::default();
+        change(&mut config);
+        let placement = place(machine, &config, 1, Some(1), Inference::Local, 0).unwrap();
+        machine.on_gpu(&config, &placement)
+    };
+    let partition = |refused| {
+        let accelerators = Accelerators::One { name: "MIG-5".to_owned(), refused };
+        Machine { accelerators, ..mac() }
+    };
+    let both = [Process::Learner, Process::Actor];
+    assert_eq!(on_gpu(&machine(1, 16), |_| ()), both);
+    assert_eq!(on_gpu(&partition(None), |_| ()), both);
+    assert_eq!(on_gpu(&machine(2, 16), |config| config.learner.device = DevicePreference::Cpu), [Process::Actor]);
+    assert_eq!(on_gpu(&machine(1, 16), |config| named(config, "cuda", "cpu", "cpu")), [Process::Learner]);
+    let refused = [partition(Some("too old".to_owned())), without(machine(1, 16), 0, "too old")];
+    for none in [machine(0, 16), mac()].iter().chain(&refused) {
+        assert_eq!(on_gpu(none, |_| ()), [], "{none:?}");
+    }
+}

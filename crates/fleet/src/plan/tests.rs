@@ -1,8 +1,9 @@
 use run_file::AlgorithmName;
 use run_file::learner::ModelKind;
+use service::gpus::Gpu;
 
 use super::*;
-use crate::placement::Accelerators;
+use crate::placement::{Accelerators, Candidate};
 
 /// Returns a machine without accelerator.
 fn machine() -> Machine {
@@ -295,4 +296,129 @@ fn a_key_that_an_option_determines_is_refused_with_the_option() {
         let error = Plan::on(&args, std::iter::empty(), machine).unwrap_err().to_string();
         assert!(error.contains(&format!("is set by {option}")), "{error}");
     }
+}
+
+/// Returns a machine with a GPU.
+fn gpu_machine() -> Machine {
+    let gpu = Gpu { name: "NVIDIA H200".to_owned(), ..Gpu::default() };
+    Machine { accelerators: Accelerators::Cuda(vec![Candidate { gpu, refused: None }]), ..machine() }
+}
+
+/// Plans a session of the run `first` of Connect Four on this machine, and writes the run file.
+fn session(runs: &Runs, machine: fn() -> Machine, sets: &[&str]) -> Plan {
+    let sets = sets.iter().map(|&set| set.to_owned()).collect();
+    let plan = Plan::on(&Args { sets, ..runs.args() }, std::iter::empty(), machine).unwrap();
+    plan.run.create().unwrap();
+    plan.write_config().unwrap();
+    plan
+}
+
+#[test]
+fn a_learner_on_a_gpu_gets_the_values_for_it_and_screen_and_run_file_name_them() {
+    let runs = Runs::new();
+    let plan = session(&runs, gpu_machine, &[]);
+    let written: RunFile = load_run(&plan.run).unwrap();
+    for config in [&plan.config, &written] {
+        let learner = &config.learner;
+        assert_eq!((learner.batch_size, learner.learning_rate, learner.ema_decay), (1024, 0.004, 0.9995));
+        assert_eq!((config.selfplay.full_simulations, config.actor.cache_positions), (32, 2_000_000));
+    }
+    let line = plan.placement.lines.last().unwrap();
+    let expected =
+        "values for a GPU: learner.batch_size = 1024 (preset: 256; measured), learner.learning_rate = 0.004 ";
+    assert!(line.starts_with(expected), "{line}");
+    let text = std::fs::read_to_string(plan.run.config()).unwrap();
+    assert!(text.starts_with("#: value for a GPU: learner.batch_size = 1024 (preset: 256; measured)\n"), "{text}");
+    assert_eq!(text.matches("#: value for a GPU: ").count(), 4, "{text}");
+}
+
+#[test]
+fn the_run_file_for_containers_on_the_page_of_devices_has_the_values_for_a_gpu() {
+    let (_, section) = include_str!("../../../../docs/devices.md").split_once("\n## Values for a GPU\n").unwrap();
+    let (_, block) = section.split_once("```toml\n").unwrap();
+    let (block, _) = block.split_once("```").unwrap();
+    let runs = Runs::new();
+    let given = runs.plan(None, Some(runs.file(block))).unwrap().written;
+    let set = Plan::on(&runs.args(), std::iter::empty(), gpu_machine).unwrap().written;
+    assert_eq!(service::config::print(&given).unwrap(), service::config::print(&set).unwrap());
+}
+
+#[test]
+fn a_key_that_is_set_wins_over_the_value_for_a_gpu_in_every_source() {
+    let runs = Runs::new();
+    let set = [
+        ("learner.batch_size", "512"),
+        ("learner.learning_rate", "0.001"),
+        ("learner.ema_decay", "0.9"),
+        ("selfplay.full_simulations", "40"),
+        ("actor.accelerator_games", "77"),
+        ("actor.cache_positions", "9"),
+    ];
+    assert_eq!(gpu_values::VALUES.map(|(key, _)| key), set.map(|(key, _)| key));
+    for (key, expected) in set {
+        let (section, name) = key.split_once('.').unwrap();
+        let file = runs.file(&format!("[{section}]\n{name} = {expected}"));
+        let variable = format!("ZEROFLEET__{}", key.replace('.', "__").to_uppercase());
+        let variable: (OsString, OsString) = (variable.into(), expected.into());
+        for (config, env, sets) in [
+            (Some(file), Vec::new(), Vec::new()),
+            (None, vec![variable], Vec::new()),
+            (None, Vec::new(), vec![format!("{key}={expected}")]),
+        ] {
+            let source = format!("{config:?}, {env:?}, {sets:?}");
+            let args = Args { config, sets, ..runs.args() };
+            let plan = Plan::on(&args, env.into_iter(), gpu_machine).unwrap();
+            let text = service::config::print(&plan.config).unwrap();
+            let table: toml::Table = text.parse().unwrap();
+            assert_eq!(table[section][name].to_string(), expected, "{source}");
+            assert!(!plan.gpu_notes.iter().any(|note| note.starts_with(key)), "{source}: {:?}", plan.gpu_notes);
+        }
+    }
+    let args = Args { sets: vec!["learner.batch_size=512".to_owned()], ..runs.args() };
+    let learner = Plan::on(&args, std::iter::empty(), gpu_machine).unwrap().config.learner;
+    assert_eq!((learner.learning_rate, learner.ema_decay), (0.002, 0.9995), "the learning rate follows the batch");
+}
+
+#[test]
+fn the_run_file_of_a_run_on_a_cpu_or_a_mac_has_the_bytes_of_its_settings_alone() {
+    let mac = || Machine { accelerators: Accelerators::One { name: "mps".to_owned(), refused: None }, ..machine() };
+    let of_cpu: &[&str] = &["learner.device=cpu", "actor.device=cpu"];
+    let machines: [(fn() -> Machine, &[&str]); 3] = [(machine, &[]), (mac, &[]), (gpu_machine, of_cpu)];
+    for (machine, sets) in machines {
+        let runs = Runs::new();
+        let plan = session(&runs, machine, sets);
+        let sets = sets.iter().map(|&set| set.to_owned()).collect();
+        let mut expected = check_new(&Args { sets, ..runs.args() }, std::iter::empty()).unwrap();
+        expected.run.directory = plan.run.path().to_owned();
+        let text = std::fs::read_to_string(plan.run.config()).unwrap();
+        assert_eq!(text, service::config::print(&expected).unwrap());
+        assert!(!plan.placement.lines.iter().any(|line| line.contains("values for a GPU")), "{:?}", plan.placement);
+    }
+}
+
+#[test]
+fn a_run_keeps_the_values_of_the_first_session_on_every_device_until_a_key_is_set() {
+    let runs = Runs::new();
+    session(&runs, gpu_machine, &[]);
+    let plan = session(&runs, machine, &[]);
+    assert_eq!((plan.config.learner.batch_size, plan.config.actor.cache_positions), (1024, 2_000_000));
+    let line = plan.placement.lines.last().unwrap();
+    assert!(line.starts_with("values for a GPU, from the first session: learner.batch_size = 1024 "), "{line}");
+    let plan = session(&runs, gpu_machine, &["learner.batch_size=300"]);
+    assert_eq!((plan.config.learner.batch_size, plan.config.learner.learning_rate), (300, 0.004));
+    let text = std::fs::read_to_string(plan.run.config()).unwrap();
+    assert!(text.starts_with("#: value for a GPU: learner.learning_rate = 0.004 "), "{text}");
+
+    let runs = Runs::new();
+    session(&runs, machine, &[]);
+    let plan = session(&runs, gpu_machine, &[]);
+    assert_eq!((plan.config.learner.batch_size, plan.gpu_notes), (256, Vec::new()));
+}
+
+#[test]
+fn a_run_that_uses_only_the_cpu_gets_no_value_for_a_gpu_whatever_its_devices() {
+    let runs = Runs::new();
+    let sets = ["learner.device=cuda", "actor.device=cuda"].map(str::to_owned).to_vec();
+    let plan = Plan::on_cpu(&Args { sets, ..runs.args() }, std::iter::empty()).unwrap();
+    assert_eq!((plan.config.learner.batch_size, plan.gpu_notes), (256, Vec::new()));
 }

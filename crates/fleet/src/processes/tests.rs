@@ -64,8 +64,9 @@ impl StandIns {
         let progress = Progress { inference, ..Progress::default() };
         let (run, replay, boards) = (self.run.clone(), vec![None; replay_servers], self.boards.clone());
         let placement = place(machine, &config, learners, Some(actors), inference, 0).unwrap();
-        let written = config.clone();
-        let plan = Plan { run, config, written, actors, boards, learners, placement, replay, progress, unread: None };
+        let (written, gpu_notes, unread) = (config.clone(), Vec::new(), None);
+        let plan =
+            Plan { run, config, written, gpu_notes, actors, boards, learners, placement, replay, progress, unread };
         let fleet = Fleet::start(&plan, self.folder.path(), Rating::On, Instant::now()).unwrap();
         let begin = Instant::now();
         while self.lines("started").len() < fleet.members().len() {
