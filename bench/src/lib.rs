@@ -145,6 +145,8 @@ mod tests {
     fn every_documented_benchmark_parses() {
         let commands = documented::of("bench");
         assert!(commands.len() > 10, "{} commands", commands.len());
+        let is_start = |words: &[String]| words.iter().any(|word| word == "--start");
+        assert!(commands.iter().any(|(_, words)| is_start(words)), "no page has `zerofleet tune batch --start FILE`");
         for (page, words) in commands {
             let line = ["zerofleet-bench"].into_iter().chain(words.iter().map(String::as_str));
             let error = super::Bench::try_parse_from(line).err().map(|error| error.to_string());

@@ -123,6 +123,7 @@ mod tests {
     fn a_study_file_or_a_measurement_follows_tune() {
         parsed("zerofleet tune study.toml --check").unwrap();
         parsed("zerofleet tune batch --set run.game=hex-9 --batches 128,512").unwrap();
+        parsed("zerofleet tune batch --device cuda --start start.toml").unwrap();
         let error = parsed("zerofleet tune").unwrap().run().unwrap_err().to_string();
         assert!(error.contains("expected a study file or `batch`"), "{error}");
     }

@@ -75,7 +75,7 @@ pub(crate) struct Args {
 enum Measure {
     /// Measures speed and memory at several batch and micro-batch sizes.
     ///
-    /// Recommends a batch size.
+    /// Runs on the CPU or a GPU. Recommends sizes and a learning rate as arguments, and as a run file for a study.
     #[command(disable_help_flag = true)]
     Batch {
         /// Options of `zerofleet bench learner`; see `--help`.

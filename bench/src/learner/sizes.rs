@@ -1,21 +1,27 @@
-//! Batch and micro-batch sizes for the network of a run on a CPU: positions/s of training steps with the kernels, and
-//! peak memory of a process that takes the steps.
+//! Batch and micro-batch sizes for the network of a run: positions/s of training steps, and peak memory. On a CPU the
+//! kernels take the steps, on a GPU libtorch.
 //!
 //! Each pair of sizes is measured in a separate process, since the system reports the peak of a whole process: this
 //! program with one batch and `--micro-batch`.
 
+use std::path::PathBuf;
+use std::time::Instant;
+
 use anyhow::{Context, ensure};
 use inference::TrainingPrecision;
+use network_torch::{Device, DevicePreference, Network, Purpose, device_name, gpu};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
-use run_file::learner::Config;
-use training::{Decay, Examples, Observations, Precision, Trainer as _, TrainerSettings, UnrolledBatch};
-use training_cpu::Trainer;
+use run_file::gpu_values::scaled_learning_rate;
+use run_file::learner::{Config, LearnerSection};
+use service::config::{Sources, differences};
+use training::{Decay, Examples, Laps, Observations, Precision, Trainer, TrainerSettings, UnrolledBatch};
 use weights::{Architecture, Model};
 
 use super::Args;
 use super::inputs::random_batch;
+use crate::output;
 use crate::own_process::{self, words};
 use crate::report::{Report, Row, SoFar, Unit, bytes};
 use crate::threads::rounds;
@@ -33,7 +39,7 @@ const WHOLE: &str = "whole";
 pub struct Run {
     /// Run file to start from (TOML, one section per role).
     #[arg(long, value_name = "FILE")]
-    pub config: Option<std::path::PathBuf>,
+    pub config: Option<PathBuf>,
     /// Override one key of the run file; may be repeated.
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
     #[serde(rename = "set")]
@@ -43,8 +49,7 @@ pub struct Run {
 impl Run {
     /// Returns the configuration of the learner.
     fn config(&self) -> anyhow::Result<Config> {
-        let sources =
-            service::config::Sources { file: self.config.clone(), env: std::env::vars_os(), sets: self.sets.clone() };
+        let sources = Sources { file: self.config.clone(), env: std::env::vars_os(), sets: self.sets.clone() };
         Ok(sources.read(games::preset)?.load()?)
     }
 }
@@ -52,11 +57,21 @@ impl Run {
 /// Options of the part `batch`: batch and micro-batch sizes.
 #[derive(Debug, Clone, clap::Args)]
 pub struct SizesArgs {
-    /// Micro-batch sizes to measure, if smaller than the batch.
+    /// Device to measure [default: learner.device].
+    ///
+    /// `auto` is the first accelerator that works, or else the CPU.
+    #[arg(long)]
+    pub device: Option<DevicePreference>,
+    /// Micro-batch sizes to measure, if smaller than the batch [default: 64,256; none on an accelerator].
     ///
     /// The network computes a whole micro-batch at once. Batches without micro-batches are always measured.
-    #[arg(long, value_delimiter = ',', default_value = "64,256")]
+    #[arg(long, value_delimiter = ',')]
     pub micro_batches: Vec<usize>,
+    /// Write the recommended sizes to this run file, as the start of a study.
+    ///
+    /// The file also holds the keys of network, environment and learner that differ from the preset.
+    #[arg(long, value_name = "FILE")]
+    pub start: Option<PathBuf>,
     /// Memory limit for recommended sizes, in GiB [default: all memory].
     #[arg(long)]
     pub memory_gib: Option<f64>,
@@ -68,43 +83,69 @@ pub struct SizesArgs {
 /// Adds the measurements and a recommendation for all pairs of sizes; with `--micro-batch`, measures only one pair.
 ///
 /// # Errors
-/// An option or setting is invalid, the CPU kernels do not train the network, or a process fails.
+/// An option or setting is invalid, the device cannot be used or does not train the network, or a process fails.
 pub(super) fn add(report: &mut Report, args: &Args, so_far: SoFar<'_>) -> anyhow::Result<()> {
-    let (config, bytes_max) = (args.run.config()?, bytes_max(args)?);
-    let batches = if args.batches.is_empty() { vec![128, 256, 512, 1024] } else { args.batches.clone() };
+    let config = args.run.config()?;
+    let chosen = network_torch::choose_device(args.sizes.device.unwrap_or(config.learner.device), Purpose::Training)?;
+    let (device, bytes_max) = (chosen.device, bytes_max(args, chosen.device)?);
+    let (batches, micro_batches): (&[usize], &[usize]) = match device {
+        Device::Cpu => (&[128, 256, 512, 1024], &[64, 256]),
+        _ => (&[256, 512, 1024, 2048, 4096], &[]),
+    };
+    let batches = if args.batches.is_empty() { batches } else { &args.batches };
+    let micro_batches = if args.sizes.micro_batches.is_empty() { micro_batches } else { &args.sizes.micro_batches };
     if let Some(micro_batch) = args.sizes.micro_batch {
-        return add_in_this_process(report, args, &config, [batches[0], micro_batch], bytes_max);
+        return add_in_this_process(report, args, &config, [batches[0], micro_batch], device, bytes_max);
     }
     report.set("game", &config.run.game);
     let [channels, blocks] = config.network.size();
     report.set("network", format!("{blocks}x{channels}"));
+    report.set("device", chosen.name());
     let learner = &config.learner;
     report.set("threads", learner.threads.max(1));
     report.note(format!("learner.recompute, learner.moments: {:?}, {:?}", learner.recompute, learner.moments));
-    for [batch, micro_batch] in pairs(&batches, &args.sizes.micro_batches)? {
+    report.note(format!("device: {chosen}"));
+    for [batch, micro_batch] in pairs(batches, micro_batches)? {
         let own = ["learner", "--json", "--parts=batch"].map(str::to_owned);
         let sizes = [format!("--batches={batch}"), format!("--micro-batch={micro_batch}")];
         let limit = args.sizes.memory_gib.map(|gibibytes| format!("--memory-gib={gibibytes}"));
-        let words = own.into_iter().chain(sizes).chain(limit).chain(words(&args.turns)).chain(words(&args.run));
-        let measured = own_process::report(&words.collect::<Vec<_>>())
+        let place = format!("--device={}", device_name(device));
+        let options = own.into_iter().chain(sizes).chain(limit).chain([place]);
+        let options = options.chain(words(&args.turns)).chain(words(&args.run));
+        let measured = own_process::report(&options.collect::<Vec<_>>())
             .with_context(|| format!("measure batches of {batch} in micro-batches of {micro_batch}"))?;
         report.rows.extend(measured.rows);
         so_far(report)?;
     }
-    report.finding(recommendation(report, bytes_max));
+    let fastest = fastest(report, bytes_max);
+    report.finding(recommendation(&config, fastest.as_ref(), bytes_max));
+    if let (Some(file), Some((sizes, _))) = (&args.sizes.start, fastest) {
+        output::write(file, run_file(&config, sizes)?)?;
+        report.finding(format!("start of a study, as base.config: {}", file.display()));
+    }
     Ok(())
 }
 
-/// Returns the maximum memory of a recommended process, in bytes.
-fn bytes_max(args: &Args) -> anyhow::Result<Option<f64>> {
+/// Returns the maximum memory for a recommended pair of sizes, in bytes.
+fn bytes_max(args: &Args, device: Device) -> anyhow::Result<Option<f64>> {
     let given = args.sizes.memory_gib.map(|gibibytes| gibibytes * f64::from(1 << 30));
     ensure!(given.is_none_or(|bytes| bytes > 0.0 && bytes.is_finite()), "--memory-gib must be above 0");
-    Ok(given.or_else(|| service::machine::memory_bytes().map(|bytes| bytes as f64)))
+    let all = || memory_of(device).map(|memory| memory.total).or_else(service::machine::memory_bytes);
+    Ok(given.or_else(|| all().map(|bytes| bytes as f64)))
+}
+
+/// Returns the memory of a GPU; `None` for other devices.
+fn memory_of(device: Device) -> Option<gpu::Memory> {
+    if let Device::Cuda(index) = device { gpu::memory(index).ok() } else { None }
 }
 
 /// Returns the pairs of batch and micro-batch, 0 for the whole batch.
 fn pairs(batches: &[usize], micro_batches: &[usize]) -> anyhow::Result<Vec<[usize; 2]>> {
-    let (batches, micro_batches) = (ascending("--batches", batches)?, ascending("--micro-batches", micro_batches)?);
+    let batches = ascending("--batches", batches)?;
+    let micro_batches = match micro_batches {
+        [] => Vec::new(),
+        sizes => ascending("--micro-batches", sizes)?,
+    };
     let of_batch = |batch: usize| {
         let fewer = micro_batches.iter().copied().filter(move |&micro_batch| micro_batch < batch);
         fewer.chain([0]).map(move |micro_batch| [batch, micro_batch]).collect::<Vec<_>>()
@@ -118,6 +159,7 @@ fn add_in_this_process(
     args: &Args,
     config: &Config,
     [batch, micro_batch]: [usize; 2],
+    device: Device,
     bytes_max: Option<f64>,
 ) -> anyhow::Result<()> {
     let (time, Turns { repeats, turn, seed, .. }) = (args.turns.time()?, args.turns);
@@ -135,21 +177,35 @@ fn add_in_this_process(
     };
     let checked = config.settings()?;
     let architecture = checked.network.architecture_of(&checked.game.rules());
-    let mut trainer = Trainer::new(&architecture, settings, seed, config.learner.threads.max(1))?;
+    let (threads, before) = (config.learner.threads.max(1), memory_of(device));
+    let mut trainer: Box<dyn Trainer> = if device == Device::Cpu {
+        Box::new(training_cpu::Trainer::new(&architecture, settings, seed, threads)?)
+    } else {
+        network_torch::set_threads(threads);
+        let chosen = network_torch::choose_training_precision(config.learner.precision, device, &mut Instant::now)?;
+        let settings = TrainerSettings { precision: chosen.precision, is_adaptive: chosen.is_adaptive, ..settings };
+        let network = Network::to_train(&architecture, &settings, device, seed)?;
+        Box::new(network_torch::Trainer::new(network, settings)?)
+    };
     let unroll_steps = checked.targets_of(architecture.model).unroll_steps();
     let stated = trainer.memory(batch, unroll_steps).total() as f64;
     let (mut speed, mut peak) = (None, None);
     if bytes_max.is_none_or(|bytes_max| stated <= bytes_max) {
         let examples = random(&architecture, batch, unroll_steps, seed);
         let mut step = || -> anyhow::Result<usize> {
-            trainer.step(&examples)?;
-            Ok(batch)
+            match trainer.step(&examples) {
+                // After an overflow, the next step has a smaller loss scale.
+                Ok(_) | Err(training::Error::Overflow { .. }) => Ok(batch),
+                Err(error) => Err(error.into()),
+            }
         };
         // The first step allocates memory.
         step()?;
         let turns = (0..repeats).map(|_| rounds(time, &mut step)).collect::<anyhow::Result<Vec<_>>>()?;
         speed = turn.speed(&turns);
-        peak = machine::peak_memory_bytes().map(|bytes| bytes as f64);
+        // libtorch keeps freed memory of a GPU, so that the memory in use never falls.
+        let of_gpu = before.zip(memory_of(device)).map(|(before, after)| before.free.saturating_sub(after.free));
+        peak = of_gpu.or_else(machine::peak_memory_bytes).map(|bytes| bytes as f64);
     }
     let micro_batch = if micro_batch == 0 { WHOLE.to_owned() } else { micro_batch.to_string() };
     report
@@ -187,8 +243,9 @@ fn random(architecture: &Architecture, positions: usize, steps: usize, seed: u64
     })
 }
 
-/// Returns the fastest sizes with a process memory of at most `bytes_max`, as settings.
-fn recommendation(report: &Report, bytes_max: Option<f64>) -> String {
+/// Returns the fastest sizes with a memory of at most `bytes_max`, batch and micro-batch, 0 for a whole batch, and a
+/// description of speed and memory; `None` if no sizes fit.
+fn fastest(report: &Report, bytes_max: Option<f64>) -> Option<([usize; 2], String)> {
     let of = |row: &Row, metric| {
         let fits = |other: &&Row| other.metric == metric && other.dimensions == row.dimensions;
         report.rows.iter().filter(|other| other.section == SECTION).find(fits)?.value
@@ -197,16 +254,51 @@ fn recommendation(report: &Report, bytes_max: Option<f64>) -> String {
     // If the system does not report the peak, the memory stated by the trainer counts.
     let measured = speeds.filter_map(|row| Some((row, row.value?, of(row, PEAK).or_else(|| of(row, STATED))?)));
     let fitting = measured.filter(|(.., taken)| bytes_max.is_none_or(|bytes_max| *taken <= bytes_max));
+    let (row, speed, taken) = fitting.max_by(|a, b| a.1.total_cmp(&b.1))?;
+    // A whole batch is not a number.
+    let size = |name| row.dimensions.get(name).and_then(|size| size.parse().ok()).unwrap_or(0);
+    Some(([size("batch"), size("micro-batch")], format!("{speed:.0} positions/s, {}", bytes(taken))))
+}
+
+/// Returns the section `[learner]` with these sizes, and with the learning rate for the batch.
+fn recommended(config: &Config, [batch_size, micro_batch]: [usize; 2]) -> LearnerSection {
+    let before = config.learner.clone();
+    let learning_rate = scaled_learning_rate(before.learning_rate, [before.batch_size, batch_size]);
+    LearnerSection { batch_size, micro_batch, learning_rate, ..before }
+}
+
+/// Describes the fastest sizes, with arguments that set them.
+fn recommendation(config: &Config, fastest: Option<&([usize; 2], String)>, bytes_max: Option<f64>) -> String {
     let within = bytes_max.map_or_else(String::new, |bytes_max| format!(" within {}", bytes(bytes_max)));
-    let Some((row, speed, taken)) = fitting.max_by(|a, b| a.1.total_cmp(&b.1)) else {
+    let Some((sizes, measured)) = fastest else {
         return format!("no sizes{within}: lower --batches, or set learner.recompute = \"blocks\"");
     };
-    let size = |name| row.dimensions.get(name).filter(|size| *size != WHOLE).unwrap_or("0");
-    let (batch, micro_batch, taken) = (size("batch"), size("micro-batch"), bytes(taken));
+    let LearnerSection { batch_size, micro_batch, learning_rate, .. } = recommended(config, *sizes);
     format!(
-        "the most positions/s{within}: learner.batch_size = {batch}, learner.micro_batch = {micro_batch} \
-         ({speed:.0} positions/s, {taken})"
+        "the most positions/s{within} ({measured}): --set learner.batch_size={batch_size} \
+         --set learner.micro_batch={micro_batch} --set learner.learning_rate={learning_rate}"
     )
+}
+
+/// Returns a run file with the recommended keys for these sizes, and with the other keys that differ from the preset.
+fn run_file(config: &Config, sizes: [usize; 2]) -> anyhow::Result<String> {
+    let sets = vec![format!("run.game={}", config.run.game)];
+    let preset: Config = Sources { file: None, env: std::iter::empty(), sets }.read(games::preset)?.load()?;
+    let learner = recommended(config, sizes);
+    // No size and no rate of a run, so that the recommended values always differ.
+    let unlike = LearnerSection { batch_size: 0, micro_batch: 1 + sizes[1], learning_rate: -1.0, ..preset.learner };
+    let mut text = format!("[run]\ngame = {:?}\n", config.run.game);
+    for (section, changes) in [
+        ("environment", differences(&preset.environment, &config.environment)?),
+        ("network", differences(&preset.network, &config.network)?),
+        ("learner", differences(&unlike, &learner)?),
+    ] {
+        let lines: String = changes.iter().map(|change| format!("{} = {}\n", change.key, change.after)).collect();
+        if !lines.is_empty() {
+            text += &format!("\n[{section}]\n{lines}");
+        }
+    }
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -217,6 +309,7 @@ mod tests {
     #[test]
     fn micro_batches_are_smaller_than_their_batch_and_whole_batches_are_always_measured() {
         assert_eq!(pairs(&[64, 256], &[256, 64, 128]).unwrap(), [[64, 0], [256, 64], [256, 128], [256, 0]]);
+        assert_eq!(pairs(&[256, 64], &[]).unwrap(), [[64, 0], [256, 0]]);
     }
 
     #[test]
@@ -236,11 +329,36 @@ mod tests {
         };
         let all =
             report(&[(64, WHOLE, Some(100.0), 1.0), (256, "64", Some(120.0), 2.0), (256, WHOLE, Some(150.0), 9.0)]);
-        let within = recommendation(&all, Some(4.0 * f64::from(1 << 30)));
-        assert!(within.contains("learner.batch_size = 256, learner.micro_batch = 64"), "{within}");
-        assert!(recommendation(&all, None).contains("learner.micro_batch = 0 (150 positions/s"));
+        let config = args::<Args>("--set run.game=hex-9").run.config().unwrap();
+        let recommended = |report: &Report, gibibytes: Option<f64>| {
+            let bytes_max = gibibytes.map(|gibibytes| gibibytes * f64::from(1 << 30));
+            recommendation(&config, fastest(report, bytes_max).as_ref(), bytes_max)
+        };
+        let within = recommended(&all, Some(4.0));
+        let sets = "--set learner.batch_size=256 --set learner.micro_batch=64 --set learner.learning_rate=0.002";
+        assert!(within.contains("(120 positions/s") && within.ends_with(sets), "{within}");
+        let without = recommended(&all, None);
+        assert!(without.contains("(150 positions/s") && without.contains("learner.micro_batch=0 "), "{without}");
         let none = report(&[(64, WHOLE, None, 9.0)]);
-        assert!(recommendation(&none, Some(f64::from(1 << 30))).starts_with("no sizes within"));
+        assert!(recommended(&none, Some(1.0)).starts_with("no sizes within"));
+    }
+
+    #[test]
+    fn the_start_of_a_study_is_a_run_file_with_the_sizes_the_scaled_rate_and_the_network() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("start.toml");
+        let run = args::<Args>("--set run.game=hex-9 --set network.preset=b10c128 --set learner.moments=bf16").run;
+        std::fs::write(&file, run_file(&run.config().unwrap(), [1024, 64]).unwrap()).unwrap();
+        let sources = Sources { file: Some(file), env: std::iter::empty(), sets: Vec::new() };
+        let config: Config = sources.read(games::preset).unwrap().load().unwrap();
+        let learner = &config.learner;
+        assert_eq!((config.run.game.as_str(), config.network.size()), ("hex-9", [128, 10]));
+        assert_eq!((learner.batch_size, learner.micro_batch, learner.learning_rate), (1024, 64, 0.004));
+        assert_eq!(learner.moments, training::MomentFormat::Bf16);
+        let unchanged = args::<Args>("--set run.game=tic_tac_toe").run.config().unwrap();
+        let text = run_file(&unchanged, [128, 0]).unwrap();
+        let learner = "[learner]\nbatch_size = 128\nlearning_rate = 0.003\nmicro_batch = 0\n";
+        assert_eq!(text, format!("[run]\ngame = \"tic_tac_toe\"\n\n{learner}"));
     }
 
     #[test]
@@ -248,7 +366,7 @@ mod tests {
         let args: Args = args("--set run.game=hex-9 --set network.preset=b10c128 --memory-gib 0");
         let config = args.run.config().unwrap();
         assert_eq!((config.run.game.as_str(), config.network.size()), ("hex-9", [128, 10]));
-        assert!(bytes_max(&args).unwrap_err().to_string().contains("--memory-gib"));
+        assert!(bytes_max(&args, Device::Cpu).unwrap_err().to_string().contains("--memory-gib"));
     }
 
     #[test]
@@ -266,7 +384,8 @@ mod tests {
         for model in ["alphazero", "muzero", "stochastic_muzero"] {
             let line = format!(
                 "--set run.game=tic_tac_toe --set network.model={model} --set network.blocks=1 --set network.channels=8 \
-                 --set learner.unroll_steps=2 --parts batch --batches 6 --micro-batch 3 --seconds 0 --repeats 1"
+                 --set learner.unroll_steps=2 --parts batch --device cpu --batches 6 --micro-batch 3 --seconds 0 \
+                 --repeats 1"
             );
             let measured = |line: &str| {
                 let mut report = Report::new("learner", "Sizes");

@@ -60,6 +60,22 @@ fn a_study_is_read_with_its_name_from_the_file_and_its_settings_quoted_or_nested
 }
 
 #[test]
+fn a_study_starts_from_a_run_file_and_tunes_a_key_in_it() {
+    let folder = tempfile::tempdir().unwrap();
+    // As `zerofleet tune batch --start start.toml` writes it.
+    let start =
+        "[run]\ngame = \"tic_tac_toe\"\n\n[learner]\nbatch_size = 96\nlearning_rate = 0.00424\nmicro_batch = 48\n";
+    std::fs::write(folder.path().join("start.toml"), start).unwrap();
+    let file = folder.path().join("rates.toml");
+    std::fs::write(&file, STUDY.replace("game = \"tic_tac_toe\"", "config = \"start.toml\"")).unwrap();
+    let study = Study::read(&file).unwrap();
+    let learner = |values: &Values| plan::check_new(&study.base.arguments(values), iter::empty()).unwrap().learner;
+    let base = learner(&Values::new());
+    assert_eq!((base.batch_size, base.micro_batch, base.learning_rate), (96, 48, 0.00424));
+    assert_eq!(learner(&Values::from([("learner.batch_size".to_owned(), json!(64))])).batch_size, 64);
+}
+
+#[test]
 fn a_wrong_field_is_refused_by_its_name() {
     let cases = [
         ("trials = 8", "trials = 0", "study.trials: is 0, must be from 1 to 100000"),
