@@ -77,7 +77,7 @@ pub(crate) struct Options {
     #[arg(long, default_value = "cpu")]
     pub device: DevicePreference,
 
-    /// Precision of the evaluation: `auto`, `f32` or `bf16`.
+    /// Precision of the evaluation: `auto`, `f32`, `bf16` or `f16`.
     #[arg(long, default_value = "auto")]
     pub precision: PrecisionPreference,
 

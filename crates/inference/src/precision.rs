@@ -5,7 +5,8 @@ pub enum Precision {
     F32,
     /// bfloat16, sums in 32 bits.
     Bf16,
-    /// float16, sums in 32 bits; for training only, with loss scaling.
+    /// float16, sums in 32 bits; numbers end at 65,504. Training scales the loss, and a network with larger numbers is
+    /// evaluated in float32.
     F16,
 }
 

@@ -59,25 +59,28 @@ impl FromStr for DevicePreference {
     }
 }
 
-/// The preferred precision: `auto`, `f32`, `bf16` or `int8`.
+/// The preferred precision: `auto`, `f32`, `bf16`, `f16` or `int8`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum PrecisionPreference {
-    /// The faster of float32 and bfloat16 on the device; self-play also chooses eight-bit integers if they are much
-    /// faster.
+    /// The faster of float32 and bfloat16 on the device, or float16 on a GPU without bfloat16; self-play also chooses
+    /// eight-bit integers if they are much faster.
     #[default]
     Auto,
     /// Float32.
     F32,
     /// Bfloat16, with sums in float32.
     Bf16,
+    /// Float16, with sums in float32; a version with larger numbers is evaluated in float32, and so are learned models.
+    /// In libtorch only: the CPU kernel computes in float32.
+    F16,
     /// Eight-bit integers, calibrated on recent positions; only the CPU kernel supports them.
     Int8,
 }
 
 impl PrecisionPreference {
-    const NAMES: [(&'static str, Self); 4] =
-        [("auto", Self::Auto), ("f32", Self::F32), ("bf16", Self::Bf16), ("int8", Self::Int8)];
+    const NAMES: [(&'static str, Self); 5] =
+        [("auto", Self::Auto), ("f32", Self::F32), ("bf16", Self::Bf16), ("f16", Self::F16), ("int8", Self::Int8)];
 }
 
 impl fmt::Display for PrecisionPreference {
@@ -92,7 +95,7 @@ impl FromStr for PrecisionPreference {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let named = Self::NAMES.iter().find(|(name, _)| *name == text).map(|(_, precision)| *precision);
-        named.ok_or_else(|| format!("`{text}` is not a precision: expected auto, f32, bf16 or int8"))
+        named.ok_or_else(|| format!("`{text}` is not a precision: expected auto, f32, bf16, f16 or int8"))
     }
 }
 
@@ -183,7 +186,7 @@ mod tests {
         for text in ["auto", "cpu", "cuda", "cuda:3", "mps"] {
             assert_eq!(text.parse::<DevicePreference>().unwrap().to_string(), text);
         }
-        for text in ["auto", "f32", "bf16", "int8"] {
+        for text in ["auto", "f32", "bf16", "f16", "int8"] {
             assert_eq!(text.parse::<PrecisionPreference>().unwrap().to_string(), text);
         }
         for text in ["auto", "f32", "bf16", "f16", "adaptive"] {
@@ -198,7 +201,7 @@ mod tests {
             assert_eq!(error, format!("`{text}` is not a device: expected auto, cpu, cuda, cuda:N or mps"));
         }
         let error = "fp8".parse::<PrecisionPreference>().unwrap_err();
-        assert_eq!(error, "`fp8` is not a precision: expected auto, f32, bf16 or int8");
+        assert_eq!(error, "`fp8` is not a precision: expected auto, f32, bf16, f16 or int8");
         let error = "int8".parse::<TrainingPrecision>().unwrap_err();
         assert_eq!(error, "`int8` is not a training precision: expected auto, f32, bf16, f16 or adaptive");
     }

@@ -35,7 +35,9 @@ impl KernelPreference {
         match self {
             Self::Auto => {
                 let mut paths = fastest_first(now);
-                paths.retain(|path| precision != PrecisionPreference::F32 || !path.is_bf16());
+                // bfloat16 rounds more than float16, which the kernel lacks.
+                let is_fine = matches!(precision, PrecisionPreference::F32 | PrecisionPreference::F16);
+                paths.retain(|path| !is_fine || !path.is_bf16());
                 Some(Kernel::new(paths, precision))
             }
             Self::Libtorch => None,
@@ -535,5 +537,14 @@ mod tests {
         let mut sorted = paths;
         sorted.sort_by_key(|path| path.name());
         assert_eq!(sorted, available);
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "paths are measured with a real clock")]
+    fn f32_and_f16_exclude_every_path_in_bfloat16() {
+        for precision in [PrecisionPreference::F32, PrecisionPreference::F16] {
+            let kernel = KernelPreference::Auto.kernel(precision, &mut Instant::now).unwrap();
+            assert!(!kernel.paths.is_empty() && kernel.paths.iter().all(|path| !path.is_bf16()), "{:?}", kernel.paths);
+        }
     }
 }

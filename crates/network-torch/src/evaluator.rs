@@ -1,7 +1,8 @@
 mod accelerator;
+mod guarded;
 mod staging;
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
+use std::sync::{Mutex, OnceLock, PoisonError, TryLockError};
 use std::time::Instant;
 
 use game::{ObservationShape, Outcome};
@@ -15,22 +16,22 @@ use weights::{Architecture, Manifest, WeightsVersion};
 use crate::{
     Chosen, ChosenPrecision, DevicePreference, Error, LibtorchLatent, Network, PrecisionPreference, Purpose,
     batch_sizes::{CHUNK, CHUNK_ACCELERATED, MAX_BATCH, padded},
-    choose_device, choose_precision,
-    folded::Folded,
-    fusing, gpu, layout, process,
+    choose_device, choose_precision, fusing, gpu, layout, process,
     rules::device_name,
 };
 use accelerator::Accelerator;
+use guarded::{Guarded, Reports};
 use inference::Precision;
 use staging::Staging;
 
-/// Weights that libtorch evaluates in the calling thread: batch norms folded, channels last, no gradients.
+/// Weights that libtorch evaluates in the calling thread: batch norms folded, channels last, no gradients. Numbers that
+/// float16 cannot hold make the evaluator continue in float32.
 ///
 /// Belongs to one thread at a time. On the CPU a second thread builds a separate evaluator from the same bytes; on an
 /// accelerator [`Libtorch`] merges the requests of several threads instead.
 #[derive(Debug)]
 pub struct LibtorchEvaluator {
-    folded: Folded,
+    guarded: Guarded,
     network: LoadedNetwork,
     chunk: usize,
     /// `[B, H, W, C]`, the order of the convolutions, with B padded.
@@ -60,10 +61,19 @@ impl LibtorchEvaluator {
     /// # Errors
     /// [`Error::Libtorch`] if the device fails.
     pub fn from_network(network: &Network, version: WeightsVersion, precision: Precision) -> Result<Self, Error> {
+        Self::reporting(network, version, precision, Reports::default())
+    }
+
+    fn reporting(
+        network: &Network,
+        version: WeightsVersion,
+        precision: Precision,
+        reports: Reports,
+    ) -> Result<Self, Error> {
         let device = network.device();
         let chunk = if device == Device::Cpu { CHUNK } else { CHUNK_ACCELERATED };
         Ok(Self {
-            folded: Folded::new(network, precision)?,
+            guarded: Guarded::on_host(network, version, (device, precision), reports)?.moved_to(device)?,
             network: loaded(network.architecture(), version, (device, precision), chunk),
             chunk,
             observations: Staging::new(device),
@@ -81,10 +91,12 @@ impl LibtorchEvaluator {
         let (staged, padding) = staging.numbers(padded * row)?.split_at_mut(positions * row);
         write_rows(self.network.shape, &batch.observations()[from * row..(from + positions) * row], staged);
         padding.fill(0.0);
-        let logits = self.folded.forward(&staging.tensor(padded * row)?, padded)?;
+        let observations = staging.tensor(padded * row)?;
+        let logits = self.guarded.current().forward(&observations, padded)?;
         self.logits.resize(padded * (self.network.actions + Outcome::RESULTS), 0.0);
         let len = self.logits.len();
         logits.f_copy_data(&mut self.logits, len)?;
+        self.guarded.check(&mut self.logits, &observations, padded)?;
         self.observations = staging;
         Ok(())
     }
@@ -144,9 +156,6 @@ fn write_rows(shape: ObservationShape, observations: &[f32], to: &mut [f32]) {
 /// Batches in flight on an accelerator before any measurement: one is computed, the next one is queued.
 const IN_FLIGHT: usize = 2;
 
-/// Callback for texts about a device.
-type Report = Box<dyn Fn(String) + Send + Sync>;
-
 /// Builds evaluators for the threads of a process: the device is chosen at once, the precision when the first
 /// evaluator is built.
 ///
@@ -160,6 +169,7 @@ pub struct Libtorch {
     newest: Mutex<Vec<(Manifest, Weights<Accelerator>)>>,
     /// Present on an accelerator only.
     engine: Option<Engine>,
+    reports: Reports,
     preference: PrecisionPreference,
     precision: OnceLock<ChosenPrecision>,
     clock: fn() -> Instant,
@@ -168,7 +178,7 @@ pub struct Libtorch {
 /// Engine of an accelerator.
 struct Engine {
     engine: BatchingEngine<Accelerator>,
-    report: Arc<OnceLock<Report>>,
+    reports: Reports,
 }
 
 impl std::fmt::Debug for Engine {
@@ -179,8 +189,8 @@ impl std::fmt::Debug for Engine {
 
 impl Engine {
     fn start(device: Device, in_flight_max: usize, clock: fn() -> Instant) -> Result<Self, Error> {
-        let report = Arc::<OnceLock<Report>>::default();
-        let reports = Arc::clone(&report);
+        let reports = Reports::default();
+        let of_engine = reports.clone();
         let name = device_name(device);
         let settings = EngineSettings {
             device: name.as_str().into(),
@@ -188,15 +198,11 @@ impl Engine {
             in_flight: IN_FLIGHT,
             in_flight_max,
             clock: Box::new(clock),
-            report: Box::new(move |text| {
-                if let Some(report) = reports.get() {
-                    report(text);
-                }
-            }),
+            report: Box::new(move |text| of_engine.send(text)),
         };
         let failed = |error: std::io::Error| Error::Device { device: name, reason: error.to_string() };
         let engine = BatchingEngine::start(Accelerator::new(device), settings).map_err(failed)?;
-        Ok(Self { engine, report })
+        Ok(Self { engine, reports })
     }
 }
 
@@ -220,15 +226,14 @@ impl Libtorch {
     }
 
     fn on(device: Chosen, engine: Option<Engine>, preference: PrecisionPreference, clock: fn() -> Instant) -> Self {
-        Self { device, newest: Mutex::default(), engine, preference, precision: OnceLock::new(), clock }
+        let reports = engine.as_ref().map(|engine| engine.reports.clone()).unwrap_or_default();
+        Self { device, newest: Mutex::default(), engine, reports, preference, precision: OnceLock::new(), clock }
     }
 
-    /// Sends texts about an accelerator, such as batches that exceed the device memory, to `report`.
+    /// Sends texts about the device, such as batches beyond the memory or weights beyond float16, to `report`.
     #[must_use]
     pub fn report_to(self, report: impl Fn(String) + Send + Sync + 'static) -> Self {
-        if let Some(engine) = &self.engine {
-            let _ = engine.report.set(Box::new(report));
-        }
+        self.reports.send_to(report);
         self
     }
 
@@ -308,20 +313,26 @@ impl Libtorch {
         self.merged_evaluator(engine, &mut newest, manifest, bytes).map(Some)
     }
 
-    /// Builds the learned model of a published MuZero version, for one thread.
+    /// Builds the learned model of a published MuZero version, for one thread. A model keeps latent states, so that it
+    /// could not change from float16 to float32: it is in float32 from the start.
     ///
     /// # Errors
     /// The same as [`evaluator`](Self::evaluator).
     pub fn latent_model(&self, manifest: &Manifest, bytes: &[u8]) -> Result<Box<dyn LatentModel>, Error> {
-        let (device, precision) = (self.device.device, self.precision()?.precision);
+        let precision = match self.precision()?.precision {
+            Precision::F16 => Precision::F32,
+            precision => precision,
+        };
+        let device = self.device.device;
         let model = LibtorchLatent::new(&manifest.architecture, manifest.version, bytes, device, precision)?;
         Ok(Box::new(model))
     }
 
     fn evaluator_of_thread(&self, manifest: &Manifest, bytes: &[u8]) -> Result<Box<dyn Evaluator>, Error> {
-        let (device, precision) = (self.device.device, self.precision()?.precision);
-        let evaluator = LibtorchEvaluator::new(&manifest.architecture, manifest.version, bytes, device, precision)?;
-        Ok(Box::new(evaluator))
+        process::apply();
+        let network = Network::from_safetensors(&manifest.architecture, bytes, self.device.device)?;
+        let (precision, reports) = (self.precision()?.precision, self.reports.clone());
+        Ok(Box::new(LibtorchEvaluator::reporting(&network, manifest.version, precision, reports)?))
     }
 
     /// Builds an evaluator on the engine. `newest` stays locked while weights are prepared and copied to the device,
@@ -340,10 +351,10 @@ impl Libtorch {
         let Manifest { architecture, version, .. } = manifest;
         let (device, precision) = (self.device.device, self.precision()?.precision);
         let network = Network::from_safetensors(architecture, bytes, Device::Cpu)?;
-        let folded = Folded::on_host(&network, precision, device)?;
+        let guarded = Guarded::on_host(&network, *version, (device, precision), self.reports.clone())?;
         let network = loaded(architecture, *version, (device, precision), CHUNK_ACCELERATED);
         let weights = engine
-            .load(folded, network)
+            .load(guarded, network)
             .map_err(|error| Error::Device { device: device_name(device), reason: error.to_string() })?;
         let evaluator = weights.evaluator();
         newest.retain(|(loaded, _)| (loaded.version, &loaded.digest) == (manifest.version, &manifest.digest));

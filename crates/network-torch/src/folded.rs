@@ -324,8 +324,9 @@ mod tests {
     }
 
     #[test]
-    fn the_folded_network_in_bf16_stays_near_float32() {
+    fn the_folded_network_in_bf16_and_f16_stays_near_float32() {
         differs_from_the_tower_by_at_most(Precision::Bf16, 0.05);
+        differs_from_the_tower_by_at_most(Precision::F16, 0.01);
     }
 
     #[test]

@@ -167,7 +167,7 @@ pub(crate) fn on_device<'a>(
     if let Some((.., decision)) = found {
         return Ok(decision.fusing);
     }
-    let decision = decide(&Cudnn, &samples()?, tolerance(precision))?;
+    let decision = decide(&Cudnn, &samples()?, precision)?;
     let fusing = decision.fusing;
     decisions.push((architecture.clone(), device, precision, decision));
     Ok(fusing)
@@ -190,15 +190,19 @@ fn tolerance(precision: Precision) -> f64 {
 }
 
 /// Chooses the form that fuses most and agrees with the separate operations on every sample.
-fn decide(operators: &'static dyn FusedOperators, samples: &[Sample<'_>], tolerance: f64) -> Result<Decision, Error> {
-    let whole = match compare(Fusing::Fused(operators), samples, tolerance)? {
+fn decide(
+    operators: &'static dyn FusedOperators,
+    samples: &[Sample<'_>],
+    precision: Precision,
+) -> Result<Decision, Error> {
+    let whole = match compare(Fusing::Fused(operators), samples, precision)? {
         Ok(()) => {
             let description = "convolutions fused with bias, addition and ReLU".to_owned();
             return Ok(Decision { fusing: Fusing::Fused(operators), description });
         }
         Err(reason) => reason,
     };
-    match compare(Fusing::FusedAdditions(operators), samples, tolerance)? {
+    match compare(Fusing::FusedAdditions(operators), samples, precision)? {
         Ok(()) => Ok(Decision {
             fusing: Fusing::FusedAdditions(operators),
             description: format!("convolutions fused by the operator with an addition only: {whole}"),
@@ -211,8 +215,9 @@ fn decide(operators: &'static dyn FusedOperators, samples: &[Sample<'_>], tolera
 }
 
 /// Returns the reason why `fusing` cannot be used, if there is one. Exhausted memory is an error.
-fn compare(fusing: Fusing, samples: &[Sample<'_>], tolerance: f64) -> Result<Result<(), String>, Error> {
+fn compare(fusing: Fusing, samples: &[Sample<'_>], precision: Precision) -> Result<Result<(), String>, Error> {
     let _guard = tch::no_grad_guard();
+    let tolerance = tolerance(precision);
     for Sample { layer, x, skip } in samples {
         let expected = [Fusing::Separate.convolve_relu(layer, x)?, Fusing::Separate.convolve_add_relu(layer, x, skip)?];
         let fused = [
@@ -230,8 +235,20 @@ fn compare(fusing: Fusing, samples: &[Sample<'_>], tolerance: f64) -> Result<Res
             };
             return Ok(Err(format!("the convolution of {:?} with {name} {differs}", x.size())));
         }
+        if precision == Precision::F16 && hides_overflow(fusing, layer, x, skip)? {
+            return Ok(Err(format!("the convolution of {:?} turns NaN into numbers", x.size())));
+        }
     }
     Ok(Ok(()))
+}
+
+/// Returns whether a ReLU of `fusing` has a finite result for NaN, so that an activation beyond the range of float16
+/// would not be seen in the logits.
+fn hides_overflow(fusing: Fusing, layer: &Affine, x: &Tensor, skip: &Tensor) -> Result<bool, Error> {
+    let overflowed = x.f_full_like(f64::NAN)?;
+    let results = [fusing.convolve_relu(layer, &overflowed)?, fusing.convolve_add_relu(layer, &overflowed, skip)?];
+    let is_hidden = |y: &Tensor| Ok::<_, Error>(y.f_isfinite()?.f_any()?.f_int64_value(&[])? != 0);
+    Ok(is_hidden(&results[0])? || is_hidden(&results[1])?)
 }
 
 /// Calls `operator` after filling the memory that the output will most likely get with NaN.

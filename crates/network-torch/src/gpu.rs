@@ -23,6 +23,9 @@ pub struct ComputeCapability {
 }
 
 impl ComputeCapability {
+    /// First generation with matrix units for float16 (Volta). GPUs of Turing without them, such as the GTX 16 series,
+    /// still multiply float16 numbers at twice the rate of float32.
+    pub const VOLTA: Self = Self { major: 7, minor: 0 };
     /// First generation with matrix units for bfloat16 and TF32 (Ampere).
     pub const AMPERE: Self = Self { major: 8, minor: 0 };
 }
@@ -220,7 +223,7 @@ fn in_this_process(symbol: &CStr) -> Option<NonNull<c_void>> {
         let global = NonNull::new(libc::dlsym(libc::RTLD_DEFAULT, symbol.as_ptr()));
         global.or_else(|| {
             // If another library loaded the libraries for itself only.
-            [c"libcudart.so.13", c"libcuda.so.1"].into_iter().find_map(|library| {
+            [c"libcudart.so.13", c"libcudart.so.12", c"libcuda.so.1"].into_iter().find_map(|library| {
                 let handle = libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
                 if handle.is_null() { None } else { NonNull::new(libc::dlsym(handle, symbol.as_ptr())) }
             })

@@ -65,8 +65,10 @@ pub enum SubmittingThreads {
 pub struct DeviceRules {
     /// Format of activations and convolution weights.
     pub memory_format: MemoryFormat,
-    /// Whether networks may be evaluated in bfloat16. Float32 is always possible, float16 never.
+    /// Whether networks may be evaluated in bfloat16. Float32 is always possible.
     pub bf16_inference: bool,
+    /// Whether networks may be evaluated in float16.
+    pub f16_inference: bool,
     /// Whether networks may be trained in bfloat16.
     pub bf16_training: bool,
     /// Whether networks may be trained in float16.
@@ -88,6 +90,7 @@ impl DeviceRules {
     pub const CPU: Self = Self {
         memory_format: MemoryFormat::ChannelsLast,
         bf16_inference: true,
+        f16_inference: true,
         bf16_training: true,
         f16_training: true,
         tf32_convolutions: false,
@@ -99,10 +102,11 @@ impl DeviceRules {
 
     /// Rules of Apple's GPUs. In libtorch 2.11, batch norms on channels-last activations have wrong gradients there,
     /// batch norms of bfloat16 activations with float32 parameters abort the process, and two submitting threads can
-    /// crash it. float16 would need the same batch norms, and is not tried.
+    /// crash it. Training in float16 would need the same batch norms; float16 is not tried.
     pub const MPS: Self = Self {
         memory_format: MemoryFormat::ChannelsFirst,
         bf16_inference: true,
+        f16_inference: false,
         bf16_training: false,
         f16_training: false,
         tf32_convolutions: false,
@@ -122,18 +126,21 @@ impl DeviceRules {
         }
     }
 
-    /// Returns the rules of a CUDA device. If the compute capability cannot be read, bfloat16 is permitted, and a
-    /// measurement and the probe decide.
+    /// Returns the rules of a CUDA device. If the compute capability cannot be read, every precision is permitted, and
+    /// a measurement and the probe decide.
     #[must_use]
     pub fn cuda(capability: Option<ComputeCapability>) -> Self {
-        let has_matrix_units = capability.is_none_or(|capability| capability >= ComputeCapability::AMPERE);
+        let is_from = |first: ComputeCapability| capability.is_none_or(|capability| capability >= first);
+        let has_bf16 = is_from(ComputeCapability::AMPERE);
+        // Before, GPUs have no matrix units, and most multiply float16 numbers at a 64th of the rate of float32.
+        let has_f16 = is_from(ComputeCapability::VOLTA);
         Self {
             memory_format: MemoryFormat::ChannelsLast,
-            bf16_inference: has_matrix_units,
-            bf16_training: has_matrix_units,
-            // Every GPU that this libtorch supports has float16 matrix units, from compute capability 7.0.
-            f16_training: true,
-            tf32_convolutions: has_matrix_units,
+            bf16_inference: has_bf16,
+            f16_inference: has_f16,
+            bf16_training: has_bf16,
+            f16_training: has_f16,
+            tf32_convolutions: has_bf16,
             submitting_threads: SubmittingThreads::Many,
             batches_in_flight_max: 3,
             pins_host_memory: true,
@@ -149,22 +156,25 @@ impl DeviceRules {
             (Precision::F32, _) => true,
             (Precision::Bf16, Purpose::Inference) => self.bf16_inference,
             (Precision::Bf16, Purpose::Training) => self.bf16_training,
-            (Precision::F16, Purpose::Inference) => false,
+            (Precision::F16, Purpose::Inference) => self.f16_inference,
             (Precision::F16, Purpose::Training) => self.f16_training,
         }
     }
 
     /// Checks that `device`, which has these rules, computes in `precision` for `purpose`.
     pub(crate) fn check(&self, device: Device, precision: Precision, purpose: Purpose) -> Result<(), Error> {
-        if self.permits(precision, purpose) {
-            return Ok(());
+        match self.permits(precision, purpose) {
+            true => Ok(()),
+            false => Err(Error::Device { device: device_name(device), reason: self.refusal(precision, purpose) }),
         }
-        let has_other = [Precision::Bf16, Precision::F16].into_iter().any(|other| self.permits(other, purpose));
-        let reason = match has_other {
+    }
+
+    /// Returns the human-readable reason why a device with these rules does not compute in `precision`.
+    pub(crate) fn refusal(&self, precision: Precision, purpose: Purpose) -> String {
+        match [Precision::Bf16, Precision::F16].into_iter().any(|other| self.permits(other, purpose)) {
             true => format!("the device does not support {purpose} in {precision}"),
             false => format!("the device supports {purpose} in f32 only"),
-        };
-        Err(Error::Device { device: device_name(device), reason })
+        }
     }
 }
 
@@ -181,6 +191,23 @@ mod tests {
             assert!(rules(7, 5).permits(Precision::F32, purpose));
         }
         assert!(rules(9, 0).tf32_convolutions && !rules(7, 5).tf32_convolutions);
+    }
+
+    #[test]
+    fn cuda_computes_in_f16_from_compute_capability_7_and_mps_does_not() {
+        let rules = |major, minor| DeviceRules::cuda(Some(ComputeCapability { major, minor }));
+        for purpose in [Purpose::Inference, Purpose::Training] {
+            for (major, minor) in [(7, 0), (7, 5), (8, 0), (12, 0)] {
+                assert!(rules(major, minor).permits(Precision::F16, purpose), "{major}.{minor}, {purpose}");
+            }
+            for (major, minor) in [(5, 2), (6, 0), (6, 1)] {
+                assert!(!rules(major, minor).permits(Precision::F16, purpose), "{major}.{minor}, {purpose}");
+            }
+            assert!(DeviceRules::cuda(None).permits(Precision::F16, purpose));
+            assert!(!DeviceRules::MPS.permits(Precision::F16, purpose));
+        }
+        let refused = DeviceRules::MPS.check(Device::Mps, Precision::F16, Purpose::Inference).unwrap_err().to_string();
+        assert_eq!(refused, "cannot use device mps: the device does not support inference in f16");
     }
 
     #[test]

@@ -115,10 +115,11 @@ service::section! {
         /// and the first accelerator, and selects the faster device. An explicitly named device that cannot be used is
         /// an error.
         device: DevicePreference = DevicePreference::Auto, page "devices.md";
-        /// Precision of evaluation: `auto`, `f32`, `bf16` or, with the CPU kernel, `int8`. `int8` is calibrated on
+        /// Precision of evaluation: `auto`, `f32`, `bf16`, in libtorch `f16` or, with the CPU kernel, `int8`. `f16` is
+        /// for GPUs without bfloat16, where `auto` selects it if it is faster than `f32`. `int8` is calibrated on
         /// self-play positions, and used only while the predictions match floating point. `auto` selects `int8` if it
         /// is at least 1.25 times as fast as floating point.
-        precision: PrecisionPreference = PrecisionPreference::Auto, page "devices.md#integers-in-self-play";
+        precision: PrecisionPreference = PrecisionPreference::Auto, page "devices.md#the-precision-of-evaluation";
         /// Evaluator on a CPU: `auto`, `libtorch`, a variant of the CPU kernel (`amx-bf16`, `avx512-bf16`,
         /// `avx512-f32`, `avx2-f32`, `neon-f32`, `portable-f32`), or `simulated`: predictions without a network, for
         /// fleet benchmarks, with meaningless games.

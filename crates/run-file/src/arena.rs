@@ -108,7 +108,7 @@ service::section! {
         /// an error.
         // A GPU would be shared with self-play, and the arena may use only a small share of a core.
         device: DevicePreference = DevicePreference::Cpu, page "devices.md";
-        /// Precision of evaluation: `auto` (the fastest), `f32` or `bf16`.
+        /// Precision of evaluation: `auto` (the fastest), `f32`, `bf16` or `f16`, as in `actor.precision`.
         precision: PrecisionPreference = PrecisionPreference::Auto;
         /// Evaluator on a CPU: `auto`, `libtorch`, or a variant of the CPU kernel as in `actor.kernel`.
         kernel: KernelPreference = KernelPreference::Auto;

@@ -62,7 +62,7 @@ service::section! {
         /// and the first accelerator, and selects the faster device. An explicitly named device that cannot be used is
         /// an error.
         device: DevicePreference = DevicePreference::Auto, page "devices.md";
-        /// Precision of evaluation: `auto` (the fastest), `f32` or `bf16`.
+        /// Precision of evaluation: `auto` (the fastest), `f32`, `bf16` or `f16`, as in `actor.precision`.
         precision: PrecisionPreference = PrecisionPreference::Auto;
         /// Evaluator on a CPU: `auto`, `libtorch`, or a variant of the CPU kernel as in `actor.kernel`.
         kernel: KernelPreference = KernelPreference::Auto;

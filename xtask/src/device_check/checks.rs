@@ -117,8 +117,9 @@ pub(super) fn numbers(session: &mut Session) -> Result<()> {
     session.device_step(&["--arithmetic", "f32"], &EXACT)?;
     if session.has_gpu() {
         session.device_step(&["--arithmetic", "tf32"], &[])?;
+        session.device_step(&["--arithmetic", "f16"], &[])?;
     } else {
-        session.rows.skipped("numbers in tf32", "a CPU has no tf32");
+        session.rows.skipped("numbers in tf32 and f16", "a CPU has no tf32, and computes f16 slowly");
     }
     session.device_step(&["--arithmetic", "bf16"], &[])
 }

@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use inference::Precision;
 use network_torch::{
-    Device, DevicePreference, PrecisionPreference, Purpose, choose_device, choose_precision, device_name, devices,
+    Device, DevicePreference, DeviceRules, PrecisionPreference, Purpose, choose_device, choose_precision, device_name,
+    devices,
 };
 
 use crate::{Result, Settings};
@@ -44,7 +45,9 @@ pub(super) fn precision(settings: &Settings) -> Result<()> {
     if device == Device::Cpu {
         settings.text("`auto` on the CPU", &chosen.to_string());
     } else {
-        settings.claim("`auto` takes bf16", &chosen.to_string(), chosen.precision == Precision::Bf16);
+        let has_bf16 = DeviceRules::of(device).permits(Precision::Bf16, Purpose::Inference);
+        let wanted = if has_bf16 { Precision::Bf16 } else { Precision::F16 };
+        settings.claim(&format!("`auto` takes {wanted}"), &chosen.to_string(), chosen.precision == wanted);
     }
     Ok(())
 }

@@ -17,12 +17,13 @@ const POISONED: [i64; 6] = [1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 24, 1 << 26
 /// Compares networks and batch sizes in one arithmetic.
 pub(super) fn run(settings: &Settings) -> Result<()> {
     let device = settings.device()?.device;
-    // Sums in another order differ by a few ulps per layer; TF32 keeps 10 bits of each factor, bfloat16 7.
+    // Sums in another order differ by a few ulps per layer; TF32 and float16 keep 10 bits of each factor, bfloat16 7.
     let (precision, bar) = match settings.arithmetic.as_str() {
         "f32" => (Precision::F32, 1e-4),
         "tf32" => (Precision::F32, 3e-3),
         "bf16" => (Precision::Bf16, 2e-2),
-        other => return Err(format!("`{other}` is no arithmetic: expected f32, tf32 or bf16").into()),
+        "f16" => (Precision::F16, 5e-3),
+        other => return Err(format!("`{other}` is no arithmetic: expected f32, tf32, bf16 or f16").into()),
     };
     let networks = settings.sized(
         [(plain(6, 64, CONNECT_FOUR), 256), (complete(6, 64, CONNECT_FOUR), 256), (plain(20, 256, GO), 16)],

@@ -319,6 +319,7 @@ mod tests {
             assert!(probed(&other, F32, Purpose::Inference).unwrap() < 1e-5);
             assert!(probed(&other, F32, Purpose::Training).unwrap() < 1e-5);
             assert!(probed(&other, BF16, Purpose::Inference).unwrap() < 1e-2);
+            assert!(probed(&other, Precision::F16, Purpose::Inference).unwrap() < 5e-3);
         }
         assert!(probed(&RIGHT, BF16, Purpose::Training).unwrap() < 1e-2);
     }
@@ -382,6 +383,8 @@ mod tests {
             spoil_training: |trained| trained.changes[1][0] = f32::NAN,
             ..RIGHT
         };
+        let reason = probed(&broken, Precision::F16, Purpose::Inference).unwrap_err();
+        assert_eq!(reason, "output of the inference batch on mps is not finite");
         for precision in [F32, BF16] {
             let reason = probed(&broken, precision, Purpose::Inference).unwrap_err();
             assert_eq!(reason, "output of the inference batch on mps is not finite");

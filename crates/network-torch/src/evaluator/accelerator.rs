@@ -1,9 +1,11 @@
+use std::rc::Rc;
+
 use inference::DeviceError;
 use tch::{Device, Kind, Tensor};
 use weights::Architecture;
 
-use super::Staging;
-use crate::{DeviceRules, Error, folded::Folded, gpu::Completion, process};
+use super::{Guarded, Staging};
+use crate::{DeviceRules, Error, gpu::Completion, process};
 
 /// An accelerator for an engine. One thread calls all methods.
 #[derive(Debug)]
@@ -27,7 +29,12 @@ struct Slot {
 /// A batch in flight.
 #[derive(Debug)]
 pub(super) struct InFlight {
+    weights: Rc<Guarded>,
+    /// B.
+    size: usize,
     slot: Slot,
+    /// `[B · H · W · C]`, in the memory of the slot.
+    observations: Tensor,
     /// `[B, A + 3]`, float32: policy and value together, so that one copy transfers both. On CUDA it is in pinned
     /// host memory, and complete once the device has passed the point of the slot.
     logits: Tensor,
@@ -58,24 +65,32 @@ impl Accelerator {
         Ok(Slot { observations: Staging::new(self.device), completion })
     }
 
-    fn queue(&mut self, folded: &Folded, size: usize, stage: &mut dyn FnMut(&mut [f32])) -> Result<InFlight, Error> {
+    fn queue(
+        &mut self,
+        weights: &Rc<Guarded>,
+        size: usize,
+        stage: &mut dyn FnMut(&mut [f32]),
+    ) -> Result<InFlight, Error> {
         process::apply();
         let _guard = tch::no_grad_guard();
+        let folded = weights.current();
         let &Architecture { planes, height, width, .. } = folded.architecture();
         let numbers = size * planes * height * width;
         // If this fails, the device may still read from the slot, which is then not used again.
         let mut slot = self.slot()?;
         stage(slot.observations.numbers(numbers)?);
-        let mut logits = folded.forward(&slot.observations.tensor(numbers)?, size)?;
+        let observations = slot.observations.tensor(numbers)?;
+        let mut logits = folded.forward(&observations, size)?;
         if let Some(completion) = &slot.completion {
             // The copy is queued now, because at the time of the wait it would come after the next batch.
             logits = logits.f_to_device_(Device::Cpu, Kind::Float, true, false)?;
             completion.record()?;
         }
-        Ok(InFlight { slot, logits })
+        Ok(InFlight { weights: Rc::clone(weights), size, slot, observations, logits })
     }
 
-    fn download(&mut self, InFlight { slot, logits }: InFlight) -> Result<(), Error> {
+    fn download(&mut self, batch: InFlight) -> Result<(), Error> {
+        let InFlight { weights, size, slot, observations, logits } = batch;
         if let Some(completion) = &slot.completion {
             completion.wait()?;
         }
@@ -83,6 +98,7 @@ impl Accelerator {
         self.logits.resize(numbers, 0.0);
         // Without a completion this copy waits for the device.
         logits.f_copy_data(&mut self.logits, numbers)?;
+        weights.check(&mut self.logits, &observations, size)?;
         self.idle.push(slot);
         Ok(())
     }
@@ -90,18 +106,19 @@ impl Accelerator {
 
 impl inference::Device for Accelerator {
     /// Folded on the host, before the transfer.
-    type Prepared = Folded;
-    type Weights = Folded;
+    type Prepared = Guarded;
+    /// Shared with the batches in flight.
+    type Weights = Rc<Guarded>;
     type InFlight = InFlight;
 
-    fn load(&mut self, prepared: Folded) -> Result<Folded, DeviceError> {
+    fn load(&mut self, prepared: Guarded) -> Result<Rc<Guarded>, DeviceError> {
         process::apply();
-        prepared.moved_to(self.device).map_err(failure)
+        prepared.moved_to(self.device).map(Rc::new).map_err(failure)
     }
 
     fn submit(
         &mut self,
-        weights: &Folded,
+        weights: &Rc<Guarded>,
         size: usize,
         stage: &mut dyn FnMut(&mut [f32]),
     ) -> Result<InFlight, DeviceError> {

@@ -42,7 +42,7 @@ impl Staging {
         let tensor = self.tensor(len)?;
         // SAFETY: the tensor is float32, contiguous, on the CPU and at least `len` long; `self.tensor` keeps the
         // memory alive while `self` is borrowed. Nothing else accesses it: other tensors of this memory live only
-        // while a batch is submitted, and a device that copies from it has finished once the results of that batch
+        // while a batch is in flight, and a device that copies from it has finished once the results of that batch
         // were read; the buffer of a failed batch is dropped.
         Ok(unsafe { std::slice::from_raw_parts_mut(tensor.data_ptr().cast::<f32>(), len) })
     }

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use game::{Action, ObservationShape};
 use inference::{Batch, Evaluator, Predictions};
 use rand::{RngExt, SeedableRng};
@@ -7,7 +9,7 @@ use weights::{Architecture, Digest, WeightsVersion};
 
 use super::*;
 use crate::{
-    tests::networks::{numbers, on, pooled, seasoned, small},
+    tests::networks::{numbers, on, pooled, residual, seasoned, small},
     tower::{Mode, forward},
 };
 use inference::Precision;
@@ -79,19 +81,24 @@ fn a_position_is_answered_alike_alone_and_in_any_batch() {
 }
 
 #[test]
-fn the_conformance_suite_passes_in_both_precisions() {
+fn the_conformance_suite_passes_in_every_precision() {
     evaluator_doubles::conformance::run(&mut evaluator(Precision::F32), shape(&small()), 7, 1e-5);
+    evaluator_doubles::conformance::run(&mut evaluator(Precision::F16), shape(&small()), 7, 0.005);
     evaluator_doubles::conformance::run(&mut evaluator(Precision::Bf16), shape(&small()), 7, 0.02);
 }
 
 /// libtorch with an engine, with the CPU as a stand-in for the accelerator.
-#[expect(clippy::disallowed_methods, reason = "batches are timed with a real clock")]
 fn accelerated(in_flight: usize) -> Libtorch {
+    accelerated_in(PrecisionPreference::F32, in_flight)
+}
+
+#[expect(clippy::disallowed_methods, reason = "batches are timed with a real clock")]
+fn accelerated_in(precision: PrecisionPreference, in_flight: usize) -> Libtorch {
     // With several threads per operation, the threads of concurrent tests would wait for each other.
     crate::set_threads(1);
     let device = Chosen { device: Device::Cpu, reason: "stands in".to_owned() };
     let engine = Engine::start(Device::Cpu, in_flight, Instant::now).unwrap();
-    Libtorch::on(device, Some(engine), PrecisionPreference::F32, Instant::now)
+    Libtorch::on(device, Some(engine), precision, Instant::now)
 }
 
 /// A published version with bytes; the seed determines the weights.
@@ -101,7 +108,11 @@ fn published(version: u64) -> (Manifest, Vec<u8>) {
 
 /// The same for a network of this architecture.
 fn published_of(architecture: Architecture, version: u64) -> (Manifest, Vec<u8>) {
-    let bytes = seasoned(&architecture, version).to_safetensors().unwrap();
+    published_network(&seasoned(&architecture, version), version)
+}
+
+fn published_network(network: &Network, version: u64) -> (Manifest, Vec<u8>) {
+    let (bytes, architecture) = (network.to_safetensors().unwrap(), network.architecture().clone());
     let (digest, size_bytes) = (Digest::of(&bytes), bytes.len() as u64);
     let manifest = Manifest { version: WeightsVersion(version), training_step: 0, digest, size_bytes, architecture };
     (manifest, bytes)
@@ -222,16 +233,118 @@ fn an_empty_batch_has_empty_answers() {
 }
 
 #[test]
-fn bf16_priors_stay_within_two_hundredths() {
+fn bf16_priors_stay_within_two_hundredths_and_f16_priors_within_four_thousandths() {
     let batch = positions(20);
     let f32 = evaluated(&mut evaluator(Precision::F32), &batch);
-    let bf16 = evaluated(&mut evaluator(Precision::Bf16), &batch);
-    for i in 0..20 {
-        assert!((f32.value(i) - bf16.value(i)).abs() < 0.02);
-        for (a, b) in f32.priors(i).iter().zip(bf16.priors(i)) {
-            assert!((a - b).abs() < 0.02, "{a} and {b}");
+    for (precision, tolerance) in [(Precision::Bf16, 0.02), (Precision::F16, 0.004)] {
+        let low = evaluated(&mut evaluator(precision), &batch);
+        for i in 0..20 {
+            assert!((f32.value(i) - low.value(i)).abs() < tolerance);
+            for (a, b) in f32.priors(i).iter().zip(low.priors(i)) {
+                assert!((a - b).abs() < tolerance, "{a} and {b} in {precision}");
+            }
         }
     }
+}
+
+/// Texts that a callback received.
+#[derive(Debug, Default, Clone)]
+struct Texts(Arc<Mutex<Vec<String>>>);
+
+impl Texts {
+    fn receiver(&self) -> impl Fn(String) + Send + Sync + 'static {
+        let texts = Arc::clone(&self.0);
+        move |text| texts.lock().unwrap().push(text)
+    }
+
+    fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+/// A network with this shift in the first norm. With 6e4, the blocks have activations beyond float16.
+fn shifted(shift: f64) -> Network {
+    let network = seasoned(&small(), 72);
+    let _ = tch::no_grad(|| network.tensor("stem.norm.bias").shallow_clone().fill_(shift));
+    network
+}
+
+/// Returns an evaluator in float16, with the texts that it reports.
+fn reporting_in_f16(network: &Network) -> (LibtorchEvaluator, Texts) {
+    let (texts, reports) = (Texts::default(), Reports::default());
+    reports.send_to(texts.receiver());
+    (LibtorchEvaluator::reporting(network, WeightsVersion(9), Precision::F16, reports).unwrap(), texts)
+}
+
+#[test]
+fn a_version_with_an_activation_beyond_float16_is_evaluated_in_float32_from_then_on_with_the_reason() {
+    let (network, batch) = (shifted(6e4), positions(5));
+    let mut wide = LibtorchEvaluator::from_network(&network, WeightsVersion(9), Precision::F32).unwrap();
+    let expected = evaluated(&mut wide, &batch);
+    let (mut evaluator, texts) = reporting_in_f16(&network);
+    assert_eq!(texts.all(), [""; 0], "every weight is within float16");
+    for _ in 0..2 {
+        assert_near(&evaluated(&mut evaluator, &batch), &expected);
+    }
+    assert_eq!(texts.all(), ["weights v9 are evaluated in f32 instead of f16: an activation is beyond 65504"]);
+}
+
+#[test]
+fn a_version_with_a_folded_weight_beyond_float16_is_evaluated_in_float32_with_the_layer() {
+    let (network, batch) = (shifted(1e5), positions(5));
+    let mut wide = LibtorchEvaluator::from_network(&network, WeightsVersion(9), Precision::F32).unwrap();
+    let (mut evaluator, texts) = reporting_in_f16(&network);
+    let expected = "weights v9 are evaluated in f32 instead of f16: the layer `stem` has a weight beyond 65504";
+    assert_eq!(texts.all(), [expected]);
+    assert_near(&evaluated(&mut evaluator, &batch), &evaluated(&mut wide, &batch));
+    assert_eq!(texts.all().len(), 1);
+}
+
+#[test]
+fn a_version_within_float16_is_evaluated_in_float16_without_a_text() {
+    let (mut low, texts) = reporting_in_f16(&seasoned(&small(), 72));
+    // A broken observation is no reason to leave float16.
+    let mut broken = positions(1);
+    broken.push(&[Action(1)], |planes| planes[5] = f32::NAN);
+    let error = low.evaluate(&broken, &mut Predictions::new()).unwrap_err();
+    assert!(matches!(error, inference::Error::NotFinite { weights_version: 9 }), "{error}");
+    let batch = positions(20);
+    let (in_f16, in_f32) = (evaluated(&mut low, &batch), evaluated(&mut evaluator(Precision::F32), &batch));
+    assert!((0..20).any(|i| in_f16.priors(i) != in_f32.priors(i)), "float32 computed");
+    assert_eq!((texts.all().len(), &*low.attributes().name), (0, "libtorch cpu f16"));
+}
+
+#[test]
+fn on_an_engine_too_a_version_beyond_float16_is_evaluated_in_float32_with_one_text() {
+    let texts = Texts::default();
+    let libtorch = accelerated_in(PrecisionPreference::F16, 3).report_to(texts.receiver());
+    let (manifest, bytes) = published_network(&shifted(6e4), 9);
+    let mut wide = LibtorchEvaluator::new(&small(), manifest.version, &bytes, Device::Cpu, Precision::F32).unwrap();
+    std::thread::scope(|scope| {
+        for positions in [1, 5, 37].map(positions) {
+            let mut merged = libtorch.evaluator(&manifest, &bytes).unwrap();
+            let expected = evaluated(&mut wide, &positions);
+            scope.spawn(move || {
+                for _ in 0..3 {
+                    let mut answers = Predictions::new();
+                    merged.evaluate(&positions, &mut answers).unwrap();
+                    assert_near(&answers, &expected);
+                }
+            });
+        }
+    });
+    assert_eq!(texts.all(), ["weights v9 are evaluated in f32 instead of f16: an activation is beyond 65504"]);
+    let (next, bytes) = published(10);
+    let mut answers = Predictions::new();
+    libtorch.evaluator(&next, &bytes).unwrap().evaluate(&positions(3), &mut answers).unwrap();
+    assert_eq!((answers.len(), texts.all().len()), (3, 1), "the next version is in float16 again");
+}
+
+#[test]
+fn learned_models_are_in_float32_where_float16_evaluates() {
+    let libtorch = accelerated_in(PrecisionPreference::F16, 1);
+    let (manifest, bytes) = published_of(residual(), 9);
+    assert_eq!(&*libtorch.latent_model(&manifest, &bytes).unwrap().attributes().name, "libtorch cpu f32");
 }
 
 #[test]

@@ -27,6 +27,8 @@ enum Operators {
     Unsupported,
     /// There is no memory for the operators.
     OutOfMemory,
+    /// ReLU turns NaN into 0.
+    Hiding,
 }
 
 impl FusedOperators for Operators {
@@ -48,10 +50,11 @@ impl FusedOperators for Operators {
             Self::Wrong => layer.bias.f_zeros_like()?,
             Self::Unsupported => return Err(Error::Libtorch("CUDNN_STATUS_NOT_SUPPORTED".to_owned())),
             Self::OutOfMemory => return Err(Error::OutOfMemory { message: "CUDA out of memory".to_owned() }),
-            Self::Right | Self::Poisoned => layer.bias.shallow_clone(),
+            Self::Right | Self::Poisoned | Self::Hiding => layer.bias.shallow_clone(),
         };
         let layer = Affine::new(layer.weight.shallow_clone(), bias);
-        Fusing::Separate.convolve_add_relu(&layer, x, &z.f_mul_scalar(alpha)?)
+        let y = Fusing::Separate.convolve_add_relu(&layer, x, &z.f_mul_scalar(alpha)?)?;
+        if *self == Self::Hiding { Ok(y.f_nan_to_num(0.0, f64::INFINITY, f64::NEG_INFINITY)?) } else { Ok(y) }
     }
 }
 
@@ -72,7 +75,7 @@ fn samples(layers: &[Affine]) -> Vec<Sample<'_>> {
 }
 
 fn decided(operators: &'static Operators) -> Decision {
-    decide(operators, &samples(&layers()), 1e-4).unwrap()
+    decide(operators, &samples(&layers()), Precision::F32).unwrap()
 }
 
 #[test]
@@ -94,15 +97,28 @@ fn fused_operators_that_differ_or_fail_are_not_used_and_the_reason_is_stated() {
     let Decision { fusing, description } = decided(&Operators::Wrong);
     assert!(matches!(fusing, Fusing::Separate), "{fusing:?}");
     assert!(description.starts_with("convolutions not fused: the convolution of"), "{description}");
-    assert!(description.contains("(relative), the limit is 1e-4"), "{description}");
+    assert!(description.contains("(relative), the limit is 3e-3"), "{description}");
     let Decision { fusing, description } = decided(&Operators::Unsupported);
     assert!(matches!(fusing, Fusing::Separate), "{fusing:?}");
     assert!(description.contains("fails: libtorch: CUDNN_STATUS_NOT_SUPPORTED"), "{description}");
 }
 
+/// In float16 an activation may overflow, and the logits must show it.
+#[test]
+fn operators_that_turn_nan_into_numbers_are_not_used_in_float16() {
+    let decided = |operators: &'static Operators, precision| decide(operators, &samples(&layers()), precision).unwrap();
+    for precision in [Precision::F32, Precision::Bf16] {
+        assert!(matches!(decided(&Operators::Hiding, precision).fusing, Fusing::Fused(_)), "{precision}");
+    }
+    let Decision { fusing, description } = decided(&Operators::Hiding, Precision::F16);
+    assert!(matches!(fusing, Fusing::Separate), "{fusing:?}");
+    assert!(description.contains("[5, 2, 3, 4] turns NaN into numbers"), "{description}");
+    assert!(matches!(decided(&Operators::Right, Precision::F16).fusing, Fusing::Fused(_)));
+}
+
 #[test]
 fn exhausted_memory_is_no_reason_to_give_fusing_up() {
-    let error = decide(&Operators::OutOfMemory, &samples(&layers()), 1e-4).map(drop).unwrap_err();
+    let error = decide(&Operators::OutOfMemory, &samples(&layers()), Precision::F32).map(drop).unwrap_err();
     assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
 }
 

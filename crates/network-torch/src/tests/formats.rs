@@ -145,11 +145,12 @@ fn under_the_rules_of_mps_the_folded_network_is_channels_first_and_answers_alike
 fn under_the_rules_of_cpu_and_cuda_every_convolution_is_channels_last() {
     for rules in [DeviceRules::CPU, DeviceRules::cuda(None)] {
         for architecture in architectures() {
-            let (_, of_inference) = folded(&architecture, rules, Precision::Bf16);
+            let of_inference =
+                [Precision::Bf16, Precision::F16].map(|precision| folded(&architecture, rules, precision).1);
             let mut trainer = Trainer::new(network(&architecture, rules), settings(Optimiser::adamw())).unwrap();
             let (outcome, of_training) = recorded(|| trainer.step(&batch(&architecture, 9, 5).into()));
             outcome.unwrap();
-            let maps = of_inference.iter().chain(&of_training).flat_map(Recorded::maps);
+            let maps = of_inference.iter().flatten().chain(&of_training).flat_map(Recorded::maps);
             let mut count = 0;
             for map in maps {
                 assert!(is_channels_last(map), "{:?} with strides {:?}", map.size(), map.stride());
