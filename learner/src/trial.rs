@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use network_torch::{Device, DevicePreference, Error, Purpose, choose_device, device_name, devices};
+use network_torch::{
+    Device, DevicePreference, Error, Purpose, choose_device, cpu_half, cuda_half, device_name, devices,
+};
 use service::device_trial::{Choice, DeviceTrial, Libtorch};
 
 /// Tries a training step on every device of this machine.
@@ -20,7 +22,7 @@ pub(crate) fn trial() -> DeviceTrial {
         training: chosen(Purpose::Training),
         inference: chosen(Purpose::Inference),
         // Must come last, because the trials load the CUDA part of libtorch.
-        libtorch: loaded(&fs::read_to_string("/proc/self/maps").unwrap_or_default()),
+        libtorch: loaded([cpu_half(), cuda_half()]),
     }
 }
 
@@ -35,19 +37,14 @@ fn cannot_train(device: Device) -> Option<String> {
     Some(format!("{name}: {reason}"))
 }
 
-/// Finds the libtorch files among the files mapped into this process, as listed by Linux in `/proc/self/maps`.
-fn loaded(maps: &str) -> Libtorch {
-    let file = |name: &str| {
-        let paths = maps.lines().filter_map(|line| line.find('/').map(|start| Path::new(&line[start..])));
-        paths.into_iter().find(|path| path.file_name().is_some_and(|file| file == name)).map(Path::to_owned)
-    };
-    let cpu_half = file("libtorch_cpu.so");
-    let version = cpu_half.as_deref().and_then(version_beside);
-    Libtorch { version, cpu_half, cuda_half: file("libtorch_cuda.so") }
+/// Describes libtorch, given the paths of the loaded halves, which may lead through links.
+fn loaded([cpu_half, cuda_half]: [Option<PathBuf>; 2]) -> Libtorch {
+    let [cpu_half, cuda_half] = [cpu_half, cuda_half].map(|path| fs::canonicalize(path?).ok());
+    Libtorch { version: cpu_half.as_deref().and_then(version_beside), cpu_half, cuda_half }
 }
 
-/// Reads the libtorch version from files next to the library directory, as written by `cargo xtask libtorch` and by the
-/// Python package.
+/// Reads the libtorch version from files next to the library directory, as written by `cargo xtask libtorch`, in the
+/// Python package, and in the archive for C++.
 fn version_beside(library: &Path) -> Option<String> {
     let folder: PathBuf = library.parent()?.parent()?.to_owned();
     let stamp = || {
@@ -59,7 +56,8 @@ fn version_beside(library: &Path) -> Option<String> {
         let line = text.lines().find_map(|line| line.strip_prefix("__version__ = "))?;
         Some(line.trim_matches(['\'', '"']).to_owned())
     };
-    stamp().or_else(package)
+    let archive = || Some(fs::read_to_string(folder.join("build-version")).ok()?.trim().to_owned());
+    stamp().or_else(package).or_else(archive)
 }
 
 #[cfg(test)]
@@ -67,21 +65,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_libraries_that_are_mapped_are_found_with_the_version_beside_them() {
+    fn loaded_libraries_are_named_without_links_and_with_the_version_beside_them() {
         let folder = tempfile::tempdir().unwrap();
-        let lib = folder.path().join("lib");
-        fs::create_dir(&lib).unwrap();
-        let [cpu, cuda] = ["libtorch_cpu.so", "libtorch_cuda.so"].map(|name| lib.join(name));
-        let line = |path: &Path| format!("7f00-7f01 r-xp 00000000 08:01 1234    {}\n", path.display());
-        let maps = format!("7ffc-7ffd rw-p 00000000 00:00 0    [stack]\n{}{}", line(&cpu), line(&cuda));
-        let found = |maps: &str| loaded(maps);
-        assert_eq!(found(""), Libtorch::default());
-        let halves = Libtorch { version: None, cpu_half: Some(cpu.clone()), cuda_half: Some(cuda) };
-        assert_eq!(found(&maps), halves);
-        fs::write(folder.path().join("version.py"), "debug = False\n__version__ = '2.11.0+cu130'\n").unwrap();
-        assert_eq!(found(&maps).version.as_deref(), Some("2.11.0+cu130"));
-        fs::write(folder.path().join("stamp.json"), "{\"version\": \"2.11.0\"}").unwrap();
-        assert_eq!(found(&line(&cpu)), Libtorch { version: Some("2.11.0".to_owned()), cuda_half: None, ..halves });
+        let root = folder.path().canonicalize().unwrap();
+        fs::create_dir_all(root.join("torch/lib")).unwrap();
+        std::os::unix::fs::symlink(root.join("torch"), root.join("link")).unwrap();
+        let [cpu, cuda] = ["libtorch_cpu.so", "libtorch_cuda.so"].map(|name| {
+            fs::write(root.join("torch/lib").join(name), "").unwrap();
+            [root.join("link/lib").join(name), root.join("torch/lib").join(name)]
+        });
+        assert_eq!(loaded([None, None]), Libtorch::default());
+        let halves = Libtorch { version: None, cpu_half: Some(cpu[1].clone()), cuda_half: Some(cuda[1].clone()) };
+        let found = || loaded([Some(cpu[0].clone()), Some(cuda[0].clone())]);
+        assert_eq!(found(), halves);
+        for (file, text, version) in [
+            ("build-version", "2.11.0+cu126\n", "2.11.0+cu126"),
+            ("version.py", "debug = False\n__version__ = '2.11.0+cu130'\n", "2.11.0+cu130"),
+            ("stamp.json", "{\"version\": \"2.11.0\"}", "2.11.0"),
+        ] {
+            fs::write(root.join("torch").join(file), text).unwrap();
+            assert_eq!(found().version.as_deref(), Some(version));
+        }
+        assert_eq!(loaded([Some(cpu[0].clone()), None]).cuda_half, None);
     }
 
     #[test]
@@ -91,5 +96,7 @@ mod tests {
         for choice in [&trial.training, &trial.inference] {
             assert!(trial.refusal(&choice.device).is_none() && !choice.reason.is_empty(), "{trial:?}");
         }
+        let library = trial.libtorch.cpu_half.clone().unwrap();
+        assert!(library.is_file() && library.display().to_string().contains("libtorch_cpu."), "{trial:?}");
     }
 }

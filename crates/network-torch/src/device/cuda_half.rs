@@ -3,13 +3,13 @@
 //! The half is next to the CPU half, where `cargo xtask libtorch --cuda` puts it, or elsewhere on the path of the
 //! loader.
 
-use std::ffi::{CStr, CString, OsStr};
+use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::loaded::{OF_THE_CPU_HALF, file_of};
+
 const LIBRARY: &str = "libtorch_cuda.so";
-/// A function of `libtorch_cpu.so`.
-const OF_THE_CPU_HALF: &CStr = c"aoti_torch_device_type_cpu";
 /// A function of `libcudart.so`, which the CPU half loads.
 const OF_THE_RUNTIME: &CStr = c"cudaGetDeviceCount";
 /// Library with the headers of the CUDA 13.0 run-time compiler, next to the runtime.
@@ -58,20 +58,7 @@ fn open(library: &Path) -> Result<(), String> {
 
 /// Returns the directory of the loaded library that defines a function.
 fn folder_of(function: &CStr) -> Option<PathBuf> {
-    // SAFETY: the name is a valid C string, and the address is only passed on.
-    let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, function.as_ptr()) };
-    if address.is_null() {
-        return None;
-    }
-    // SAFETY: all bytes zero are a valid `Dl_info`, which has pointer fields.
-    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: `dladdr` only reads the tables of the loader, and writes to `info`.
-    if unsafe { libc::dladdr(address, &raw mut info) } == 0 || info.dli_fname.is_null() {
-        return None;
-    }
-    // SAFETY: after success the name is a C string that lives as long as the library, which is never closed.
-    let file = unsafe { CStr::from_ptr(info.dli_fname) };
-    Some(Path::new(OsStr::from_bytes(file.to_bytes())).parent()?.to_owned())
+    Some(file_of(function)?.parent()?.to_owned())
 }
 
 #[cfg(test)]
