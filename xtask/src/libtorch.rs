@@ -6,6 +6,7 @@
 //! damaged file is detected and fetched again. Start with [`ensure`].
 
 mod needed;
+mod own;
 mod stamp;
 #[cfg(test)]
 mod tests;
@@ -78,9 +79,9 @@ impl Halves {
 /// names the part and a remedy.
 pub fn ensure(root: &Path, check: Check, choice: Choice) -> Result<Halves> {
     if let Some(folder) = workspace::chosen_libtorch(root) {
-        // With a libtorch of the user, the platform may be one without wheels.
-        let halves = Platform::here().map_or(Ok(Halves::Cpu), |platform| choose(platform, choice))?;
-        return accept(&folder, halves, choice);
+        own::check(&folder)?;
+        let has_gpu = choice != Choice::Auto || visible_gpus().is_ok();
+        return own::halves(&folder, if has_gpu { choice } else { Choice::Cpu });
     }
     let platform = Platform::here()?;
     install(root, platform, choose(platform, choice)?, check)
@@ -177,15 +178,18 @@ fn decide(found: Result<Vec<Gpu>, String>, capability_min: f64, choice: Choice) 
     Ok(Halves::Cpu)
 }
 
+/// Remedy for a GPU or driver that the wheels do not support.
+const OWN: &str = "set LIBTORCH to a libtorch 2.11 for an older CUDA (docs/install.md#an-older-driver)";
+
 /// Returns the reason why libtorch cannot use a GPU, with a remedy.
 fn obstacle(gpu: &Gpu, capability_min: f64) -> Option<String> {
     if gpu.compute_capability.is_some_and(|capability| capability < capability_min) {
         return Some(format!(
-            "{gpu}; libtorch {VERSION} needs compute capability {capability_min:.1} or higher, so this GPU cannot be used"
+            "{gpu}; libtorch {VERSION} needs compute capability {capability_min:.1} or higher: use another GPU, or {OWN}"
         ));
     }
     let is_old = gpu.compute_capability.is_none() || gpu.driver_branch().is_none_or(|branch| branch < DRIVER_MIN);
-    is_old.then(|| format!("{gpu}; CUDA 13 needs driver {DRIVER_MIN} or newer: update the NVIDIA driver"))
+    is_old.then(|| format!("{gpu}; CUDA 13 needs driver {DRIVER_MIN} or newer: update the NVIDIA driver, or {OWN}"))
 }
 
 /// Checks that every library that the installed libraries need or open is present; the NVIDIA driver may be missing.
@@ -197,28 +201,6 @@ pub fn check_needed(root: &Path) -> Result<()> {
     workspace::report(&needed::unresolved(&lib)?, "libraries are missing")?;
     println!("{}: no library is missing", lib.display());
     Ok(())
-}
-
-/// Checks a libtorch that the user installed, and returns the usable halves; at most the `chosen` halves.
-fn accept(folder: &Path, chosen: Halves, choice: Choice) -> Result<Halves> {
-    let library = format!("lib/{}torch_cpu{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
-    let lacks = |part: &str| !folder.join(part).exists();
-    let complaint = |part: &str| {
-        let folder = folder.display();
-        format!(
-            "LIBTORCH is {folder}, which has no `{part}`; set it to libtorch {VERSION}, or unset it to fetch libtorch"
-        )
-    };
-    if let Some(part) = ["include/torch", &library].into_iter().find(|part| lacks(part)) {
-        bail!(complaint(part));
-    }
-    let cuda = "lib/libtorch_cuda.so";
-    if chosen == Halves::Cpu || !lacks(cuda) {
-        return Ok(chosen);
-    }
-    ensure_that!(choice == Choice::Auto, complaint(cuda));
-    eprintln!("libtorch {VERSION}: continuing without the GPU: {}", complaint(cuda));
-    Ok(Halves::Cpu)
 }
 
 /// An installation in `.libtorch`, and the directory for work in progress.

@@ -11,7 +11,7 @@ use serde::Serialize;
 use service::ConfigError;
 use service::device_trial::DeviceTrial;
 use service::devices::CPU;
-use service::gpus::{CAPABILITY_MIN, DRIVER_MAJOR_MIN, Gpu, of_cuda};
+use service::gpus::{CAPABILITY_MIN, DRIVER_MAJOR_MIN, Gpu, OTHER_LIBTORCH, of_cuda};
 
 use super::machine::{Container, Disk, Facts, Memory, Run};
 
@@ -138,7 +138,10 @@ fn gpus(facts: &Facts) -> Vec<Finding> {
         Err(_) if cfg!(target_os = "macos") => return vec![Finding::fine("gpu", "integrated (MPS)")],
         Err(reason) => return vec![Finding::fine("gpu", format!("none: {reason}"))],
     };
-    let mut found: Vec<Finding> = gpus.iter().map(gpu).collect();
+    // A libtorch of the user may work with a GPU or driver that is too old for the usual one.
+    let works = facts.trial.as_ref().is_ok_and(|trial| trial.working.iter().any(|device| device.starts_with("cuda")));
+    let finding = |of: &Gpu| if works { Finding::fine("gpu", gpu_text(of)) } else { gpu(of) };
+    let mut found: Vec<Finding> = gpus.iter().map(finding).collect();
     let is_hidden = of_cuda(gpus, 0, facts.visible.as_deref()).is_none();
     if let Some(visible) = facts.visible.as_deref().filter(|visible| is_hidden && !visible.starts_with("MIG-")) {
         let text = format!("CUDA_VISIBLE_DEVICES={visible} hides every GPU from a run");
@@ -147,19 +150,26 @@ fn gpus(facts: &Facts) -> Vec<Finding> {
     found
 }
 
-fn gpu(gpu: &Gpu) -> Finding {
+fn gpu_text(gpu: &Gpu) -> String {
     let memory = match (gpu.memory_used_bytes, gpu.memory_total_bytes) {
         (Some(used), Some(total)) => format!(", {} of {} in use", gigabytes(used), gigabytes(total)),
         _ => String::new(),
     };
     let capability = gpu.compute_capability.map_or_else(|| "unknown".to_owned(), |capability| capability.to_string());
-    let text = format!("{}: {}, compute capability {capability}, driver {}{memory}", gpu.index, gpu.name, gpu.driver);
+    format!("{}: {}, compute capability {capability}, driver {}{memory}", gpu.index, gpu.name, gpu.driver)
+}
+
+/// Returns a finding on a GPU of a machine on which no GPU works.
+fn gpu(gpu: &Gpu) -> Finding {
+    let text = gpu_text(gpu);
     if gpu.compute_capability.is_some_and(|capability| capability < CAPABILITY_MIN) {
-        let remedy = format!("use another GPU: libtorch needs compute capability {CAPABILITY_MIN} or above");
+        let needed = format!("libtorch needs compute capability {CAPABILITY_MIN} or above");
+        let remedy = format!("{needed}: use another GPU, or {OTHER_LIBTORCH}");
         return Finding::note("gpu", format!("{text}; too old"), remedy);
     }
     if gpu.driver_major().is_some_and(|major| major < DRIVER_MAJOR_MIN) {
-        let remedy = format!("update the NVIDIA driver to version {DRIVER_MAJOR_MIN} or above, which CUDA 13 needs");
+        let needed = format!("CUDA 13 needs version {DRIVER_MAJOR_MIN} or above");
+        let remedy = format!("{needed}: update the NVIDIA driver, or {OTHER_LIBTORCH}");
         return Finding::note("gpu", format!("{text}; the driver is too old"), remedy);
     }
     Finding::fine("gpu", text)

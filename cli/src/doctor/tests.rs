@@ -231,18 +231,21 @@ fn the_inference_server_has_a_device_in_a_run_that_uses_one() {
 }
 
 #[test]
-fn a_driver_or_gpu_that_is_too_old_is_noted_with_what_is_needed() {
-    let old = |change: fn(&mut Gpu)| {
+fn a_driver_or_gpu_that_is_too_old_is_noted_with_what_is_needed_unless_it_works() {
+    let old = |change: fn(&mut Gpu), facts: Facts| {
         let mut gpu = gpu(0);
         change(&mut gpu);
-        complaints(&Facts { gpus: Ok(vec![gpu]), ..with_gpu() }, "gpu")
+        complaints(&Facts { gpus: Ok(vec![gpu]), ..facts }, "gpu")
     };
-    let driver = old(|gpu| gpu.driver = "570.10".to_owned());
+    let old_driver = |gpu: &mut Gpu| gpu.driver = "570.10".to_owned();
+    let driver = old(old_driver, without_gpu());
     assert_eq!(driver[0].verdict, Verdict::Note);
-    assert!(driver[0].remedy.as_ref().unwrap().contains("version 580 or above"), "{driver:?}");
-    let capability = old(|gpu| gpu.compute_capability = Some(ComputeCapability { major: 7, minor: 0 }));
-    assert!(capability[0].remedy.as_ref().unwrap().contains("7.5 or above"), "{capability:?}");
-    assert_eq!(old(|gpu| gpu.compute_capability = None), [], "unknown is not too old");
+    let remedy = driver[0].remedy.as_ref().unwrap();
+    assert!(remedy.contains("version 580 or above: update the NVIDIA driver, or set LIBTORCH"), "{driver:?}");
+    let capability = old(|gpu| gpu.compute_capability = Some(ComputeCapability { major: 7, minor: 0 }), without_gpu());
+    assert!(capability[0].remedy.as_ref().unwrap().contains("7.5 or above: use another GPU, or set"), "{capability:?}");
+    assert_eq!(old(|gpu| gpu.compute_capability = None, without_gpu()), [], "unknown is not too old");
+    assert_eq!(old(old_driver, with_gpu()), [], "a libtorch for an older CUDA works with it");
 }
 
 #[test]

@@ -95,10 +95,13 @@ pub fn devices() -> Devices {
     devices
 }
 
+const NO_CUDA_DEVICE: &str = "libtorch finds no CUDA device or no matching driver; CUDA 13 needs driver 580 or later, \
+                              for an older one see docs/install.md#an-older-driver";
+
 fn cuda_count() -> Result<usize, String> {
     load_cuda_half()?;
     if !Cuda::is_available() {
-        return Err("libtorch finds no CUDA device or no matching driver".to_owned());
+        return Err(NO_CUDA_DEVICE.to_owned());
     }
     Ok(usize::try_from(Cuda::device_count()).unwrap_or(0))
 }

@@ -14,6 +14,9 @@ use nvml_wrapper::struct_wrappers::device::{ProcessInfo, ProcessUtilizationSampl
 
 /// Minimum major version of the NVIDIA driver for CUDA 13.
 pub const DRIVER_MAJOR_MIN: u32 = 580;
+/// Remedy for a GPU or driver that the libtorch of `cargo xtask libtorch` does not support.
+pub const OTHER_LIBTORCH: &str =
+    "set LIBTORCH to a libtorch 2.11 for an older CUDA, see docs/install.md#an-older-driver";
 /// Minimum compute capability with kernels in libtorch.
 pub const CAPABILITY_MIN: ComputeCapability = ComputeCapability { major: 7, minor: 5 };
 

@@ -2,7 +2,7 @@
 
 use inference::DevicePreference;
 use service::device_trial::DeviceTrial;
-use service::gpus::{CAPABILITY_MIN, DRIVER_MAJOR_MIN, Gpu, gpus, of_cuda};
+use service::gpus::{CAPABILITY_MIN, DRIVER_MAJOR_MIN, Gpu, OTHER_LIBTORCH, gpus, of_cuda};
 use service::machine;
 
 use super::{Accelerators, Candidate, Machine, Place};
@@ -51,7 +51,8 @@ impl Machine {
     }
 
     /// Marks accelerators that do not work as refused. If the trial itself failed, all accelerators are refused: a
-    /// driver that hangs or crashes in the trial would also do so in the run.
+    /// driver that hangs or crashes in the trial would also do so in the run. A GPU or driver that is too old for the
+    /// usual libtorch may work with another one, and is the reason only if it does not.
     pub(super) fn tried(mut self, tried: &Result<DeviceTrial, String>) -> Self {
         let reason_of = |device: &str| match tried {
             Err(reason) => Some(reason.clone()),
@@ -61,7 +62,7 @@ impl Machine {
             Accelerators::Cuda(candidates) => {
                 for (number, candidate) in candidates.iter_mut().enumerate() {
                     let device = DevicePreference::Cuda(number).to_string();
-                    candidate.refused = candidate.refused.take().or_else(|| reason_of(&device));
+                    candidate.refused = reason_of(&device).map(|reason| too_old(&candidate.gpu).unwrap_or(reason));
                 }
             }
             Accelerators::One { name, refused } => {
@@ -78,8 +79,7 @@ impl Accelerators {
     /// Returns the GPUs that a process sees if `CUDA_VISIBLE_DEVICES` is `visible`.
     pub(super) fn listed(gpus: &[Gpu], visible: Option<&str>) -> Self {
         let seen = (0..gpus.len()).map_while(|number| of_cuda(gpus, number, visible));
-        let candidates: Vec<Candidate> =
-            seen.map(|gpu| Candidate { refused: too_old(gpu), gpu: gpu.clone() }).collect();
+        let candidates: Vec<Candidate> = seen.map(|gpu| Candidate { refused: None, gpu: gpu.clone() }).collect();
         match visible {
             _ if !candidates.is_empty() => Self::Cuda(candidates),
             Some(partition) if partition.starts_with("MIG-") => Self::One { name: partition.to_owned(), refused: None },
@@ -89,13 +89,16 @@ impl Accelerators {
     }
 }
 
-/// Returns the reason why a GPU or driver is too old, with the required version.
+/// Returns the reason why a GPU or driver is too old, with the required version and the remedy.
 fn too_old(gpu: &Gpu) -> Option<String> {
     if let Some(capability) = gpu.compute_capability.filter(|&capability| capability < CAPABILITY_MIN) {
-        return Some(format!("compute capability is {capability}, but libtorch needs {CAPABILITY_MIN}"));
+        return Some(format!(
+            "compute capability is {capability}, but libtorch needs {CAPABILITY_MIN}; {OTHER_LIBTORCH}"
+        ));
     }
     let driver = gpu.driver_major().filter(|&major| major < DRIVER_MAJOR_MIN)?;
-    Some(format!("driver has version {driver}, but CUDA 13 needs {DRIVER_MAJOR_MIN}; update the NVIDIA driver"))
+    let needed = format!("driver has version {driver}, but CUDA 13 needs {DRIVER_MAJOR_MIN}");
+    Some(format!("{needed}; update the NVIDIA driver, or {OTHER_LIBTORCH}"))
 }
 
 #[cfg(test)]
@@ -126,13 +129,24 @@ mod tests {
     }
 
     #[test]
-    fn gpus_and_drivers_that_are_too_old_are_refused_with_what_is_needed() {
+    fn gpus_and_drivers_that_are_too_old_are_refused_with_what_is_needed_unless_they_work() {
         let gpus = [gpu(0, (6, 0), "580.82.07"), gpu(1, (7, 5), "580.82.07"), gpu(2, (9, 0), "570.10")];
-        let refused = refusals(&Accelerators::listed(&gpus, None));
-        assert_eq!(refused[0].as_deref(), Some("compute capability is 6.0, but libtorch needs 7.5"));
-        assert_eq!(refused[1], None);
-        let driver = "driver has version 570, but CUDA 13 needs 580; update the NVIDIA driver";
-        assert_eq!(refused[2].as_deref(), Some(driver));
+        let tried = |trial: DeviceTrial| {
+            let machine = machine(Accelerators::listed(&gpus, None));
+            let refused = refusals(&machine.tried(&Ok(trial)).accelerators);
+            refused.into_iter().map(Option::unwrap_or_default).collect::<Vec<_>>()
+        };
+        let missing = vec!["cuda: libtorch finds no CUDA device or no matching driver".to_owned()];
+        let refused = tried(DeviceTrial { missing, ..DeviceTrial::default() });
+        assert!(
+            refused[0].starts_with("compute capability is 6.0, but libtorch needs 7.5; set LIBTORCH"),
+            "{refused:?}"
+        );
+        assert_eq!(refused[1], "libtorch finds no CUDA device or no matching driver");
+        let driver = "driver has version 570, but CUDA 13 needs 580; update the NVIDIA driver, or set LIBTORCH to a";
+        assert!(refused[2].starts_with(driver), "{refused:?}");
+        let working = ["cuda", "cuda:1", "cuda:2"].map(str::to_owned).into();
+        assert_eq!(tried(DeviceTrial { working, ..DeviceTrial::default() }), ["", "", ""]);
     }
 
     #[test]

@@ -12,8 +12,10 @@ use crate::loaded::{OF_THE_CPU_HALF, file_of};
 const LIBRARY: &str = "libtorch_cuda.so";
 /// A function of `libcudart.so`, which the CPU half loads.
 const OF_THE_RUNTIME: &CStr = c"cudaGetDeviceCount";
-/// Library with the headers of the CUDA 13.0 run-time compiler, next to the runtime.
-const BUILTINS: &str = "libnvrtc-builtins.so.13.0";
+/// Libraries with the headers of the run-time compiler, one for each CUDA release with a libtorch 2.11.
+const BUILTINS: [&str; 3] = ["libnvrtc-builtins.so.13.0", "libnvrtc-builtins.so.12.8", "libnvrtc-builtins.so.12.6"];
+/// Directory of the compiler in the Python packages of CUDA 12, as seen from the runtime.
+const COMPILER: &str = "../../cuda_nvrtc/lib";
 
 /// Opens the CUDA half for the whole process.
 ///
@@ -30,8 +32,9 @@ pub(super) fn load() -> Result<(), String> {
             format!("{why}{place}: `cargo xtask libtorch --cuda` installs it")
         })?,
     }
-    let builtins = folder_of(OF_THE_RUNTIME).map(|folder| folder.join(BUILTINS));
-    if let Some(builtins) = builtins.filter(|builtins| builtins.exists()) {
+    let folders = folder_of(OF_THE_RUNTIME).map(|folder| [folder.join(COMPILER), folder]);
+    let places = folders.iter().flatten().flat_map(|folder| BUILTINS.map(|name| folder.join(name)));
+    for builtins in places.filter(|builtins| builtins.exists()) {
         // The compiler that cuDNN uses opens this library by name, but has no search path for it: it is found only if
         // it is loaded already.
         open(&builtins)?;
@@ -97,7 +100,7 @@ mod tests {
             return;
         }
         open(&folder.join(LIBRARY)).unwrap();
-        assert!(folder_of(OF_THE_RUNTIME).unwrap().join(BUILTINS).exists());
+        assert!(folder_of(OF_THE_RUNTIME).unwrap().join(BUILTINS[0]).exists());
         let needs_driver = |name: &str| name.starts_with("libcaffe2_nvrtc");
         for file in std::fs::read_dir(&folder).unwrap().flatten() {
             let name = file.file_name().to_string_lossy().into_owned();
