@@ -1,11 +1,13 @@
 //! `cargo xtask ci`: runs every check of CI, cheapest first, and prints the duration of each step.
 
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 
 use crate::simulate::SimulateOptions;
+use crate::skip::may_skip;
 use crate::suite::{Summary, TestOptions};
 use crate::{deny, kubernetes, layers, libtorch, stress, suite, tidy, workspace};
 
@@ -52,6 +54,7 @@ pub fn run(root: &Path) -> Result<()> {
             "clippy --workspace --exclude bench --exclude tests {programs} --no-default-features -- -D warnings"
         ))
     });
+    step("aarch64", &mut || aarch64(root).map(|reason| not_checked.extend(reason)));
     step("docs", &mut || {
         let mut docs = workspace::cargo(root);
         docs.args(["doc", "--workspace", "--no-deps", "--lib"]);
@@ -84,4 +87,24 @@ pub fn run(root: &Path) -> Result<()> {
     // Repeated at the end of the output, where it is easy to find.
     println!("\n{tests}");
     Ok(())
+}
+
+/// Checks that the kernels compile for NEON, and returns the reason if the standard library for that is not installed.
+///
+/// # Errors
+/// They do not compile.
+fn aarch64(root: &Path) -> Result<Option<String>> {
+    const TARGET: &str = "aarch64-unknown-linux-gnu";
+    let sysroot = workspace::output(Command::new("rustc").current_dir(root).args(["--print", "sysroot"]))?;
+    if !Path::new(sysroot.trim()).join("lib/rustlib").join(TARGET).exists() {
+        let reason = format!("kernels for aarch64: `rustup target add {TARGET}` installs the standard library");
+        ensure!(may_skip("aarch64"), "cannot check the {reason}");
+        println!("NOT CHECKED: {reason}");
+        return Ok(Some(reason));
+    }
+    // Digests in Rust alone, so that no C compiler for the target is needed.
+    let packages = ["--package", "weights", "--package", "network-cpu", "--package", "training-cpu"];
+    let mut check = workspace::cargo(root);
+    check.args(["check", "--lib", "--target", TARGET, "--features", "blake3/pure"]).args(packages);
+    workspace::run(&mut check).map(|()| None)
 }
