@@ -2,14 +2,13 @@
 //! libtorch, next to PyTorch, eager and compiled.
 //!
 //! All backends train the same network from the same weights on the same batch in memory, and the first steps must have
-//! the same results. The backends of one case are measured in turns. Other parts measure a learner process with a
-//! replay server, and batch sizes for the network of a run. Start with [`measure`]: [`backend`] names and makes the
-//! backends, `inputs` the weights and the batch, `table` the report; [`live`] and [`sizes`] are the other parts.
+//! the same results. The backends of one case are measured in turns. Another part measures batch sizes for the network
+//! of a run. Start with [`measure`]: [`backend`] names and makes the backends, `inputs` the weights and the batch,
+//! `table` the report; [`sizes`] is the other part.
 
 pub mod backend;
 mod case;
 mod inputs;
-pub mod live;
 mod pytorch;
 pub mod sizes;
 mod steps;
@@ -25,12 +24,12 @@ use crate::network::NetworkSize;
 use crate::output::temporary_folder;
 use crate::report::{Report, SoFar};
 use crate::series::{Limits, Series, Speeds, measure_in_turns};
+use crate::training_run::Run;
 use crate::{Turns, ascending};
 use backend::Backend;
 use case::Case;
 use inputs::Inputs;
-use live::LiveArgs;
-use sizes::{Run, SizesArgs};
+use sizes::SizesArgs;
 use steps::FirstSteps;
 use table::Outcome;
 
@@ -39,8 +38,6 @@ use table::Outcome;
 pub enum Part {
     /// Training steps with every backend, with batches in memory.
     Steps,
-    /// A learner with a replay server (board of Connect Four only).
-    Live,
     /// Batch and micro-batch sizes for a run: finds the fastest that fits in memory.
     Batch,
 }
@@ -76,18 +73,15 @@ pub struct Args {
     /// If missing, the environment is created with python3: 2.2 GB to download, 3.5 GB on disk.
     #[arg(long, value_name = "DIR", default_value = ".tools/pytorch")]
     pub python: PathBuf,
-    /// Options of the part `live`: a learner with a replay server.
-    #[command(flatten)]
-    pub live: LiveArgs,
     /// Options of the part `batch`: batch and micro-batch sizes.
     #[command(flatten)]
     pub sizes: SizesArgs,
-    /// Run file and settings for the parts `live` and `batch`.
+    /// Run file and settings for the part `batch`, which determine the network.
     #[command(flatten)]
     pub run: Run,
     /// Directory for working files [default: the temporary directory].
     ///
-    /// Working files are weights, batches and logs.
+    /// Working files are weights and batches.
     #[arg(long, value_name = "DIR")]
     pub folder: Option<PathBuf>,
 }
@@ -104,33 +98,25 @@ fn precision(text: &str) -> Result<Precision, String> {
 /// An option is invalid, or a network cannot be built.
 pub fn measure(args: &Args, so_far: SoFar<'_>) -> anyhow::Result<Report> {
     let time = args.turns.time()?;
-    live::check(&args.live)?;
     let mut report = table::empty_report(args);
     if args.parts.contains(&Part::Batch) {
         sizes::add(&mut report, args, so_far)?;
     }
-    if args.parts != [Part::Batch] {
+    if args.parts.contains(&Part::Steps) {
         add_cases(&mut report, args, time, so_far)?;
     }
     Ok(report)
 }
 
-/// Adds steps from memory and learners with a replay server.
+/// Adds steps from memory.
 fn add_cases(report: &mut Report, args: &Args, time: Duration, so_far: SoFar<'_>) -> anyhow::Result<()> {
-    let [steps, live] = [Part::Steps, Part::Live].map(|part| args.parts.contains(&part));
     let cases = cases(args)?;
     // libtorch in this process must keep memory as in a learner.
     network_torch::keep_memory();
     let folder = temporary_folder(args.folder.as_deref())?;
     for case in cases {
-        let mut outcomes = Vec::new();
-        if steps {
-            let inputs =
-                Inputs::new(case, args.turns.seed, folder.path()).with_context(|| format!("measure {case}"))?;
-            outcomes = self::outcomes(args, &inputs, time);
-        }
-        let live = live.then(|| live::measure(args, case, folder.path()));
-        table::add(report, &case, &outcomes, live);
+        let inputs = Inputs::new(case, args.turns.seed, folder.path()).with_context(|| format!("measure {case}"))?;
+        table::add(report, &case, &outcomes(args, &inputs, time));
         so_far(report)?;
     }
     Ok(())
@@ -235,7 +221,6 @@ mod tests {
         assert!(error("--threads 0").contains("--threads"));
         assert!(error("--repeats 0").contains("--repeats"));
         assert!(error("--seconds=-1").contains("--seconds"));
-        assert!(error("--live-seconds 0").contains("--live-seconds"));
         let folder = tempfile::tempdir().unwrap();
         assert!(error(&format!("--networks 1x0@3x3 --folder {}", folder.path().display())).contains("1x0@3x3"));
         for line in [["--networks", "6x64"], ["--precisions", "int8"], ["--backends", "jax"]] {

@@ -75,8 +75,8 @@ enum Part {
     Hardware(hardware::Args),
     /// A real training run: time by phase, bottleneck, costs and devices.
     ///
-    /// Costs are extrapolated to a longer run. `--placement` lists the device of each kind of data, and several
-    /// `--actors` compare the inserts of fleets.
+    /// Costs are extrapolated to a longer run. `--placement` lists the device of each kind of data, several `--actors`
+    /// compare the inserts of fleets, and `--full-replay` measures a learner that never lacks samples.
     Phases(phases::Args),
     /// The load of a thousand simulated actors in one process.
     ///
@@ -92,7 +92,7 @@ enum Part {
     Attack(attack::Args),
     /// Training steps on the CPU with own kernels, libtorch and PyTorch.
     ///
-    /// Also measures a learner with a replay server, and batch sizes.
+    /// Also measures batch sizes.
     Learner(Box<self::learner::Args>),
 }
 

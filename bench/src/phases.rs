@@ -9,14 +9,32 @@
 mod placement;
 mod shares;
 
-use anyhow::ensure;
-use fleet::{Rating, Role};
+use anyhow::{Context, ensure};
+use fleet::{Fleet, Rating, Role};
 use run_metrics::DeviceUse;
 use run_metrics::bottleneck::{Load, bottleneck};
 
 use crate::machine;
+use crate::replay::games::Games;
+use crate::replay::load;
 use crate::report::{Report, Value, bytes, number, percent, value_of};
 use crate::training_run::{self, Measured, RunArgs};
+
+/// Settings of a run with a full replay server, a rate limiter that never blocks, and an actor that evaluates one
+/// position in ten seconds. All drawn items are used for training, and the learner only trains.
+const FULL: [&str; 9] = [
+    "actor.kernel=simulated",
+    "actor.simulated_delay_us=10000000",
+    "actor.threads=1",
+    "selfplay.games=1",
+    "replay.min_items=1",
+    "replay.samples_per_insert=1.0",
+    "replay.error_items=1e15",
+    "learner.device=cpu",
+    "learner.validation_share=0",
+];
+/// Positions in a full replay server.
+const FULL_POSITIONS: u64 = 200_000;
 
 /// Options of `zerofleet bench phases`.
 #[derive(Debug, Clone, clap::Args)]
@@ -45,6 +63,11 @@ pub struct Args {
     /// With an accelerator, a second run on the CPU is measured for comparison.
     #[arg(long)]
     pub placement: bool,
+    /// Measure a learner with a full replay server of Connect Four.
+    ///
+    /// The server holds 200,000 positions from the start, the rate limiter never blocks, and one actor hardly plays.
+    #[arg(long, conflicts_with_all = ["game", "actors", "placement"])]
+    pub full_replay: bool,
 }
 
 /// Trains and returns the report.
@@ -69,10 +92,26 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
 
 /// Measures a run with a number of self-play processes and further settings.
 fn measure_run(args: &Args, actors: Option<usize>, sets: &[&str]) -> anyhow::Result<Measured> {
-    let mut run = RunArgs { actors, ..args.run.clone() };
-    run.sets.extend(sets.iter().map(|set| (*set).to_owned()));
-    let rating = if args.no_arena { Rating::Off } else { Rating::On };
-    training_run::measure(&run, rating, |_| Ok(()))
+    let rating = if args.no_arena || args.full_replay { Rating::Off } else { Rating::On };
+    let actors = if args.full_replay { Some(1) } else { actors };
+    training_run::measure(&run(args, sets), actors, rating, |fleet| if args.full_replay { fill(fleet) } else { Ok(()) })
+}
+
+/// Returns the options of the run with further settings.
+fn run(args: &Args, sets: &[&str]) -> RunArgs {
+    let mut run = args.run.clone();
+    let full: &[&str] = if args.full_replay { &FULL } else { &[] };
+    let given = std::mem::take(&mut run.settings.sets).into_iter();
+    let [full, sets] = [full, sets].map(|sets| sets.iter().map(|set| (*set).to_owned()));
+    run.settings.sets = full.chain(given).chain(sets).collect();
+    run
+}
+
+/// Fills the replay server of a run.
+fn fill(fleet: &Fleet) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
+    let endpoint = format!("http://{}", fleet.replay()[0]);
+    runtime.block_on(load::fill(&endpoint, &Games::new(1), FULL_POSITIONS))
 }
 
 /// Adds the devices of a run and, with an accelerator, the rates of a second run on the CPU alone.
@@ -99,6 +138,9 @@ fn report(args: &Args, measured: &Measured) -> Report {
     let metrics = window.metrics();
     let rates = shares::rates(&metrics);
     let mut report = describe(&args.run, measured);
+    if args.full_replay {
+        report.note(format!("replay server with {FULL_POSITIONS} positions from the start, {}", FULL.join(", ")));
+    }
     report.note(format!("transfers: {}", shares::transfers(window)));
     shares::add_phases(&mut report, window, actors * config.actor.threads);
     shares::add_processes(&mut report, window);
@@ -143,7 +185,7 @@ fn describe(run: &RunArgs, measured: &Measured) -> Report {
     let mut report = Report::new("phases", "Where the time of a run goes");
     let metrics = window.metrics();
     let label = |role, name, label| metrics.label(role, name, label).unwrap_or("unknown");
-    let sets: String = run.sets.iter().map(|set| format!(", {set}")).collect();
+    let sets: String = run.settings.sets.iter().map(|set| format!(", {set}")).collect();
     report.note(format!(
         "run: {}, network {}x{}, {actors} actor(s) of {} thread(s), learner of {} thread(s){sets}",
         run.game, config.network.blocks, config.network.channels, config.actor.threads, config.learner.threads
@@ -232,6 +274,16 @@ mod tests {
     }
 
     #[test]
+    fn the_settings_of_a_full_replay_server_are_keys_of_the_run_file_and_yield_to_those_of_the_user() {
+        let args: Args = args("--full-replay --set learner.prepare_threads=2 --set learner.validation_share=0.5");
+        let sources =
+            service::config::Sources { file: None, env: std::iter::empty(), sets: run(&args, &[]).settings.sets };
+        let config: RunFile = sources.read(games::preset).unwrap().load().unwrap();
+        assert_eq!((config.learner.prepare_threads, config.learner.validation_share), (2, 0.5));
+        config.check_settings().unwrap();
+    }
+
+    #[test]
     fn shares_of_two_runs_are_compared() {
         let mut now = report(LINE);
         now.compare("before.json".as_ref(), &report("--game tic_tac_toe"));
@@ -299,6 +351,7 @@ mod tests {
         assert!(error("--actors 1,0").contains("--actors"));
         assert!(error("--epochs=-1").contains("--epochs"));
         assert!(error("--price-per-hour NaN").contains("--price-per-hour"));
+        assert!(parsed::<Args>(["--full-replay", "--placement"]).is_err());
         assert!(error("--compare /nowhere/earlier.json").contains("/nowhere/earlier.json"));
         assert!(parsed::<Args>(["--game", "checkers"]).is_err());
     }

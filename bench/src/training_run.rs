@@ -44,18 +44,24 @@ pub struct RunArgs {
     /// Seconds between the first training step and the measurement.
     #[arg(long, default_value_t = 15.0)]
     pub warm_up_seconds: f64,
-    /// Number of self-play processes; `None` depends on the cores.
-    #[arg(skip)]
-    pub actors: Option<usize>,
+    /// Run file and settings.
+    #[command(flatten)]
+    pub settings: Run,
+    /// Directory for the run [default: the temporary directory].
+    #[arg(long, value_name = "DIR")]
+    pub runs: Option<PathBuf>,
+}
+
+/// The run file and settings of a run.
+#[derive(Debug, Clone, Default, clap::Args, serde::Serialize)]
+pub struct Run {
     /// Run file to start from (TOML, one section per role).
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Override one key of the run file; may be repeated.
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
+    #[serde(rename = "set")]
     pub sets: Vec<String>,
-    /// Directory for the run [default: the temporary directory].
-    #[arg(long, value_name = "DIR")]
-    pub runs: Option<PathBuf>,
 }
 
 /// Returns the durations of the measurement and the warm-up.
@@ -80,12 +86,13 @@ pub(super) struct Measured {
 }
 
 /// Trains as `zerofleet train` does, with or without an arena, in a temporary directory, and reads the metrics of the
-/// processes. `prepare` is called with the started processes.
+/// processes. Without a number of `actors`, it depends on the cores. `prepare` is called with the started processes.
 ///
 /// # Errors
 /// A configuration is invalid, a process dies or never trains, `prepare` fails, or Ctrl-C is pressed.
 pub(super) fn measure(
     args: &RunArgs,
+    actors: Option<usize>,
     rating: Rating,
     prepare: impl FnOnce(&Fleet) -> anyhow::Result<()>,
 ) -> anyhow::Result<Measured> {
@@ -96,15 +103,15 @@ pub(super) fn measure(
             minutes: None,
             game: Some(args.game.to_string()),
             boards: Vec::new(),
-            actors: args.actors,
+            actors,
             learners: 1,
             algorithm: None,
             replay_servers: None,
             inference: None,
             run: Some(NAME.to_owned()),
             runs: folder.path().to_owned(),
-            config: args.config.clone(),
-            sets: args.sets.clone(),
+            config: args.settings.config.clone(),
+            sets: args.settings.sets.clone(),
         },
         std::env::vars_os(),
     )?;
@@ -336,7 +343,7 @@ pub(crate) mod tests {
     fn a_key_that_does_not_exist_is_refused_before_anything_runs() {
         let folder = tempfile::tempdir().unwrap();
         let args: RunArgs = args(&format!("--runs {} --set learner.speed=1", folder.path().display()));
-        let error = measure(&args, Rating::On, |_| Ok(())).unwrap_err();
+        let error = measure(&args, None, Rating::On, |_| Ok(())).unwrap_err();
         assert!(format!("{error:#}").contains("learner.speed"), "{error:#}");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left behind");
     }

@@ -220,7 +220,7 @@ fn publish(publisher: &Publisher, newest: &NewestWeights, validation: &[Versions
 }
 
 /// Maximum default number of batch preparation threads. One thread prepares about a million Connect Four positions per
-/// second (`zerofleet bench learner --parts live`). Games with more planes and longer trajectories are slower.
+/// second (`zerofleet bench phases --full-replay`). Games with more planes and longer trajectories are slower.
 const PREPARE_THREADS: usize = 4;
 
 /// Returns the number of batch preparation threads: `configured`, or for 0 a number derived from device and cores.

@@ -16,7 +16,7 @@ use rand_chacha::rand_core::SeedableRng;
 use run_file::gpu_values::scaled_learning_rate;
 use run_file::learner::{Config, LearnerSection};
 use service::config::{Sources, differences};
-use training::{Decay, Examples, Laps, Observations, Precision, Trainer, TrainerSettings, UnrolledBatch};
+use training::{Decay, Examples, Observations, Precision, Trainer, TrainerSettings, UnrolledBatch};
 use weights::{Architecture, Model};
 
 use super::Args;
@@ -25,6 +25,7 @@ use crate::output;
 use crate::own_process::{self, words};
 use crate::report::{Report, Row, SoFar, Unit, bytes};
 use crate::threads::rounds;
+use crate::training_run::Run;
 use crate::{Turns, ascending, machine};
 
 const SECTION: &str = "sizes of batches";
@@ -33,18 +34,6 @@ const PEAK: &str = "peak memory";
 const STATED: &str = "stated memory";
 /// Name of a whole batch as a micro-batch.
 const WHOLE: &str = "whole";
-
-/// The run file and settings that determine the network to train.
-#[derive(Debug, Clone, Default, clap::Args, serde::Serialize)]
-pub struct Run {
-    /// Run file to start from (TOML, one section per role).
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-    /// Override one key of the run file; may be repeated.
-    #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
-    #[serde(rename = "set")]
-    pub sets: Vec<String>,
-}
 
 impl Run {
     /// Returns the configuration of the learner.

@@ -1,15 +1,13 @@
-//! The report: a row for each backend of each case, and for each learner with a replay server.
+//! The report: a row for each backend of each case.
 
 use super::backend::Backend;
 use super::case::Case;
-use super::{Args, Part, live};
-use crate::replay::games::STEPS;
+use super::{Args, Part};
 use crate::report::{Report, Unit};
-use crate::training_run::Measured;
 
 /// Section of training steps from memory.
 pub(super) const SECTION: &str = "training steps";
-/// Metric of training steps from memory, and of learners with a replay server.
+/// Metric of training steps from memory.
 pub(super) const SPEED: &str = "positions/s";
 
 /// Returns a report without rows, with notes on the parts.
@@ -22,16 +20,6 @@ pub(super) fn empty_report(args: &Args) -> Report {
         );
         report.note("PyTorch: the faster of both memory formats; ratios are to the faster of eager and compiled");
         report.plot(SECTION, SPEED, None, Some("network"));
-    }
-    if args.parts.contains(&Part::Live) {
-        let live::LiveArgs { live_seconds, warm_up_seconds } = args.live;
-        let positions = live::POSITIONS;
-        let sets: String = args.run.sets.iter().map(|set| format!(", {set}")).collect();
-        report.note(format!(
-            "live: a learner process draws from a replay server that holds {positions} positions of Connect Four in \
-             trajectories of {STEPS} steps, publishes weights and writes checkpoints, on the same cores; {live_seconds} s, \
-             {warm_up_seconds} s after the first step; PyTorch has no client of the replay server{sets}"
-        ));
     }
     report.note_turns(args.turns);
     report
@@ -47,14 +35,22 @@ pub(super) struct Outcome {
     pub(super) note: String,
 }
 
-/// Adds the measurements of a case: steps from memory, and a learner with a replay server if requested.
-pub(super) fn add(report: &mut Report, case: &Case, outcomes: &[Outcome], live: Option<anyhow::Result<Measured>>) {
+/// Adds the measurements of a case.
+pub(super) fn add(report: &mut Report, case: &Case, outcomes: &[Outcome]) {
     let of_pytorch = outcomes.iter().filter(|outcome| outcome.backend.is_pytorch());
     let pytorch = of_pytorch.filter_map(|outcome| outcome.speed).max_by(f64::total_cmp);
     let ratio = |speed: Option<f64>, to: Option<f64>| speed.zip(to).map(|(speed, to)| speed / to);
+    let Case { network, batch, precision, threads } = case;
     for Outcome { backend, speed, .. } in outcomes {
+        let conditions: [(&str, &dyn ToString); 5] = [
+            ("network", network),
+            ("batch", batch),
+            ("precision", precision),
+            ("threads", threads),
+            ("backend", backend),
+        ];
         report
-            .at(SECTION, &dimensions(case, backend))
+            .at(SECTION, &conditions)
             .value(SPEED, Unit::PerSecond, *speed)
             .value("time of a step", Unit::Microseconds, speed.map(|speed| 1e6 * case.batch as f64 / speed))
             .value("over PyTorch", Unit::Ratio, ratio(*speed, pytorch));
@@ -64,22 +60,10 @@ pub(super) fn add(report: &mut Report, case: &Case, outcomes: &[Outcome], live: 
         let not_measured = if speed.is_none() { "not measured: " } else { "" };
         (!note.is_empty()).then(|| format!("{backend}: {not_measured}{note}"))
     };
-    let mut lines: Vec<String> = outcomes.iter().filter_map(of_backend).collect();
-    match live {
-        Some(Ok(measured)) => live::add(report, case, &measured, kernels),
-        Some(Err(error)) => lines.push(format!("live: not measured: {}", service::chain(&error))),
-        None => {}
-    }
     let headline =
         ratio(kernels, pytorch).map_or(String::new(), |ratio| format!(": kernels over PyTorch: ×{ratio:.2}"));
-    let lines: String = lines.iter().map(|line| format!("\n- {line}")).collect();
+    let lines: String = outcomes.iter().filter_map(of_backend).map(|line| format!("\n- {line}")).collect();
     report.finding(format!("{case}{headline}{lines}"));
-}
-
-/// Returns the dimensions of a row of a case.
-pub(super) fn dimensions<'a>(case: &'a Case, backend: &'a dyn ToString) -> [(&'static str, &'a dyn ToString); 5] {
-    let Case { network, batch, precision, threads } = case;
-    [("network", network), ("batch", batch), ("precision", precision), ("threads", threads), ("backend", backend)]
 }
 
 #[cfg(test)]
@@ -101,7 +85,7 @@ mod tests {
             (Backend::PytorchCompile, Some(300.0), "PyTorch 2, channels first"),
         ];
         let mut report = Report::new("learner", "Steps");
-        add(&mut report, &case, &outcomes.map(outcome), Some(Ok(live::tests::measured(|_| ()))));
+        add(&mut report, &case, &outcomes.map(outcome));
         report
     }
 
@@ -122,14 +106,5 @@ mod tests {
         ] {
             assert!(finding.contains(expected), "{finding}");
         }
-    }
-
-    #[test]
-    fn a_live_learner_is_reported_beside_the_speed_from_memory() {
-        let report = report();
-        let of = |metric| report.value(live::LIVE, &[("network", "4x64@6x7"), ("steps", "CPU kernels")], metric);
-        assert_eq!((of(SPEED), of("of the speed from memory")), (Some(10_240.0), Some(10_240.0 / 1200.0)));
-        assert_eq!((of("waiting for data"), of("of the fastest possible")), (Some(0.1), None));
-        assert_eq!(report.value(SECTION, &[("backend", "kernels")], "over PyTorch"), Some(3.0));
     }
 }

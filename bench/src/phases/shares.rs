@@ -12,7 +12,7 @@ struct Phase {
     /// True if the thread waits in this phase.
     is_idle: bool,
     series: &'static str,
-    /// Label `part` or `phase` with a value.
+    /// Label `part`, `phase` or `what` with a value.
     label: (&'static str, &'static str),
 }
 
@@ -31,6 +31,7 @@ const INSERT_WAIT: &str = "insert_wait_seconds_total";
 const PREPARE: &str = "prepare_seconds_total";
 const TRAIN: &str = "train_seconds_total";
 const PUBLISH: &str = "publish_seconds_total";
+const WRITE: &str = "write_seconds_total";
 
 /// The phase that stages a batch. On an accelerator it includes the copy to the device, and is reported as
 /// [`TRANSFER`].
@@ -94,7 +95,14 @@ const TRAINING: Threads = Threads {
         works("checkpoint", PUBLISH, ("part", "checkpoint")),
     ],
 };
-const ALL: [Threads; 3] = [SELF_PLAY, PREPARING, TRAINING];
+/// Thread of the learner that writes files and publishes weights.
+const WRITING: Threads = Threads {
+    name: "writing",
+    role: Role::Learner,
+    prefix: "write",
+    phases: &[works("weights", WRITE, ("what", "weights")), works("checkpoint", WRITE, ("what", "checkpoint"))],
+};
+const ALL: [Threads; 4] = [SELF_PLAY, PREPARING, TRAINING, WRITING];
 
 /// Returns the device that the learner trains on.
 fn learner_device(window: &Window) -> Option<&str> {
