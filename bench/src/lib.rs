@@ -57,6 +57,8 @@ pub struct Bench {
 #[derive(Debug, Clone, clap::Subcommand)]
 enum Part {
     /// Replay server: durable inserts, samples and restart time.
+    ///
+    /// With `--rates`, measures the connections and inserts of as many actors.
     Replay(self::replay::Args),
     /// Inference server over loopback, relative to the evaluator alone.
     Inference(self::inference::Args),
@@ -78,13 +80,11 @@ enum Part {
     /// Costs are extrapolated to a longer run. `--placement` lists the device of each kind of data, several `--actors`
     /// compare the inserts of fleets, and `--full-replay` measures a learner that never lacks samples.
     Phases(phases::Args),
-    /// The load of a thousand simulated actors in one process.
-    ///
-    /// Reports connections, inserts, memory and the delivery of weights.
+    /// Delivery of weights to a thousand simulated actors in one process.
     Fleet(self::fleet::Args),
     /// Serves weights; started by `fleet` in a separate process.
     #[command(hide = true)]
-    Publisher(self::fleet::publisher::Args),
+    Publisher(self::fleet::publisher::PublisherArgs),
     /// Replay and inference servers under attack by hostile clients.
     Hostile(hostile::Args),
     /// Attacks a server; started by `hostile` in a separate process.

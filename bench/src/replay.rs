@@ -1,11 +1,12 @@
 //! `zerofleet bench replay`: inserts and samples of a replay server over loopback, by number of writers and by table
-//! size, and the time of a restart. Every insert is on disk before the acknowledgement.
+//! size, and the time of a restart; or inserts at fixed rates. Every insert is on disk before the acknowledgement.
 //!
 //! Servers and clients are separate processes that share the cores. Messages go over sockets, through the clients that
 //! actors and learner use. The rate limiter never blocks. Start with [`measure`].
 
 pub(crate) mod games;
 pub(crate) mod load;
+pub(crate) mod rates;
 mod stall;
 
 use std::path::{Path, PathBuf};
@@ -31,6 +32,11 @@ pub struct Args {
     /// Numbers of concurrent writers to measure.
     #[arg(long, value_delimiter = ',', default_value = "1,4,16")]
     pub writers: Vec<usize>,
+    /// Measure only connections and inserts at these rates, in inserts per second and writer.
+    ///
+    /// Each writer waits for each acknowledgement, as many actors of a fleet do.
+    #[arg(long, value_delimiter = ',')]
+    pub rates: Vec<f64>,
     /// Table sizes, in positions, for measuring sampling and a restart.
     #[arg(long, value_delimiter = ',', default_value = "10000,1000000,10000000")]
     pub positions: Vec<usize>,
@@ -62,7 +68,11 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
     ensure!(!args.writers.contains(&0), "every number in --writers must be at least 1");
     ensure!(!args.positions.contains(&0), "every number in --positions must be at least 1");
     ensure!(Duration::try_from_secs_f64(args.stall_seconds).is_ok(), "--stall-seconds must be at least 0");
+    let is_rate = |rate: &f64| rate.is_finite() && *rate > 0.0 && Duration::try_from_secs_f64(1.0 / rate).is_ok();
+    ensure!(args.rates.iter().all(is_rate), "every rate in --rates must be above 0");
     let time = args.turns.time()?;
+    // Each writer has a connection, which takes a descriptor.
+    service::descriptors::raise_limit();
     let games = Games::new(args.turns.seed);
     let folder = temporary_folder(args.folder.as_deref())?;
     let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
@@ -76,6 +86,12 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
     }
     report.note_turns(args.turns);
     let bench = Bench { args, folder: folder.path(), games: &games, time };
+    if !args.rates.is_empty() {
+        for &count in &args.writers {
+            runtime.block_on(rates::measure(bench, count, &mut report))?;
+        }
+        return Ok(report);
+    }
     for &count in &args.writers {
         runtime.block_on(measure_writers(bench, count, &mut report))?;
     }
@@ -177,6 +193,7 @@ mod tests {
     fn options_that_make_no_sense_are_named() {
         let error = |line: &str| format!("{:#}", crate::tests::run("replay", line, &mut Vec::new()).unwrap_err());
         assert!(error("--writers 0").contains("--writers"));
+        assert!(error("--rates 0").contains("--rates"));
         assert!(error("--stall-seconds=-1").contains("--stall-seconds"));
         assert!(error("--repeats 0").contains("--repeats"));
         assert!(error("--compare /nowhere/earlier.json").contains("/nowhere/earlier.json"));

@@ -233,7 +233,7 @@ impl Cell<'_> {
 }
 
 /// Returns the median and the 99th percentile in microseconds; 0 if `took` is empty.
-pub(crate) fn percentiles_us(took: &mut [Duration]) -> [f64; 2] {
+fn percentiles_us(took: &mut [Duration]) -> [f64; 2] {
     took.sort_unstable();
     [0.5, 0.99].map(|share| {
         let index = (took.len() as f64 * share) as usize;

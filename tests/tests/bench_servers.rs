@@ -10,6 +10,7 @@ const DEADLINE: Duration = Duration::from_secs(180);
 /// Arguments for measurements small enough for two busy cores.
 const REPLAY: &str =
     "replay --writers 1,2 --positions 60,210 --stall-seconds 0.02 --seconds 0.02 --repeats 1 --folder runs";
+const RATES: &str = "replay --writers 12 --rates 5 --seconds 1 --repeats 1 --folder runs";
 const INFERENCE: &str = "inference --game tic_tac_toe --blocks 1 --channels 16 --batch 8 --callers 1,3 --threads 1 \
                          --seconds 0.05 --repeats 1";
 
@@ -58,6 +59,18 @@ fn a_replay_server_is_measured_by_writers_sizes_and_next_to_a_stalled_sampler_an
     assert!(plot.contains("positions held"), "{plot}");
     let left = fs::read_dir(installation.directory().join("runs")).unwrap().count();
     assert_eq!(left, 0, "the folders of the servers are removed");
+}
+
+#[test]
+fn connections_and_inserts_of_many_writers_are_measured_at_a_rate() {
+    let installation = Installation::new(&["zerofleet-bench", "replay-server"]).unwrap();
+    let report = report(&installation, "replay", RATES);
+    assert_eq!(measured(&report, "connections", "all open after").len(), 1, "{report}");
+    assert_eq!(measured(&report, "by rate of each writer", "wanted/s"), [60.0]);
+    for metric in ["inserts/s", "insert p99", "trajectories"] {
+        assert_eq!(measured(&report, "by rate of each writer", metric).len(), 1, "{metric}: {report}");
+    }
+    assert_eq!(fs::read_dir(installation.directory().join("runs")).unwrap().count(), 0);
 }
 
 #[test]

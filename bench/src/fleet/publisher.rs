@@ -4,8 +4,8 @@
 use std::io::Write;
 use std::net::Ipv4Addr;
 
-use anyhow::{Context, ensure};
-use games::{GameKind, with_game};
+use anyhow::Context;
+use games::ConnectFour;
 use proto::weights::{Published, WeightsService};
 use serde::Deserialize;
 use serde_json::json;
@@ -13,9 +13,9 @@ use service::Drain;
 use transport::security::Security;
 use weights::{Manifest, WeightsVersion};
 
-use super::load::PATIENCE;
 use crate::network::{numbers, random_weights};
 use crate::own_process;
+use crate::replay::load::PATIENCE;
 use crate::script::{self, Script};
 
 /// Versions kept, as by default in the learner.
@@ -25,13 +25,13 @@ const WORKERS: usize = 2;
 /// Subcommand with which this program starts itself as a publisher.
 pub const COMMAND: &str = "publisher";
 
-/// Options of `zerofleet-bench publisher`.
+/// Options of `zerofleet-bench publisher`, and of the benchmark that starts it.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Args {
-    /// Networks in order; each line on standard input publishes the next.
-    #[arg(long, value_delimiter = ',', value_parser = tower)]
+pub struct PublisherArgs {
+    /// Networks for Connect Four to publish in order, each BLOCKSxCHANNELS.
+    #[arg(long, value_delimiter = ',', value_parser = tower, default_value = "6x64,20x256")]
     pub networks: Vec<[usize; 2]>,
-    /// Maximum concurrent fetches [default: as in a learner].
+    /// Concurrent fetches from the publisher [default: as in a learner].
     #[arg(long)]
     pub fetches: Option<usize>,
     /// Seed of the random weights.
@@ -39,12 +39,12 @@ pub struct Args {
     pub seed: u64,
 }
 
-/// Serves until standard input closes. Responds with the address, and then with the size of each published version.
+/// Serves until standard input closes. Responds with the address, and then to each line with the size of the version that
+/// it has published.
 ///
 /// # Errors
 /// A network cannot be built, or a port cannot be opened.
-pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
-    ensure!(!args.networks.is_empty(), "--networks must not be empty");
+pub fn run(args: &PublisherArgs, out: &mut impl Write) -> anyhow::Result<()> {
     service::descriptors::raise_limit();
     let networks = args.networks.iter().map(|&network| made(network, args.seed)).collect::<anyhow::Result<Vec<_>>>()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build()?;
@@ -78,8 +78,7 @@ pub(super) fn tower_name([blocks, channels]: [usize; 2]) -> String {
 }
 
 fn made(network: [usize; 2], seed: u64) -> anyhow::Result<Published> {
-    let spec = with_game!(GameKind::ConnectFour, |game| game::Game::spec(&game).clone());
-    let made = random_weights(&spec, network[0], network[1], seed);
+    let made = random_weights(game::Game::spec(&ConnectFour::new()), network[0], network[1], seed);
     made.with_context(|| format!("create a network of {}", tower_name(network)))
 }
 
@@ -93,7 +92,8 @@ struct Started {
 ///
 /// # Errors
 /// The process cannot be started, or prints no address.
-pub(super) fn start(networks: &[[usize; 2]], fetches: Option<usize>, seed: u64) -> anyhow::Result<(Script, String)> {
+pub(super) fn start(args: &PublisherArgs) -> anyhow::Result<(Script, String)> {
+    let PublisherArgs { networks, fetches, seed } = args;
     let networks: Vec<String> = networks.iter().copied().map(tower_name).collect();
     let mut arguments =
         vec![COMMAND.to_owned(), format!("--networks={}", networks.join(",")), format!("--seed={seed}")];

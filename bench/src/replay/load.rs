@@ -13,9 +13,9 @@ pub(super) const BATCH: usize = 256;
 /// Batches that a sampler requests in advance.
 const PREFETCH: usize = 4;
 /// Maximum wait for the last acknowledgements, even from a thousand actors.
-const PATIENCE: Duration = Duration::from_secs(300);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 /// Interval between two checks of a starting server.
-const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+pub(super) const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Number of writers that fill a table, and maximum unacknowledged trajectories per writer.
 const FILLERS: (usize, usize) = (4, 256);
 
@@ -82,7 +82,7 @@ impl Client {
     }
 
     /// Returns true while the stream is not open.
-    pub(crate) fn is_away(&self) -> bool {
+    pub(super) fn is_away(&self) -> bool {
         self.writer.away_for().is_some()
     }
 
