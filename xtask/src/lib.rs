@@ -20,7 +20,6 @@ pub mod kubernetes;
 pub mod layers;
 pub mod libtorch;
 pub mod python;
-pub mod simulate;
 #[allow(dead_code, unreachable_pub, reason = "tests of other crates use the rest")]
 #[path = "../../tests/src/skip.rs"]
 mod skip;

@@ -8,8 +8,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use xtask::libtorch::{Check, Choice};
 use xtask::{
-    certs, ci, deny, device_check, fuzz, image, kubernetes, layers, libtorch, simulate, stress, suite, tidy, train,
-    workspace,
+    certs, ci, deny, device_check, fuzz, image, kubernetes, layers, libtorch, stress, suite, tidy, train, workspace,
 };
 
 /// Runs the development tasks of the repository.
@@ -95,7 +94,12 @@ enum Chore {
     /// Simulate the replay service with clients and disks, once per seed.
     ///
     /// A simulation runs on one thread in virtual time. A failing simulation is shrunk, and the trace is printed.
-    Simulate(simulate::SimulateOptions),
+    #[command(disable_help_flag = true)]
+    Simulate {
+        /// Options of the simulator; `--help` lists them.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        options: Vec<OsString>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -135,7 +139,7 @@ fn run(chore: Chore) -> anyhow::Result<()> {
         Chore::Fuzz(options) => fuzz::run(&root, &options),
         Chore::Chaos(options) => stress::chaos(&root, &options),
         Chore::Soak(options) => stress::soak(&root, &options),
-        Chore::Simulate(options) => simulate::run(&root, &options),
+        Chore::Simulate { options } => stress::simulate(&root, &options),
     }
 }
 

@@ -1,6 +1,7 @@
-//! `cargo xtask chaos`, `soak` and `sanitise`: run tests under injected faults, for hours, and under the address
-//! sanitiser.
+//! `cargo xtask chaos`, `soak`, `simulate` and `sanitise`: run tests under injected faults, for hours, in virtual time,
+//! and under the address sanitiser.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -105,6 +106,17 @@ fn system_test(root: &Path, module: &str, variables: &[(&str, String)], report: 
     }
     train::find_libraries(&mut test, root);
     workspace::run(&mut test)
+}
+
+/// Runs the simulator of the replay service with these options.
+///
+/// # Errors
+/// The build fails, or a seed breaks a promise.
+pub fn simulate(root: &Path, options: &[OsString]) -> Result<()> {
+    let mut simulate = workspace::cargo(root);
+    // The test profile, which is optimised.
+    simulate.args(["run", "--package", "simulator", "--bin", "simulate", "--"]).args(options);
+    workspace::run(&mut simulate)
 }
 
 /// Runs the tests of `crates/network-cpu` and `crates/training-cpu` that call each unsafe function, under the address

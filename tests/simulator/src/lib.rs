@@ -5,13 +5,14 @@
 //! after the other against the real table service and the real log, on a disk that lies. An [`oracle`] compares the
 //! promises of the server with the stored state. After the last step all faults stop, and every honest actor must make
 //! progress. [`run`] executes a plan and returns the digest, which is the same on every machine; [`shrink`] removes
-//! steps from a failing plan as long as it fails. No thread, socket, file or clock of the machine is used. Start with
-//! [`run::run`].
+//! steps from a failing plan as long as it fails. No thread, socket, file or clock of the machine is used by a run.
+//! [`arguments`] are the options of the program. Start with [`run::run`].
 
 mod actor;
 mod archive;
 mod archive_folder;
 mod archive_store;
+pub mod arguments;
 mod attack;
 mod bus;
 mod checks;

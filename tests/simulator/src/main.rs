@@ -1,6 +1,6 @@
 //! The command line of the simulator: runs seeds, shrinks failing seeds, and prints the stories.
 
-#![allow(clippy::print_stdout, reason = "a person called it")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a person called it")]
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use replay_server::defect::Defect;
+use simulator::arguments::{self, Arguments};
 use simulator::plan::plan;
 use simulator::run::{Outcome, Story, run_with};
 use simulator::shrink::shrink;
@@ -18,45 +19,22 @@ const SHRINK_RUNS_MAX: usize = 1_500;
 /// Number of events in the printed story, from the end.
 const STORY_EVENTS: usize = 120;
 
-/// Simulates the replay service with clients and disks, one run per seed.
-#[derive(Parser)]
-struct Arguments {
-    /// Number of seeds.
-    #[arg(long, default_value_t = 100)]
-    seeds: u64,
-    /// First seed.
-    #[arg(long, default_value_t = 0)]
-    first: u64,
-    /// Minutes after which no further seed is started.
-    #[arg(long)]
-    minutes: Option<f64>,
-    /// Run each seed twice and compare the digests.
-    #[arg(long)]
-    twice: bool,
-    /// Continue after a failing seed, and only name it.
-    #[arg(long)]
-    all: bool,
-    /// Plant a defect of the server, by name.
-    #[arg(long, value_parser = defect)]
-    defect: Option<Defect>,
-    /// Revision of the program, which is printed with failing seeds.
-    #[arg(long, default_value = "an unknown revision")]
-    revision: String,
-}
-
-/// Returns the defect with a name.
-fn defect(name: &str) -> Result<Defect, String> {
-    let named = Defect::ALL.iter().copied().find(|defect| format!("{defect:?}") == name);
-    named.ok_or_else(|| format!("is none of {:?}", Defect::ALL))
-}
-
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    let revision = arguments::revision();
+    let first = match arguments.first_seed(revision.as_deref()) {
+        Ok(first) => first,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let revision = revision.as_deref().unwrap_or("an unknown revision");
     let start = Instant::now();
     let limit = arguments.minutes.map(|minutes| Duration::from_secs_f64(minutes * 60.0));
     let mut fired = BTreeMap::<&'static str, u64>::new();
     let (mut seeds, mut events, mut failed) = (0_u64, 0, 0_u64);
-    for seed in arguments.first..arguments.first.saturating_add(arguments.seeds) {
+    for seed in first..first.saturating_add(arguments.seeds) {
         if limit.is_some_and(|limit| start.elapsed() > limit) {
             break;
         }
@@ -66,11 +44,11 @@ fn main() -> ExitCode {
         outcome.fired.iter().for_each(|(branch, times)| *fired.entry(branch).or_default() += times);
         let again = || run_with(seed, &plan(seed), Story::Dropped, arguments.defect);
         if arguments.twice && again().digest != outcome.digest {
-            println!("seed {seed} has two digests, at {}", arguments.revision);
+            println!("seed {seed} has two digests, at {revision}");
             failed += 1;
         }
         if let Some(violation) = &outcome.violation {
-            println!("seed {seed} at {}: {violation}", arguments.revision);
+            println!("seed {seed} at {revision}: {violation}");
             failed += 1;
             if !arguments.all {
                 tell(seed, &outcome, arguments.defect);
@@ -81,12 +59,8 @@ fn main() -> ExitCode {
     for (branch, times) in &fired {
         println!("{branch:<60} {times:>12}");
     }
-    println!(
-        "{seeds} seeds from {}, {events} events, {failed} failed, {:.1} s, at {}",
-        arguments.first,
-        start.elapsed().as_secs_f64(),
-        arguments.revision
-    );
+    let seconds = start.elapsed().as_secs_f64();
+    println!("{seeds} seeds from {first}, {events} events, {failed} failed, {seconds:.1} s, at {revision}");
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
