@@ -19,7 +19,7 @@ use games::{GameKind, with_game};
 use network_cpu::KernelPreference;
 use network_torch::{DevicePreference, PrecisionPreference};
 
-use crate::report::{Report, Unit, Value, percent, value_of};
+use crate::report::{Report, Unit, Value, value_of};
 use crate::{Turns, machine};
 use play::Contestants;
 use simulated::SimulatedArgs;
@@ -156,10 +156,6 @@ fn measure_game<G: Game>(game: &G, args: &Args) -> anyhow::Result<Report> {
                     .values(values)
                     .value("share of its evaluator's best batch", Unit::Share, of_own)
                     .value("share of libtorch's best batch", Unit::Share, of_libtorch);
-                report.finding(format!(
-                    "**Plain self-play makes {} of the evaluations/s of its evaluator alone at its best batch size.**",
-                    percent(Some(of_own))
-                ));
             }
             Case::Whole => {
                 let peak = machine::peak_memory_bytes().map(|bytes| bytes as f64);
@@ -230,7 +226,7 @@ mod tests {
     #[test]
     fn whole_self_play_can_be_measured_by_itself() {
         let report = measure(&args(&format!("{TINY} --whole-only"))).unwrap();
-        assert_eq!((report.sections(), report.findings.len()), (vec![SELF_PLAY], 0));
+        assert_eq!(report.sections(), [SELF_PLAY]);
         assert!((1.0..200.0).contains(&of_whole(&report, EXPERIENCE)), "{report:?}");
     }
 
