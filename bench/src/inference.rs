@@ -8,18 +8,15 @@ use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use evaluators::Calibration;
 use game::{Game as _, ObservationShape};
 use games::{GameKind, with_game};
-use inference::{Batch, DevicePreference, Evaluator, PrecisionPreference};
-use network_cpu::KernelPreference;
+use inference::Batch;
 use proto::inference::{AnalysisClient, EvalError, Evaluations, EvaluationsSettings, Hello};
 use proto::open_inference::v2;
 use proto::open_inference::v2::grpc_inference_service_client::GrpcInferenceServiceClient;
-use proto::weights::Published;
 use weights::Architecture;
 
-use crate::network::{choose_evaluators, evaluations_per_second, random_positions, random_weights};
+use crate::network::{automatic_evaluators, evaluations_per_second, random_positions, random_weights};
 use crate::output::temporary_folder;
 use crate::replay::load::Pace;
 use crate::report::{Report, Unit};
@@ -52,11 +49,6 @@ pub struct Args {
     /// A caller waits for the response before sending the next request.
     #[arg(long, value_delimiter = ',', default_value = "1,8,64")]
     pub callers: Vec<usize>,
-    /// Override one setting of the server; may be repeated.
-    ///
-    /// For example `inference.queue_delay_us=200`.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    pub sets: Vec<String>,
     /// Duration, repeats and seed of every measurement.
     #[command(flatten)]
     pub turns: Turns,
@@ -75,10 +67,11 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
     let weights = random_weights(&spec, args.blocks, args.channels, args.turns.seed)?;
     let folder = temporary_folder(None)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let own = [format!("inference.threads={thread_count}"), "inference.requests_max=4096".to_owned()];
-    let sets: Vec<String> = own.into_iter().chain(args.sets.iter().cloned()).collect();
+    let sets = [format!("inference.threads={thread_count}"), "inference.requests_max=4096".to_owned()];
     let server = runtime.block_on(ServerProcess::inference(folder.path(), &weights, &sets))?;
-    let (mut local, architecture) = (in_process(args, thread_count, &weights)?, &weights.manifest.architecture);
+    // The same evaluators as in the server, in this process.
+    let mut local = automatic_evaluators(&weights, thread_count, args.batch)?;
+    let architecture = &weights.manifest.architecture;
     let batch = |thread| random_positions(architecture, args.turns.seed + thread as u64, args.batch);
 
     let full = Load { callers: IN_FLIGHT, positions: args.batch, timeout: None, rate: f64::INFINITY };
@@ -139,9 +132,6 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
     report
         .note(format!("evaluators: {evaluator} in the server, {own} in a process; random weights, no position cache"));
     report.note("server and clients share the cores of this machine, over loopback");
-    if !args.sets.is_empty() {
-        report.note(format!("server with {}", args.sets.join(", ")));
-    }
     report.note_turns(args.turns);
     report.plot(CALLERS, EVALUATIONS, Some("callers"), None);
     Ok(report)
@@ -162,13 +152,6 @@ const IN_TIME: usize = 22;
 const DEADLINE_MIN: Duration = Duration::from_millis(1);
 const EVALUATIONS: &str = "evaluations/s";
 const SHARE: &str = "share of in process";
-
-/// Builds the same evaluators in this process, with as many threads as in the server.
-fn in_process(args: &Args, threads: usize, weights: &Published) -> anyhow::Result<Vec<Box<dyn Evaluator>>> {
-    let preference = (DevicePreference::Auto, PrecisionPreference::Auto, KernelPreference::Auto);
-    let backend = choose_evaluators(preference, Calibration::Off, &weights.manifest.architecture, threads, args.batch)?;
-    (0..threads).map(|_| Ok(backend.build(&weights.manifest, &weights.bytes)?)).collect()
-}
 
 /// Returns the hello message of a client that requests evaluations with a network of this architecture.
 pub(crate) fn hello(architecture: &Architecture) -> Hello {

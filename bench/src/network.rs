@@ -171,6 +171,21 @@ pub(crate) fn choose_evaluators(
     chosen.map(|chosen| chosen.backend).map_err(|Invalid { setting, reason }| anyhow!("--{setting}: {reason}"))
 }
 
+/// Builds the evaluators that an actor would choose, one for each thread.
+///
+/// # Errors
+/// The weights are invalid.
+pub(crate) fn automatic_evaluators(
+    weights: &Published,
+    threads: usize,
+    batch_max: usize,
+) -> anyhow::Result<Vec<Box<dyn Evaluator>>> {
+    let auto = (DevicePreference::Auto, PrecisionPreference::Auto, KernelPreference::Auto);
+    let Published { manifest, bytes } = weights;
+    let backend = choose_evaluators(auto, Calibration::Off, &manifest.architecture, threads, batch_max)?;
+    (0..threads).map(|_| Ok(backend.build(manifest, bytes)?)).collect()
+}
+
 /// Measures the evaluations/s over all evaluators, each in a separate thread with a separate batch. `batch` makes the
 /// batch from the thread index.
 ///

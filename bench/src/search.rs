@@ -13,16 +13,13 @@ use std::time::Duration;
 
 use ::search::SearchAlgorithm;
 use anyhow::ensure;
-use evaluators::Calibration;
 use game::Game;
 use games::{GameKind, with_game};
-use inference::{DevicePreference, PrecisionPreference};
-use network_cpu::KernelPreference;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use selfplay::{AnalysisSettings, SearchSettings, analyse_together};
 
-use crate::network::{choose_evaluators, random_weights};
+use crate::network::{automatic_evaluators, random_weights};
 use crate::report::{Report, Unit};
 use crate::{Turns, machine, threads};
 use player::Player;
@@ -180,10 +177,7 @@ fn teams(args: &Args) -> anyhow::Result<Vec<Case>> {
 /// does.
 fn team<G: Game>(args: &Args, game: &G, threads: usize, leaves: usize) -> anyhow::Result<Case> {
     let weights = random_weights(game.spec(), args.blocks, args.channels, args.turns.seed)?;
-    let auto = (DevicePreference::Auto, PrecisionPreference::Auto, KernelPreference::Auto);
-    let backend = choose_evaluators(auto, Calibration::Off, &weights.manifest.architecture, threads, leaves)?;
-    let evaluator = |_| backend.build(&weights.manifest, &weights.bytes);
-    let mut evaluators: Vec<_> = (0..threads).map(evaluator).collect::<Result<_, _>>()?;
+    let mut evaluators = automatic_evaluators(&weights, threads, leaves)?;
     let simulations = args.simulations.iter().copied().max().unwrap_or(1);
     let dimensions = vec![
         ("game", args.games[0].to_string()),
