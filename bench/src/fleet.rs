@@ -56,8 +56,8 @@ fn empty_report(args: &Args) -> Report {
     report.set("actors of one process", actors);
     let fetches = fetches.map_or("as many subscribers at once as a learner".to_owned(), |n| format!("{n} at once"));
     report.note(format!(
-        "{actors} actors from one process: each has a connection and a subscription to a publisher of weights, a process \
-         of its own on the same cores, over loopback; the publisher sends to {fetches}; seed {seed}"
+        "{actors} actors from one process: each has a connection and a subscription to a publisher of weights in \
+         another process on the same cores, over loopback; the publisher sends to {fetches}; seed {seed}"
     ));
     report
 }

@@ -39,8 +39,8 @@ pub struct PublisherArgs {
     pub seed: u64,
 }
 
-/// Serves until standard input closes. Responds with the address, and then to each line with the size of the version that
-/// it has published.
+/// Serves until standard input closes. Responds with the address, and then to each line, which publishes a version,
+/// with the size of the version.
 ///
 /// # Errors
 /// A network cannot be built, or a port cannot be opened.

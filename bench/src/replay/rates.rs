@@ -1,4 +1,4 @@
-//! Measures the connections of many writers, and the inserts at fixed rates, as those of a fleet of actors.
+//! Measures the connections of many writers, and inserts at fixed rates, as in a fleet.
 
 use std::time::{Duration, Instant};
 
