@@ -5,18 +5,16 @@
 
 use game::{Action, Chance, Error, Game, ObservationShape, Outcome};
 
-use crate::entry::{Entry, Exhaustive, Variants};
+use crate::entry::{Entry, Variants};
 use crate::environment::{Constants, every_action_is_legal, hash, one_player, parse_action};
 use crate::generator::Generator;
 
 /// The registry entry of Breakout.
-pub const ENTRY: Entry = Entry {
-    name: "breakout",
-    variants: Variants::Named(&["breakout", "breakout-deterministic"]),
-    preset: include_str!("../presets/breakout.toml"),
-    solved: None,
-    exhaustive: Exhaustive::Skip,
-};
+pub const ENTRY: Entry = Entry::new(
+    "breakout",
+    Variants::Named(&["breakout", "breakout-deterministic"]),
+    include_str!("../presets/breakout.toml"),
+);
 
 const SIDE: u8 = 10;
 const CELLS: usize = SIDE as usize * SIDE as usize;

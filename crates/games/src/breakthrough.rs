@@ -7,18 +7,13 @@
 use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
 
 use crate::bitboard::{Layout, STRIDE};
-use crate::entry::{Entry, Exhaustive, Variants};
+use crate::entry::{Entry, Variants};
 use crate::grid::{self, Cell, narrow};
 use crate::side::Side;
 
 /// The registry entry of Breakthrough.
-pub const ENTRY: Entry = Entry {
-    name: "breakthrough",
-    variants: Variants::Sizes(Size::sizes(8)),
-    preset: include_str!("../presets/breakthrough.toml"),
-    solved: None,
-    exhaustive: Exhaustive::Skip,
-};
+pub const ENTRY: Entry =
+    Entry::new("breakthrough", Variants::Sizes(Size::sizes(8)), include_str!("../presets/breakthrough.toml"));
 
 /// Heuristic value of a piece, apart from the row.
 const MATERIAL: i32 = 10;

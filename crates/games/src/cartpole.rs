@@ -7,18 +7,13 @@ use std::f64::consts::PI;
 
 use game::{Action, Error, Game, Outcome};
 
-use crate::entry::{Entry, Exhaustive, Variants};
+use crate::entry::{Entry, Variants};
 use crate::environment::{Constants, every_action_is_legal, hash, one_player, parse_action, vector};
 use crate::generator::Generator;
 
 /// The registry entry of CartPole.
-pub const ENTRY: Entry = Entry {
-    name: "cartpole",
-    variants: Variants::Named(&["cartpole-v0", "cartpole-v1"]),
-    preset: include_str!("../presets/cartpole.toml"),
-    solved: None,
-    exhaustive: Exhaustive::Skip,
-};
+pub const ENTRY: Entry =
+    Entry::new("cartpole", Variants::Named(&["cartpole-v0", "cartpole-v1"]), include_str!("../presets/cartpole.toml"));
 
 /// Acceleration of gravity, in m/s².
 const GRAVITY: f64 = 9.8;

@@ -5,18 +5,12 @@
 
 use game::{Action, Error, Game, ObservationShape, Outcome};
 
-use crate::entry::{Entry, Exhaustive, Variants};
+use crate::entry::{Entry, Variants};
 use crate::environment::{Constants, every_action_is_legal, hash, one_player, parse_action};
 use crate::generator::Generator;
 
 /// The registry entry of Catch.
-pub const ENTRY: Entry = Entry {
-    name: "catch",
-    variants: Variants::One,
-    preset: include_str!("../presets/catch.toml"),
-    solved: None,
-    exhaustive: Exhaustive::Skip,
-};
+pub const ENTRY: Entry = Entry::new("catch", Variants::One, include_str!("../presets/catch.toml"));
 
 const ROWS: u8 = 10;
 const COLUMNS: u8 = 5;

@@ -14,19 +14,13 @@ use cozy_chess::{BitBoard, Board, Color, Move, Piece, Rank, Square};
 use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
 
 use crate::bitboard::Layout;
-use crate::entry::{Entry, Exhaustive, Variants};
+use crate::entry::{Entry, Variants};
 use crate::grid;
 use crate::past::Past;
 use moves::cell_of;
 
 /// The registry entry of chess.
-pub const ENTRY: Entry = Entry {
-    name: "chess",
-    variants: Variants::One,
-    preset: include_str!("../presets/chess.toml"),
-    solved: None,
-    exhaustive: Exhaustive::Skip,
-};
+pub const ENTRY: Entry = Entry::new("chess", Variants::One, include_str!("../presets/chess.toml"));
 
 /// Number of cells along a side of the board.
 const SIDE: usize = 8;

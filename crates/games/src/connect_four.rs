@@ -9,16 +9,13 @@ use std::fmt;
 
 use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
 
-use crate::entry::{Entry, Exhaustive, SolvedPositions, Variants};
+use crate::entry::{Entry, SolvedPositions, Variants};
 use crate::grid::{self, Cell, narrow};
 
 /// The registry entry of Connect Four.
 pub const ENTRY: Entry = Entry {
-    name: "connect_four",
-    variants: Variants::One,
-    preset: include_str!("../presets/connect_four.toml"),
     solved: Some(SolvedPositions { file: "connect4_solved.csv", csv: include_str!("../data/connect4_solved.csv") }),
-    exhaustive: Exhaustive::Skip,
+    ..Entry::new("connect_four", Variants::One, include_str!("../presets/connect_four.toml"))
 };
 
 /// A board of Connect Four: at most 9 columns, and at most 64 bits, where a column takes one bit more than it has rows.

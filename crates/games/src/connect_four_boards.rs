@@ -1,12 +1,12 @@
 //! Connect Four on boards of other sizes, by the same rules. Start with [`ConnectFourBoards`].
 
 use crate::connect_four::{self, Board, Rules};
-use crate::entry::{BoardSize, Boards, Entry, Exhaustive, Variants};
+use crate::entry::{BoardSize, Boards, Entry, Variants};
 
 /// The registry entry of the boards. The usual board has a separate entry, with solved positions.
-pub const ENTRY: Entry = Entry {
-    name: connect_four::ENTRY.name,
-    variants: Variants::Boards(Boards {
+pub const ENTRY: Entry = Entry::new(
+    connect_four::ENTRY.name,
+    Variants::Boards(Boards {
         usual: USUAL,
         examples: &[
             BoardSize { columns: 4, rows: 4 },
@@ -17,10 +17,8 @@ pub const ENTRY: Entry = Entry {
         ],
         condition: "4 to 9 columns, at least 4 rows, columns * (rows + 1) at most 64",
     }),
-    preset: connect_four::ENTRY.preset,
-    solved: None,
-    exhaustive: Exhaustive::Skip,
-};
+    connect_four::ENTRY.preset,
+);
 
 const USUAL: BoardSize = BoardSize { columns: 7, rows: 6 };
 

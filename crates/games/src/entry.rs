@@ -145,6 +145,11 @@ fn suggested(nearest: Option<&str>) -> String {
 }
 
 impl Entry {
+    /// Describes a game without solved positions whose lines are too many to play them all.
+    pub(crate) const fn new(name: &'static str, variants: Variants, preset: &'static str) -> Self {
+        Self { name, variants, preset, solved: None, exhaustive: Exhaustive::Skip }
+    }
+
     /// Reads the variant in `name` if it names this game: the size, the board number, or the index of the name; 0 for
     /// a game with one form.
     pub(crate) fn variant_in(&'static self, name: &str) -> Option<Result<u8, Error>> {

@@ -19,7 +19,7 @@ mod tests;
 use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
 
 use crate::cells::{CELLS_MAX, Cells, stone_key};
-use crate::entry::{Entry, Exhaustive, Variants};
+use crate::entry::{Entry, Variants};
 use crate::grid::{self, narrow};
 use crate::past::Past;
 use crate::side::Side;
@@ -29,13 +29,7 @@ pub use komi::Komi;
 pub use setup::SetupError;
 
 /// The registry entry of Go.
-pub const ENTRY: Entry = Entry {
-    name: "go",
-    variants: Variants::Sizes(Size::sizes(9)),
-    preset: include_str!("../presets/go.toml"),
-    solved: None,
-    exhaustive: Exhaustive::Skip,
-};
+pub const ENTRY: Entry = Entry::new("go", Variants::Sizes(Size::sizes(9)), include_str!("../presets/go.toml"));
 
 /// Number of cells along a side of the board, 5 to 19.
 pub type Size = Side<5, 19>;

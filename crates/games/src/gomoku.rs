@@ -6,18 +6,12 @@
 use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
 
 use crate::cells::{self, Cells, stone_key};
-use crate::entry::{Entry, Exhaustive, Variants};
+use crate::entry::{Entry, Variants};
 use crate::grid::{self, narrow};
 use crate::side::Side;
 
 /// The registry entry of Gomoku.
-pub const ENTRY: Entry = Entry {
-    name: "gomoku",
-    variants: Variants::Sizes(Size::sizes(15)),
-    preset: include_str!("../presets/gomoku.toml"),
-    solved: None,
-    exhaustive: Exhaustive::Skip,
-};
+pub const ENTRY: Entry = Entry::new("gomoku", Variants::Sizes(Size::sizes(15)), include_str!("../presets/gomoku.toml"));
 
 /// Number of stones in a row that wins.
 const ROW: usize = 5;

@@ -8,18 +8,12 @@ mod board;
 use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
 
 use crate::cells::{self, Cells, stone_key};
-use crate::entry::{Entry, Exhaustive, Variants};
+use crate::entry::{Entry, Variants};
 use crate::grid::{self, Cell, narrow};
 use crate::side::Side;
 
 /// The registry entry of Hex.
-pub const ENTRY: Entry = Entry {
-    name: "hex",
-    variants: Variants::Sizes(Size::sizes(11)),
-    preset: include_str!("../presets/hex.toml"),
-    solved: None,
-    exhaustive: Exhaustive::Skip,
-};
+pub const ENTRY: Entry = Entry::new("hex", Variants::Sizes(Size::sizes(11)), include_str!("../presets/hex.toml"));
 
 /// Number of cells along a side of the board, 3 to 19.
 pub type Size = Side<3, 19>;

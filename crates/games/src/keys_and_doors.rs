@@ -8,19 +8,14 @@ mod view;
 
 use game::{Action, Error, Game, ObservationShape, Outcome};
 
-use crate::entry::{Entry, Exhaustive, Variants};
+use crate::entry::{Entry, Variants};
 use crate::environment::{Constants, every_action_is_legal, hash, one_player, parse_action};
 use crate::generator::Generator;
 use crate::side::Side;
 
 /// The registry entry of keys and doors; the size is a side of the grid, including walls.
-pub const ENTRY: Entry = Entry {
-    name: "keys_and_doors",
-    variants: Variants::Sizes(Size::sizes(6)),
-    preset: include_str!("../presets/keys_and_doors.toml"),
-    solved: None,
-    exhaustive: Exhaustive::Skip,
-};
+pub const ENTRY: Entry =
+    Entry::new("keys_and_doors", Variants::Sizes(Size::sizes(6)), include_str!("../presets/keys_and_doors.toml"));
 
 const ACTIONS: [&str; 7] = ["left", "right", "forward", "pickup", "drop", "toggle", "done"];
 const TURN_LEFT: u16 = 0;

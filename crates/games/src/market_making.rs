@@ -10,7 +10,7 @@ mod market;
 
 use game::{Action, Chance, Error, Game, Outcome};
 
-use crate::entry::{Entry, Exhaustive, Variants};
+use crate::entry::{Entry, Variants};
 use crate::environment::{Constants, every_action_is_legal, hash, one_player, vector};
 use crate::generator::Generator;
 use crate::grid::narrow;
@@ -18,13 +18,7 @@ pub use exact::Moments;
 pub use market::{Market, Quotes, View};
 
 /// The registry entry of market making.
-pub const ENTRY: Entry = Entry {
-    name: "market_making",
-    variants: Variants::One,
-    preset: include_str!("../presets/market_making.toml"),
-    solved: None,
-    exhaustive: Exhaustive::Skip,
-};
+pub const ENTRY: Entry = Entry::new("market_making", Variants::One, include_str!("../presets/market_making.toml"));
 
 /// Offsets of a quote from the mid price: a grid around the analytic offsets, 0.74 to 0.94 without an inventory.
 pub const OFFSETS: [f64; 5] = [0.0, 0.4, 0.8, 1.2, 1.8];

@@ -7,17 +7,12 @@
 use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
 
 use crate::bitboard::{Layout, STRIDE};
-use crate::entry::{Entry, Exhaustive, Variants};
+use crate::entry::{Entry, Variants};
 use crate::grid::{self, narrow};
 
 /// The registry entry of Othello.
-pub const ENTRY: Entry = Entry {
-    name: "othello",
-    variants: Variants::Named(&["othello-6", "othello-8"]),
-    preset: include_str!("../presets/othello.toml"),
-    solved: None,
-    exhaustive: Exhaustive::Skip,
-};
+pub const ENTRY: Entry =
+    Entry::new("othello", Variants::Named(&["othello-6", "othello-8"]), include_str!("../presets/othello.toml"));
 
 /// Steps between neighbouring bits of a line, and the cells with discs that can be enclosed in that direction. Across
 /// columns, discs in the first or last column cannot be enclosed, and a shift would move them to another row.

@@ -7,19 +7,17 @@ use std::f64::consts::{PI, TAU};
 
 use game::{Action, Error, Game, Outcome};
 
-use crate::entry::{Entry, Exhaustive, Sizes, Variants};
+use crate::entry::{Entry, Sizes, Variants};
 use crate::environment::{Constants, every_action_is_legal, hash, one_player, vector};
 use crate::generator::Generator;
 use crate::grid::narrow;
 
 /// The registry entry of Pendulum; the size is the number of torques.
-pub const ENTRY: Entry = Entry {
-    name: "pendulum",
-    variants: Variants::Sizes(Sizes { min: Torques::MIN.0, usual: 9, max: Torques::MAX.0 }),
-    preset: include_str!("../presets/pendulum.toml"),
-    solved: None,
-    exhaustive: Exhaustive::Skip,
-};
+pub const ENTRY: Entry = Entry::new(
+    "pendulum",
+    Variants::Sizes(Sizes { min: Torques::MIN.0, usual: 9, max: Torques::MAX.0 }),
+    include_str!("../presets/pendulum.toml"),
+);
 
 /// Acceleration of gravity, in m/s².
 const GRAVITY: f64 = 10.0;

@@ -8,20 +8,14 @@ use std::sync::Arc;
 
 use game::{Action, Dynamics, Error, Game, ObservationRange, ObservationShape, Outcome, Players, Scoring, Spec};
 
-use crate::entry::{Entry, Exhaustive, Variants};
+use crate::entry::{Entry, Variants};
 use crate::environment::{Constants, all_actions, hash};
 
 /// Prefix of Gymnasium environment names: `gym:LunarLander-v3`.
 pub const PREFIX: &str = "gym:";
 
 /// The registry entry of all environments outside this program.
-pub const ENTRY: Entry = Entry {
-    name: "gym:NAME",
-    variants: Variants::One,
-    preset: include_str!("../presets/gymnasium.toml"),
-    solved: None,
-    exhaustive: Exhaustive::Skip,
-};
+pub const ENTRY: Entry = Entry::new("gym:NAME", Variants::One, include_str!("../presets/gymnasium.toml"));
 
 /// Implements the known part of an environment outside this program.
 ///

@@ -11,11 +11,8 @@ use crate::grid::{self, narrow};
 
 /// The registry entry of tic-tac-toe.
 pub const ENTRY: Entry = Entry {
-    name: "tic_tac_toe",
-    variants: Variants::One,
-    preset: include_str!("../presets/tic_tac_toe.toml"),
-    solved: None,
     exhaustive: Exhaustive::Check,
+    ..Entry::new("tic_tac_toe", Variants::One, include_str!("../presets/tic_tac_toe.toml"))
 };
 
 const SIDE: usize = 3;

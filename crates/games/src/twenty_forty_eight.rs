@@ -7,20 +7,14 @@ mod board;
 
 use game::{Action, Chance, Error, Game, ObservationShape, Outcome};
 
-use crate::entry::{Entry, Exhaustive, Variants};
+use crate::entry::{Entry, Variants};
 use crate::environment::{Constants, all_actions, hash, one_player, parse_action};
 use crate::generator::Generator;
 pub use board::{Board, Direction, Spawn};
 use board::{CELLS, SIDE};
 
 /// The registry entry of 2048.
-pub const ENTRY: Entry = Entry {
-    name: "2048",
-    variants: Variants::One,
-    preset: include_str!("../presets/2048.toml"),
-    solved: None,
-    exhaustive: Exhaustive::Skip,
-};
+pub const ENTRY: Entry = Entry::new("2048", Variants::One, include_str!("../presets/2048.toml"));
 
 const ACTIONS: [&str; 4] = ["up", "right", "down", "left"];
 /// Observation planes: tiles 2, 4, and so on to 65,536.
