@@ -3,10 +3,10 @@
 //! The rules are from MinAtar (Young and Tian 2019, `minatar/environments/breakout.py`); the system tests compare
 //! every step. Breakout is the MinAtar game without increasing difficulty. Start with [`Breakout`].
 
-use game::{Action, Chance, Error, Game, ObservationShape, Outcome};
+use game::{Action, Chance, Game, ObservationShape, Outcome};
 
 use crate::entry::{Entry, Variants};
-use crate::environment::{Constants, every_action_is_legal, hash, one_player, parse_action};
+use crate::environment::{Constants, every_action_is_legal, hash, named_actions, one_player};
 use crate::generator::Generator;
 
 /// The registry entry of Breakout.
@@ -214,6 +214,7 @@ impl Game for Breakout {
 
     one_player!();
     every_action_is_legal!();
+    named_actions!(ACTIONS);
 
     fn start_from(&self, seed: u64) -> Position {
         let mut generator = Generator::new(seed);
@@ -284,14 +285,6 @@ impl Game for Breakout {
         let small = [ball, trail, position.paddle.into(), position.last_action.into(), bits];
         let small = small.into_iter().fold(0, |word, part| word << 12 | part & 0xfff);
         hash([small, position.bricks.into(), position.steps.into(), position.generator.state()])
-    }
-
-    fn action_name(&self, _: &Position, action: Action) -> String {
-        ACTIONS[action.index()].into()
-    }
-
-    fn parse_action(&self, _: &Position, text: &str) -> Result<Action, Error> {
-        parse_action(&ACTIONS, text)
     }
 
     /// Renders the board: `o` is the ball, `'` the trail, `#` a brick and `=` the paddle.

@@ -8,7 +8,7 @@ use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetr
 
 use crate::bitboard::{Layout, STRIDE};
 use crate::entry::{Entry, Variants};
-use crate::grid::{self, Cell, narrow};
+use crate::grid::{self, Cell, narrow, spec_and_symmetries};
 use crate::side::Side;
 
 /// The registry entry of Breakthrough.
@@ -179,9 +179,7 @@ fn step(action: Action) -> (Direction, usize) {
 impl Game for Breakthrough {
     type Position = Position;
 
-    fn spec(&self) -> &Spec {
-        &self.spec
-    }
+    spec_and_symmetries!();
 
     fn start(&self) -> Position {
         let last = self.layout.size() - 1;
@@ -248,10 +246,6 @@ impl Game for Breakthrough {
     fn hash(&self, position: &Position) -> u64 {
         // Equal positions in the frames of both players have equal observations, but different players to move.
         mix(mix(mix(position.to_move.index() as u64) ^ position.own) ^ position.opponent)
-    }
-
-    fn symmetries(&self) -> &[Symmetry] {
-        &self.symmetries
     }
 
     fn image(&self, position: &Position, symmetry: usize) -> Position {

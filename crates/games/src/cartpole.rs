@@ -5,10 +5,10 @@
 
 use std::f64::consts::PI;
 
-use game::{Action, Error, Game, Outcome};
+use game::{Action, Game, Outcome};
 
 use crate::entry::{Entry, Variants};
-use crate::environment::{Constants, every_action_is_legal, hash, one_player, parse_action, vector};
+use crate::environment::{Constants, every_action_is_legal, hash, named_actions, one_player, vector};
 use crate::generator::Generator;
 
 /// The registry entry of CartPole.
@@ -151,6 +151,7 @@ impl Game for CartPole {
 
     one_player!();
     every_action_is_legal!();
+    named_actions!(ACTIONS);
 
     fn start_from(&self, seed: u64) -> Position {
         let mut generator = Generator::new(seed);
@@ -179,14 +180,6 @@ impl Game for CartPole {
     fn hash(&self, position: &Position) -> u64 {
         let numbers = position.state.numbers().map(f64::to_bits);
         hash(numbers.into_iter().chain([u64::from(position.steps)]))
-    }
-
-    fn action_name(&self, _: &Position, action: Action) -> String {
-        ACTIONS[action.index()].into()
-    }
-
-    fn parse_action(&self, _: &Position, text: &str) -> Result<Action, Error> {
-        parse_action(&ACTIONS, text)
     }
 
     fn render(&self, position: &Position) -> String {

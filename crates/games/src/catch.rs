@@ -3,10 +3,10 @@
 //! The rules are from bsuite (Osband et al. 2020, `bsuite/environments/catch.py`); the system tests compare every
 //! step. Start with [`Catch`].
 
-use game::{Action, Error, Game, ObservationShape, Outcome};
+use game::{Action, Game, ObservationShape, Outcome};
 
 use crate::entry::{Entry, Variants};
-use crate::environment::{Constants, every_action_is_legal, hash, one_player, parse_action};
+use crate::environment::{Constants, every_action_is_legal, hash, named_actions, one_player};
 use crate::generator::Generator;
 
 /// The registry entry of Catch.
@@ -67,6 +67,7 @@ impl Game for Catch {
 
     one_player!();
     every_action_is_legal!();
+    named_actions!(ACTIONS);
 
     fn start_from(&self, seed: u64) -> Position {
         let column = Generator::new(seed).below(usize::from(COLUMNS));
@@ -101,14 +102,6 @@ impl Game for Catch {
 
     fn hash(&self, position: &Position) -> u64 {
         hash(position.coordinates().map(u64::from))
-    }
-
-    fn action_name(&self, _: &Position, action: Action) -> String {
-        ACTIONS[action.index()].into()
-    }
-
-    fn parse_action(&self, _: &Position, text: &str) -> Result<Action, Error> {
-        parse_action(&ACTIONS, text)
     }
 
     /// Renders the board: `o` is the ball and `=` the paddle, `@` the ball on the paddle.

@@ -15,7 +15,7 @@ use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetr
 
 use crate::bitboard::Layout;
 use crate::entry::{Entry, Variants};
-use crate::grid;
+use crate::grid::{self, spec_and_symmetries};
 use crate::past::Past;
 use moves::cell_of;
 
@@ -179,9 +179,7 @@ fn player(color: Color) -> Player {
 impl Game for Chess {
     type Position = Position;
 
-    fn spec(&self) -> &Spec {
-        &self.spec
-    }
+    spec_and_symmetries!();
 
     fn start(&self) -> Position {
         Position::at_start(Board::default())
@@ -248,10 +246,6 @@ impl Game for Chess {
         let quiet_plies = u64::from(position.board.halfmove_clock());
         let rest = u64::from(position.plies) << 16 | quiet_plies << 8 | u64::from(position.occurrences);
         mix(mix(position.key) ^ rest)
-    }
-
-    fn symmetries(&self) -> &[Symmetry] {
-        &self.symmetries
     }
 
     fn image(&self, position: &Position, symmetry: usize) -> Position {

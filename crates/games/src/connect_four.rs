@@ -10,7 +10,7 @@ use std::fmt;
 use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
 
 use crate::entry::{Entry, SolvedPositions, Variants};
-use crate::grid::{self, Cell, narrow};
+use crate::grid::{self, Cell, narrow, spec_and_symmetries};
 
 /// The registry entry of Connect Four.
 pub const ENTRY: Entry = Entry {
@@ -218,9 +218,7 @@ impl<B: Board> Rules<B> {
 impl<B: Board> Game for Rules<B> {
     type Position = Position;
 
-    fn spec(&self) -> &Spec {
-        &self.spec
-    }
+    spec_and_symmetries!();
 
     fn start(&self) -> Position {
         Position { own: 0, occupied: 0 }
@@ -275,10 +273,6 @@ impl<B: Board> Game for Rules<B> {
     /// the owners of the stones below (Pons, "Solving Connect 4", part 6).
     fn hash(&self, position: &Position) -> u64 {
         mix(position.own + position.occupied + self.bottom)
-    }
-
-    fn symmetries(&self) -> &[Symmetry] {
-        &self.symmetries
     }
 
     fn image(&self, position: &Position, symmetry: usize) -> Position {

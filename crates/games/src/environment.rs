@@ -100,7 +100,20 @@ macro_rules! every_action_is_legal {
     };
 }
 
-pub(crate) use {every_action_is_legal, one_player};
+/// Implements the methods of [`game::Game`] for actions with constant names: action `i` has the name `$names[i]`.
+macro_rules! named_actions {
+    ($names:ident) => {
+        fn action_name(&self, _: &Self::Position, action: game::Action) -> String {
+            $names[action.index()].into()
+        }
+
+        fn parse_action(&self, _: &Self::Position, text: &str) -> Result<game::Action, game::Error> {
+            $crate::environment::parse_action(&$names, text)
+        }
+    };
+}
+
+pub(crate) use {every_action_is_legal, named_actions, one_player};
 
 /// Hashes a position given as words.
 pub(crate) fn hash(words: impl IntoIterator<Item = u64>) -> u64 {

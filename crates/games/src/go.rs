@@ -20,7 +20,7 @@ use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetr
 
 use crate::cells::{CELLS_MAX, Cells, stone_key};
 use crate::entry::{Entry, Variants};
-use crate::grid::{self, narrow};
+use crate::grid::{self, narrow, spec_and_symmetries};
 use crate::past::Past;
 use crate::side::Side;
 pub use area::Area;
@@ -293,9 +293,7 @@ fn frames(symmetries: &[Symmetry]) -> Vec<Vec<u8>> {
 impl Game for Go {
     type Position = Position;
 
-    fn spec(&self) -> &Spec {
-        &self.spec
-    }
+    spec_and_symmetries!();
 
     fn start(&self) -> Position {
         Position {
@@ -393,10 +391,6 @@ impl Game for Go {
         // A sum of mixed words, each with a key by index, has no chain of multiplications.
         let words = sets.iter().flat_map(Cells::words).zip(WORD_KEYS);
         words.fold(mix(rest), |hash, (word, key)| hash.wrapping_add(mix(word ^ key)))
-    }
-
-    fn symmetries(&self) -> &[Symmetry] {
-        &self.symmetries
     }
 
     fn image(&self, position: &Position, symmetry: usize) -> Position {

@@ -7,7 +7,7 @@ use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetr
 
 use crate::cells::{self, Cells, stone_key};
 use crate::entry::{Entry, Variants};
-use crate::grid::{self, narrow};
+use crate::grid::{self, narrow, spec_and_symmetries};
 use crate::side::Side;
 
 /// The registry entry of Gomoku.
@@ -116,9 +116,7 @@ impl Gomoku {
 impl Game for Gomoku {
     type Position = Position;
 
-    fn spec(&self) -> &Spec {
-        &self.spec
-    }
+    spec_and_symmetries!();
 
     fn start(&self) -> Position {
         Position { stones: [Cells::EMPTY; 2], plies: 0, winner: None, hash: mix(1 << 32 | self.size as u64) }
@@ -176,10 +174,6 @@ impl Game for Gomoku {
     fn hash(&self, position: &Position) -> u64 {
         // Zero, unless a pass has exchanged the player to move.
         position.hash ^ u64::from(position.plies & PASSED)
-    }
-
-    fn symmetries(&self) -> &[Symmetry] {
-        &self.symmetries
     }
 
     fn image(&self, position: &Position, symmetry: usize) -> Position {

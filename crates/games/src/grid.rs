@@ -56,6 +56,21 @@ pub(crate) fn square_symmetries(shape: ObservationShape, actions: usize) -> [Sym
     })
 }
 
+/// Implements the methods of [`game::Game`] that return the fields `spec` and `symmetries` of the rules.
+macro_rules! spec_and_symmetries {
+    () => {
+        fn spec(&self) -> &game::Spec {
+            &self.spec
+        }
+
+        fn symmetries(&self) -> &[game::Symmetry] {
+            &self.symmetries
+        }
+    };
+}
+
+pub(crate) use spec_and_symmetries;
+
 /// Converts a cell or action index to 16 bits.
 pub(crate) fn narrow(index: usize) -> u16 {
     u16::try_from(index).expect("boards have fewer than 65,536 cells")

@@ -9,7 +9,7 @@ use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetr
 
 use crate::cells::{self, Cells, stone_key};
 use crate::entry::{Entry, Variants};
-use crate::grid::{self, Cell, narrow};
+use crate::grid::{self, Cell, narrow, spec_and_symmetries};
 use crate::side::Side;
 
 /// The registry entry of Hex.
@@ -146,9 +146,7 @@ const SECOND_TO_MOVE: u64 = mix(u64::MAX);
 impl Game for Hex {
     type Position = Position;
 
-    fn spec(&self) -> &Spec {
-        &self.spec
-    }
+    spec_and_symmetries!();
 
     fn start(&self) -> Position {
         Position { stones: [Cells::EMPTY; 2], plies: 0, winner: None, hash: mix(1 << 32 | self.size as u64) }
@@ -226,10 +224,6 @@ impl Game for Hex {
 
     fn hash(&self, position: &Position) -> u64 {
         position.hash
-    }
-
-    fn symmetries(&self) -> &[Symmetry] {
-        &self.symmetries
     }
 
     fn image(&self, position: &Position, symmetry: usize) -> Position {

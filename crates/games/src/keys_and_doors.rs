@@ -6,10 +6,10 @@
 
 mod view;
 
-use game::{Action, Error, Game, ObservationShape, Outcome};
+use game::{Action, Game, ObservationShape, Outcome};
 
 use crate::entry::{Entry, Variants};
-use crate::environment::{Constants, every_action_is_legal, hash, one_player, parse_action};
+use crate::environment::{Constants, every_action_is_legal, hash, named_actions, one_player};
 use crate::generator::Generator;
 use crate::side::Side;
 
@@ -189,6 +189,7 @@ impl Game for KeysAndDoors {
 
     one_player!();
     every_action_is_legal!();
+    named_actions!(ACTIONS);
 
     fn start_from(&self, seed: u64) -> Position {
         let mut generator = Generator::new(seed);
@@ -231,14 +232,6 @@ impl Game for KeysAndDoors {
     fn hash(&self, position: &Position) -> u64 {
         let numbers = position.numbers().map(i8::cast_unsigned);
         hash([u64::from_le_bytes(numbers), position.steps.into()])
-    }
-
-    fn action_name(&self, _: &Position, action: Action) -> String {
-        ACTIONS[action.index()].into()
-    }
-
-    fn parse_action(&self, _: &Position, text: &str) -> Result<Action, Error> {
-        parse_action(&ACTIONS, text)
     }
 
     /// Renders the grid: the agent is an arrow, `#` a wall, `k` the key, `*` the goal; the door is `L` if locked, `+`

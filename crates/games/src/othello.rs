@@ -8,7 +8,7 @@ use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetr
 
 use crate::bitboard::{Layout, STRIDE};
 use crate::entry::{Entry, Variants};
-use crate::grid::{self, narrow};
+use crate::grid::{self, narrow, spec_and_symmetries};
 
 /// The registry entry of Othello.
 pub const ENTRY: Entry =
@@ -197,9 +197,7 @@ fn count(cells: u64) -> i32 {
 impl Game for Othello {
     type Position = Position;
 
-    fn spec(&self) -> &Spec {
-        &self.spec
-    }
+    spec_and_symmetries!();
 
     fn start(&self) -> Position {
         let (low, high) = (self.layout.size() / 2 - 1, self.layout.size() / 2);
@@ -261,10 +259,6 @@ impl Game for Othello {
     fn hash(&self, position: &Position) -> u64 {
         // A pass exchanges the discs, so that the same discs occur with either player to move.
         mix(mix(mix(position.to_move.index() as u64) ^ position.own) ^ position.opponent)
-    }
-
-    fn symmetries(&self) -> &[Symmetry] {
-        &self.symmetries
     }
 
     fn image(&self, position: &Position, symmetry: usize) -> Position {

@@ -7,17 +7,15 @@ use std::f64::consts::{PI, TAU};
 
 use game::{Action, Error, Game, Outcome};
 
-use crate::entry::{Entry, Sizes, Variants};
+use crate::entry::{Entry, Variants};
 use crate::environment::{Constants, every_action_is_legal, hash, one_player, vector};
 use crate::generator::Generator;
 use crate::grid::narrow;
+use crate::side::Side;
 
 /// The registry entry of Pendulum; the size is the number of torques.
-pub const ENTRY: Entry = Entry::new(
-    "pendulum",
-    Variants::Sizes(Sizes { min: Torques::MIN.0, usual: 9, max: Torques::MAX.0 }),
-    include_str!("../presets/pendulum.toml"),
-);
+pub const ENTRY: Entry =
+    Entry::new("pendulum", Variants::Sizes(Torques::sizes(9)), include_str!("../presets/pendulum.toml"));
 
 /// Acceleration of gravity, in m/s².
 const GRAVITY: f64 = 10.0;
@@ -37,27 +35,7 @@ const STEPS_MAX: usize = 200;
 const START_VELOCITY_MAX: f64 = 1.0;
 
 /// Number of torques, 5 to 11.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Torques(u8);
-
-impl Torques {
-    /// Minimum number of torques.
-    pub const MIN: Self = Self(5);
-    /// Maximum number of torques.
-    pub const MAX: Self = Self(11);
-
-    /// Returns the number of torques; `None` if `count` is out of range.
-    #[must_use]
-    pub fn new(count: u8) -> Option<Self> {
-        (Self::MIN.0..=Self::MAX.0).contains(&count).then_some(Self(count))
-    }
-
-    /// Returns the number of torques.
-    #[must_use]
-    pub const fn get(self) -> usize {
-        self.0 as usize
-    }
-}
+pub type Torques = Side<5, 11>;
 
 /// Implements Pendulum.
 ///

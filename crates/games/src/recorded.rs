@@ -9,7 +9,7 @@ use std::sync::Arc;
 use game::{Action, Dynamics, Error, Game, ObservationRange, ObservationShape, Outcome, Players, Scoring, Spec};
 
 use crate::entry::{Entry, Variants};
-use crate::environment::{Constants, all_actions, hash};
+use crate::environment::{Constants, every_action_is_legal, hash};
 
 /// Prefix of Gymnasium environment names: `gym:LunarLander-v3`.
 pub const PREFIX: &str = "gym:";
@@ -79,14 +79,7 @@ impl Game for Recorded {
         game::Player::First
     }
 
-    fn legal_actions(&self, position: &Position, actions: &mut Vec<Action>) {
-        let count = if self.outcome(position).is_some() { 0 } else { self.spec().actions };
-        all_actions(count, actions);
-    }
-
-    fn is_legal(&self, position: &Position, action: Action) -> bool {
-        action.index() < self.spec().actions && self.outcome(position).is_none()
-    }
+    every_action_is_legal!();
 
     /// Takes a step with unknown reward and observation.
     fn play(&self, position: &mut Position, _: Action) -> f32 {

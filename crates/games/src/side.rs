@@ -1,22 +1,22 @@
 use crate::entry::Sizes;
 
-/// Number of cells along a side of a square board, `MIN` to `MAX`.
+/// Size of a game, `MIN` to `MAX`: cells along a side of a square board, or what the module of the game documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Side<const MIN: u8, const MAX: u8>(pub(crate) u8);
 
 impl<const MIN: u8, const MAX: u8> Side<MIN, MAX> {
-    /// Minimum number of cells along a side.
+    /// Minimum size.
     pub const MIN: Self = Self(MIN);
-    /// Maximum number of cells along a side.
+    /// Maximum size.
     pub const MAX: Self = Self(MAX);
 
-    /// Returns the size with `cells` cells along a side; `None` out of range.
+    /// Returns the size; `None` out of range.
     #[must_use]
-    pub fn new(cells: u8) -> Option<Self> {
-        (MIN..=MAX).contains(&cells).then_some(Self(cells))
+    pub fn new(size: u8) -> Option<Self> {
+        (MIN..=MAX).contains(&size).then_some(Self(size))
     }
 
-    /// Returns the number of cells along a side.
+    /// Returns the size as a number.
     #[must_use]
     pub const fn get(self) -> usize {
         self.0 as usize

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
 
 use crate::entry::{Entry, Exhaustive, Variants};
-use crate::grid::{self, narrow};
+use crate::grid::{self, narrow, spec_and_symmetries};
 
 /// The registry entry of tic-tac-toe.
 pub const ENTRY: Entry = Entry {
@@ -76,9 +76,7 @@ impl Position {
 impl Game for TicTacToe {
     type Position = Position;
 
-    fn spec(&self) -> &Spec {
-        &self.spec
-    }
+    spec_and_symmetries!();
 
     fn start(&self) -> Position {
         Position { stones: [0; 2] }
@@ -125,10 +123,6 @@ impl Game for TicTacToe {
 
     fn hash(&self, position: &Position) -> u64 {
         mix(u64::from(position.stones[0]) | u64::from(position.stones[1]) << CELLS)
-    }
-
-    fn symmetries(&self) -> &[Symmetry] {
-        &self.symmetries
     }
 
     fn image(&self, position: &Position, symmetry: usize) -> Position {

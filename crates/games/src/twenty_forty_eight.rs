@@ -5,10 +5,10 @@
 
 mod board;
 
-use game::{Action, Chance, Error, Game, ObservationShape, Outcome};
+use game::{Action, Chance, Game, ObservationShape, Outcome};
 
 use crate::entry::{Entry, Variants};
-use crate::environment::{Constants, all_actions, hash, one_player, parse_action};
+use crate::environment::{Constants, all_actions, hash, named_actions, one_player};
 use crate::generator::Generator;
 pub use board::{Board, Direction, Spawn};
 use board::{CELLS, SIDE};
@@ -82,6 +82,7 @@ impl Game for TwentyFortyEight {
     type Position = Position;
 
     one_player!();
+    named_actions!(ACTIONS);
 
     fn start_from(&self, seed: u64) -> Position {
         let mut position = Position { board: Board::EMPTY, steps: 0, generator: Generator::new(seed) };
@@ -148,14 +149,6 @@ impl Game for TwentyFortyEight {
     fn hash(&self, position: &Position) -> u64 {
         let [top, bottom] = position.board.words();
         hash([top, bottom, position.steps.into(), position.generator.state()])
-    }
-
-    fn action_name(&self, _: &Position, action: Action) -> String {
-        ACTIONS[action.index()].into()
-    }
-
-    fn parse_action(&self, _: &Position, text: &str) -> Result<Action, Error> {
-        parse_action(&ACTIONS, text)
     }
 
     fn render(&self, position: &Position) -> String {
