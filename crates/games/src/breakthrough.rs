@@ -289,17 +289,11 @@ impl Game for Breakthrough {
 
     /// Renders the board; pieces are `X` (first player, upwards) and `O` (second player, downwards).
     fn render(&self, position: &Position) -> String {
-        let [first, second] = self.by_player(position);
+        let pieces = self.by_player(position);
+        let is_on = |player: &Player, cell| pieces[player.index()] & self.layout.cell(cell) != 0;
+        let owner = |cell| [Player::First, Player::Second].into_iter().find(|player| is_on(player, cell));
         let size = self.layout.size();
-        grid::render(
-            size,
-            |row| size - row,
-            |cell| match self.layout.cell(cell) {
-                cell if first & cell != 0 => 'X',
-                cell if second & cell != 0 => 'O',
-                _ => '.',
-            },
-        )
+        grid::render(size, |row| size - row, |cell| grid::symbol(owner(cell)))
     }
 }
 

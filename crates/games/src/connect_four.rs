@@ -317,14 +317,8 @@ impl<B: Board> Game for Rules<B> {
         for row in (0..rows).rev() {
             for column in 0..columns {
                 let bit = 1 << (column * self.board.stride() + row);
-                let stone = if position.occupied & bit == 0 {
-                    '.'
-                } else if first & bit != 0 {
-                    'X'
-                } else {
-                    'O'
-                };
-                text.push(stone);
+                let player = if first & bit == 0 { Player::Second } else { Player::First };
+                text.push(grid::symbol((position.occupied & bit != 0).then_some(player)));
                 text.push(if column + 1 < columns { ' ' } else { '\n' });
             }
         }

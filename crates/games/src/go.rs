@@ -435,11 +435,7 @@ impl Game for Go {
         let letters: String = (0..self.size()).flat_map(|column| [' ', column_letter(column)]).collect();
         let rows = (0..self.size()).map(|row| {
             let cells = (0..self.size()).map(|column| row * self.size() + column);
-            let stones = cells.flat_map(|cell| match position.stones.map(|stones| stones.contains(cell)) {
-                [true, _] => [' ', 'X'],
-                [_, true] => [' ', 'O'],
-                _ => [' ', '.'],
-            });
+            let stones = cells.flat_map(|cell| [' ', grid::symbol(self.stone(position, cell))]);
             let number = self.size() - row;
             format!("{number:>2}{}\n", stones.collect::<String>())
         });

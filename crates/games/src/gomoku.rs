@@ -201,15 +201,7 @@ impl Game for Gomoku {
 
     /// Renders the board; stones are `X` (first player) and `O` (second player).
     fn render(&self, position: &Position) -> String {
-        grid::render(
-            self.size,
-            |row| self.size - row,
-            |cell| match position.stones.map(|stones| stones.contains(cell)) {
-                [true, _] => 'X',
-                [_, true] => 'O',
-                _ => '.',
-            },
-        )
+        grid::render(self.size, |row| self.size - row, |cell| grid::symbol(self.stone(position, cell)))
     }
 }
 

@@ -1,6 +1,6 @@
 use std::fmt::Write as _;
 
-use game::{Action, ObservationShape, Symmetry};
+use game::{Action, ObservationShape, Player, Symmetry};
 
 /// The coordinates of a cell: row from the top, column from the left, both from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,6 +93,15 @@ pub(crate) fn parse_cell(text: &str, size: usize) -> Option<usize> {
     let row = std::str::from_utf8(row).ok().filter(|row| row.bytes().all(|byte| byte.is_ascii_digit()))?;
     let row = row.parse::<usize>().ok()?.checked_sub(1)?;
     (row < size && column < size).then_some(row * size + column)
+}
+
+/// Returns the character of a cell: `X` with a stone of the first player, `O` with one of the second, `.` if empty.
+pub(crate) const fn symbol(owner: Option<Player>) -> char {
+    match owner {
+        Some(Player::First) => 'X',
+        Some(Player::Second) => 'O',
+        None => '.',
+    }
 }
 
 /// Renders a square board with coordinates; `number` returns the label of a row, counted from 0 at the top, and

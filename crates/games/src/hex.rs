@@ -261,11 +261,7 @@ impl Game for Hex {
 
     /// Renders the board; stones are `X` (first player, top to bottom) and `O` (second player, left to right).
     fn render(&self, position: &Position) -> String {
-        board::render(self.size, |cell| match position.stones.map(|stones| stones.contains(cell)) {
-            [true, _] => 'X',
-            [_, true] => 'O',
-            _ => '.',
-        })
+        board::render(self.size, |cell| grid::symbol(self.stone(position, cell)))
     }
 }
 

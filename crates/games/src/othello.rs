@@ -304,19 +304,7 @@ impl Game for Othello {
 
     /// Renders the board; discs are `X` (first player, black) and `O` (second player, white).
     fn render(&self, position: &Position) -> String {
-        let (first, second) = match position.to_move {
-            Player::First => (position.own, position.opponent),
-            Player::Second => (position.opponent, position.own),
-        };
-        grid::render(
-            self.layout.size(),
-            |row| row + 1,
-            |cell| match self.layout.cell(cell) {
-                cell if first & cell != 0 => 'X',
-                cell if second & cell != 0 => 'O',
-                _ => '.',
-            },
-        )
+        grid::render(self.layout.size(), |row| row + 1, |cell| grid::symbol(self.disc(position, cell)))
     }
 }
 
