@@ -1,4 +1,4 @@
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
 use game::{Action, ObservationShape, Player, Symmetry};
 
@@ -77,7 +77,7 @@ pub(crate) fn narrow(index: usize) -> u16 {
 }
 
 /// Returns the letter of a column, `a` for the first.
-pub(crate) fn column_letter(column: usize) -> char {
+fn column_letter(column: usize) -> char {
     char::from(b'a' + u8::try_from(column).expect("boards have at most 26 columns"))
 }
 
@@ -104,15 +104,15 @@ pub(crate) const fn symbol(owner: Option<Player>) -> char {
     }
 }
 
-/// Renders a square board with coordinates; `number` returns the label of a row, counted from 0 at the top, and
+/// Renders a square board with coordinates; `label` returns the label of a row, counted from 0 at the top, and
 /// `stone` the character of a cell.
-pub(crate) fn render(size: usize, number: impl Fn(usize) -> usize, stone: impl Fn(usize) -> char) -> String {
+pub(crate) fn render<L: Display>(size: usize, label: impl Fn(usize) -> L, stone: impl Fn(usize) -> char) -> String {
     let mut text = String::from("  ");
     for column in 0..size {
         write!(text, " {}", column_letter(column)).expect("a string takes all text");
     }
     for row in 0..size {
-        write!(text, "\n{:>2}", number(row)).expect("a string takes all text");
+        write!(text, "\n{:>2}", label(row)).expect("a string takes all text");
         for column in 0..size {
             write!(text, " {}", stone(row * size + column)).expect("a string takes all text");
         }

@@ -3,11 +3,9 @@
 //! The first player connects the top edge with the bottom edge, the second player the left edge with the right edge;
 //! exactly one player succeeds. A [`Hex`] holds the rules, a [`Position`] only bits. Start with [`Hex`].
 
-mod board;
-
 use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
 
-use crate::cells::{self, Cells, stone_key};
+use crate::cells::{self, CELLS_MAX, Cells, stone_key};
 use crate::entry::{Entry, Variants};
 use crate::grid::{self, Cell, narrow, spec_and_symmetries};
 use crate::side::Side;
@@ -143,6 +141,53 @@ impl Hex {
 /// Hash key for the second player to move: the same stones occur with and without a swap.
 const SECOND_TO_MOVE: u64 = mix(u64::MAX);
 
+/// Returns true if the group of the stone on `cell` connects both edges of `player`.
+///
+/// Floods from the newest stone, the only stone that can complete a connection.
+fn connects(stones: &Cells, size: usize, player: Player, cell: usize) -> bool {
+    let mut unseen = *stones;
+    unseen.remove(cell);
+    let mut to_visit = [0_u16; CELLS_MAX];
+    to_visit[0] = narrow(cell);
+    let mut waiting = 1;
+    let mut reached = [false; 2];
+    while waiting > 0 {
+        waiting -= 1;
+        let cell = to_visit[waiting] as usize;
+        let distance = match player {
+            Player::First => cell / size,
+            Player::Second => cell % size,
+        };
+        reached[0] |= distance == 0;
+        reached[1] |= distance == size - 1;
+        if reached == [true; 2] {
+            return true;
+        }
+        for neighbour in neighbours(cell, size) {
+            if unseen.contains(neighbour) {
+                unseen.remove(neighbour);
+                to_visit[waiting] = narrow(neighbour);
+                waiting += 1;
+            }
+        }
+    }
+    false
+}
+
+/// Iterates over the two to six cells that share an edge with `cell`.
+fn neighbours(cell: usize, size: usize) -> impl Iterator<Item = usize> {
+    let (row, column) = (cell / size, cell % size);
+    let steps = [
+        (row > 0).then(|| cell - size),
+        (row > 0 && column + 1 < size).then(|| cell + 1 - size),
+        (column > 0).then(|| cell - 1),
+        (column + 1 < size).then(|| cell + 1),
+        (row + 1 < size && column > 0).then(|| cell + size - 1),
+        (row + 1 < size).then(|| cell + size),
+    ];
+    steps.into_iter().flatten()
+}
+
 impl Game for Hex {
     type Position = Position;
 
@@ -195,7 +240,7 @@ impl Game for Hex {
             let mover = self.to_move(position);
             let cell = self.framed(action.index(), mover);
             self.place(position, mover, cell);
-            if board::connects(&position.stones[mover.index()], self.size, mover, cell) {
+            if connects(&position.stones[mover.index()], self.size, mover, cell) {
                 position.winner = Some(mover);
             }
         }
@@ -261,7 +306,8 @@ impl Game for Hex {
 
     /// Renders the board; stones are `X` (first player, top to bottom) and `O` (second player, left to right).
     fn render(&self, position: &Position) -> String {
-        board::render(self.size, |cell| grid::symbol(self.stone(position, cell)))
+        let label = |row: usize| format!("{:row$}{:>2} ", "", row + 1);
+        grid::render(self.size, label, |cell| grid::symbol(self.stone(position, cell)))
     }
 }
 
@@ -357,7 +403,7 @@ mod tests {
         const SIZE: usize = 3;
         let wins = |cells: u32, player| {
             let stones: Cells = (0..SIZE * SIZE).filter(|cell| cells >> cell & 1 == 1).collect();
-            stones.iter().any(|cell| board::connects(&stones, SIZE, player, cell))
+            stones.iter().any(|cell| connects(&stones, SIZE, player, cell))
         };
         for first in 0..1_u32 << (SIZE * SIZE) {
             let second = !first & ((1 << (SIZE * SIZE)) - 1);

@@ -7,6 +7,7 @@
 //! this crate; here, methods are only names in one table of scopes and request limits. Start with [`channel()`]
 //! and [`server()`].
 
+mod backoff;
 mod channel;
 pub mod deadline;
 mod incoming;

@@ -3,19 +3,17 @@
 //! A [`Client`] defines the work on a stream and reports when no work is left; [`Reconnecting`] owns the task and
 //! stops it.
 
-mod backoff;
-
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use backoff::{Backoff, entropy};
 use rand_chacha::ChaCha8Rng;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::{Code, Status};
 
+pub use crate::backoff::{Backoff, entropy};
 use crate::channel::{Channel, InvalidEndpoint, channel};
 
 /// A client that uses one stream at a time.
