@@ -35,8 +35,6 @@ use crate::log::frame::{self, Unreadable};
 use crate::metrics;
 
 #[cfg(test)]
-mod interrupted;
-#[cfg(test)]
 mod tests;
 
 /// Time limit for the last pass, enough to upload a segment or two to a store on the internet.

@@ -450,5 +450,5 @@ fn is_damage(kind: ErrorKind) -> bool {
 }
 
 #[cfg(test)]
-#[path = "checkpoint_tests.rs"]
+#[path = "tests.rs"]
 mod tests;

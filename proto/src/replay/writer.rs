@@ -208,6 +208,4 @@ impl Writer {
 }
 
 #[cfg(test)]
-mod outbox_tests;
-#[cfg(test)]
 mod tests;

@@ -1,3 +1,5 @@
+mod interrupted;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -354,3 +354,6 @@ impl Outbox {
 fn request(message: Message) -> v1::InsertRequest {
     v1::InsertRequest { message: Some(message), trace: String::new() }
 }
+
+#[cfg(test)]
+mod tests;

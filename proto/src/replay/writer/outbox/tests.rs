@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use super::outbox::{EpochUse, Outbox, Received, WriterStats};
+use super::{EpochUse, Outbox, Received, WriterStats};
 use crate::replay::v1::insert_request::Message;
 use crate::replay::{Answer, InsertWait, Origin, v1};
 use crate::scripted::trajectory;
