@@ -35,12 +35,6 @@ impl Scope {
     }
 }
 
-impl fmt::Display for Scope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
 /// Maximum length of an invalid scope quoted in an error, in bytes.
 const QUOTED_BYTES_MAX: usize = 8;
 

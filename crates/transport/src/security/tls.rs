@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::{self, PemObject as _};
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::pki_types::{CertificateRevocationListDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
@@ -36,14 +36,9 @@ impl ServerTls {
 /// Returns the files for [`server`]: certificate, key and, if clients must present certificates, the signing
 /// authorities and, if set, the revocation lists.
 pub(super) fn server_files(section: &SecuritySection) -> Vec<Named> {
-    let mut files = vec![("security.certificate", section.certificate.clone()), ("security.key", section.key.clone())];
-    if is_set(&section.client_ca) {
-        files.push(("security.client_ca", section.client_ca.clone()));
-    }
-    if is_set(&section.crl) {
-        files.push(("security.crl", section.crl.clone()));
-    }
-    files
+    let clients = [("security.client_ca", section.client_ca.clone()), ("security.crl", section.crl.clone())];
+    let own = [("security.certificate", section.certificate.clone()), ("security.key", section.key.clone())];
+    own.into_iter().chain(clients.into_iter().filter(|(_, path)| is_set(path))).collect()
 }
 
 /// Returns the files for [`client`]: the authorities that sign server certificates and, if set, the certificate and
@@ -82,19 +77,10 @@ fn client_verifier(files: &[Vec<u8>]) -> Result<Arc<dyn ClientCertVerifier>, Fau
     match files.get(3) {
         None => verifier.build().map_err(fault(2)),
         Some(_) => {
-            let lists = revocation_lists(files, 3)?;
+            let lists: Vec<CertificateRevocationListDer<'static>> = objects(files, 3, "certificate revocation list")?;
             verifier.with_crls(lists).allow_unknown_revocation_status().build().map_err(fault(3))
         }
     }
-}
-
-fn revocation_lists(files: &[Vec<u8>], file: usize) -> Result<Vec<CertificateRevocationListDer<'static>>, Fault> {
-    let found: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&files[file]).collect();
-    let found = found.map_err(not_pem(file))?;
-    if found.is_empty() {
-        return Err(Fault { file, reason: "contains no PEM certificate revocation list".to_owned() });
-    }
-    Ok(found)
 }
 
 pub(super) fn client(files: &[Vec<u8>]) -> Result<ClientConfig, Fault> {
@@ -120,10 +106,6 @@ fn fault<E: std::fmt::Display>(file: usize) -> impl Fn(E) -> Fault {
     move |error| Fault { file, reason: error.to_string() }
 }
 
-fn not_pem(file: usize) -> impl Fn(pem::Error) -> Fault {
-    move |error| Fault { file, reason: pem_fault(&error) }
-}
-
 /// Attributes an error to the file of the certificate or to that of the key.
 fn unusable(certificate: usize, key: usize) -> impl Fn(rustls::Error) -> Fault {
     move |error| match &error {
@@ -136,10 +118,15 @@ fn unusable(certificate: usize, key: usize) -> impl Fn(rustls::Error) -> Fault {
 }
 
 fn certificates(files: &[Vec<u8>], file: usize) -> Result<Vec<CertificateDer<'static>>, Fault> {
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&files[file]).collect();
-    let found = found.map_err(not_pem(file))?;
+    objects(files, file, "certificate")
+}
+
+/// Returns the objects of a PEM file, at least one; the error calls an object `what`.
+fn objects<T: PemObject>(files: &[Vec<u8>], file: usize, what: &str) -> Result<Vec<T>, Fault> {
+    let found: Result<Vec<T>, _> = T::pem_slice_iter(&files[file]).collect();
+    let found = found.map_err(|error| Fault { file, reason: pem_fault(&error) })?;
     if found.is_empty() {
-        return Err(Fault { file, reason: "contains no PEM certificate".to_owned() });
+        return Err(Fault { file, reason: format!("contains no PEM {what}") });
     }
     Ok(found)
 }
