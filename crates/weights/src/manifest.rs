@@ -131,6 +131,30 @@ impl Design {
     }
 }
 
+/// Implements the list of all variants, and the name of each in run files and manifests.
+macro_rules! named {
+    ($Kind:ident: $($Variant:ident = $name:literal),+) => {
+        impl $Kind {
+            /// Every variant, in order of declaration.
+            pub const ALL: [Self; [$($name),+].len()] = [$(Self::$Variant),+];
+
+            /// Returns the name in run files and manifests.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$Variant => $name,)+
+                }
+            }
+        }
+
+        impl std::fmt::Display for $Kind {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+    };
+}
+
 /// Convolutions of a residual block of C channels.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -143,19 +167,9 @@ pub enum BlockKind {
     Bottleneck,
 }
 
+named!(BlockKind: Residual = "residual", Bottleneck = "bottleneck");
+
 impl BlockKind {
-    /// Every kind, in order of declaration.
-    pub const ALL: [Self; 2] = [Self::Residual, Self::Bottleneck];
-
-    /// Returns the name in run files and manifests.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Residual => "residual",
-            Self::Bottleneck => "bottleneck",
-        }
-    }
-
     /// Returns the channels of the 3×3 convolutions in a block of `channels`.
     #[must_use]
     pub const fn inner_channels(self, channels: usize) -> usize {
@@ -163,12 +177,6 @@ impl BlockKind {
             Self::Residual => channels,
             Self::Bottleneck => channels / 2,
         }
-    }
-}
-
-impl std::fmt::Display for BlockKind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
     }
 }
 
@@ -187,26 +195,7 @@ pub enum NormKind {
     Group,
 }
 
-impl NormKind {
-    /// Every kind, in order of declaration.
-    pub const ALL: [Self; 3] = [Self::Batch, Self::Layer, Self::Group];
-
-    /// Returns the name in run files and manifests.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Batch => "batch",
-            Self::Layer => "layer",
-            Self::Group => "group",
-        }
-    }
-}
-
-impl std::fmt::Display for NormKind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
-    }
-}
+named!(NormKind: Batch = "batch", Layer = "layer", Group = "group");
 
 /// Layers of a head after the 1×1 convolution.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -220,25 +209,7 @@ pub enum HeadKind {
     Pooled,
 }
 
-impl HeadKind {
-    /// Every kind, in order of declaration.
-    pub const ALL: [Self; 2] = [Self::Flattened, Self::Pooled];
-
-    /// Returns the name in run files and manifests.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Flattened => "flattened",
-            Self::Pooled => "pooled",
-        }
-    }
-}
-
-impl std::fmt::Display for HeadKind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
-    }
-}
+named!(HeadKind: Flattened = "flattened", Pooled = "pooled");
 
 /// Activation function, applied to every number of a feature map. All are 0 at 0 and grow like the identity.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -255,27 +226,7 @@ pub enum Activation {
     Gelu,
 }
 
-impl Activation {
-    /// Every activation, in order of declaration.
-    pub const ALL: [Self; 4] = [Self::Relu, Self::Mish, Self::Silu, Self::Gelu];
-
-    /// Returns the name in run files and manifests.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Relu => "relu",
-            Self::Mish => "mish",
-            Self::Silu => "silu",
-            Self::Gelu => "gelu",
-        }
-    }
-}
-
-impl std::fmt::Display for Activation {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
-    }
-}
+named!(Activation: Relu = "relu", Mish = "mish", Silu = "silu", Gelu = "gelu");
 
 /// Model that a network implements, which determines the network's functions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
