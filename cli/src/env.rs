@@ -10,14 +10,8 @@ use run_file::RunFile;
 use service::config::Sources;
 
 /// Describes Python environments (Gymnasium).
-#[derive(Debug, Clone, clap::Args)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Debug, Clone, clap::Subcommand)]
-enum Command {
+pub(crate) enum Request {
     /// Describes an environment after one episode of random actions.
     ///
     /// Prints the actions, observations and step limit, and a section for the run file.
@@ -32,10 +26,10 @@ enum Command {
     },
 }
 
-impl Args {
+impl Request {
     /// Plays a trial episode of the environment and prints the description.
     pub(crate) fn run(self, output: &mut impl Write) -> anyhow::Result<()> {
-        let Command::Describe { gym, sets } = self.command;
+        let Self::Describe { gym, sets } = self;
         let game = format!("{PREFIX}{gym}");
         let sets = sets.into_iter().chain([format!("run.game={game}")]).collect();
         let mut config: RunFile = Sources { file: None, env: std::env::vars_os(), sets }.read(games::preset)?.load()?;

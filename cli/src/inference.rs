@@ -11,14 +11,8 @@ use proto::inference::{AnalysisClient, Moves, SearchQuery};
 use crate::client_security::LiveServer;
 
 /// Queries a live inference server for statistics and moves.
-#[derive(Debug, Clone, clap::Args)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    request: Request,
-}
-
 #[derive(Debug, Clone, clap::Subcommand)]
-enum Request {
+pub(crate) enum Request {
     /// Shows served versions, request counts, and reasons for batch sizes.
     Stats {
         #[command(flatten)]
@@ -44,7 +38,7 @@ enum Request {
     },
 }
 
-impl Args {
+impl Request {
     /// Sends the request and prints the response.
     ///
     /// # Errors
@@ -52,7 +46,7 @@ impl Args {
     pub(crate) fn run(self, out: &mut impl Write) -> anyhow::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
-            match self.request {
+            match self {
                 Request::Stats { server } => {
                     let stats = AnalysisClient::new(server.reach()?)?.stats().await.context("request statistics")?;
                     write_stats(&stats, out)
@@ -110,12 +104,12 @@ mod tests {
     use clap::Parser;
     use proto::inference::v1::{Analysis, BatchesOfSize, MoveAnalysis, StatsResponse};
 
-    use super::{Args, write_move, write_stats};
+    use super::{Request, write_move, write_stats};
 
     #[derive(Debug, Parser)]
     struct Line {
-        #[command(flatten)]
-        args: Args,
+        #[command(subcommand)]
+        request: Request,
     }
 
     fn text(write: impl FnOnce(&mut Vec<u8>) -> anyhow::Result<()>) -> String {
@@ -163,7 +157,7 @@ mod tests {
     #[test]
     fn a_server_without_a_trusted_certificate_is_rejected_before_a_request() {
         let line = ["inference", "stats", "--server", "https://127.0.0.1:1"];
-        let error = Line::try_parse_from(line).unwrap().args.run(&mut Vec::new()).unwrap_err().to_string();
+        let error = Line::try_parse_from(line).unwrap().request.run(&mut Vec::new()).unwrap_err().to_string();
         assert!(error.contains("security.ca"), "{error}");
     }
 }

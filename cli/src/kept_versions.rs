@@ -32,14 +32,8 @@ const SECONDS_MAX: u64 = 253_402_300_799;
 const MINUTES_LEN: usize = "1970-01-01T00:00".len();
 
 /// Lists or exports the weights versions of a run.
-#[derive(Debug, Clone, clap::Args)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    request: Request,
-}
-
 #[derive(Debug, Clone, clap::Subcommand)]
-enum Request {
+pub(crate) enum Request {
     /// Lists the weights versions of a run, with ratings.
     ///
     /// Shows version, training step, date, size, digest, rating, and the rule by which each version is kept: newest
@@ -76,10 +70,10 @@ enum Request {
     },
 }
 
-impl Args {
+impl Request {
     /// Prints the weights versions of a run, or exports a version.
     pub(crate) fn run(self, output: &mut impl Write) -> anyhow::Result<()> {
-        match self.request {
+        match self {
             Request::Ls { run, runs, json } => {
                 let versions = list(&RunDirectory::existing(&runs, &run)?)?;
                 if json {
@@ -204,17 +198,6 @@ enum Rule {
     Accepted,
 }
 
-impl Rule {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Newest => "newest",
-            Self::Spread => "spread",
-            Self::Best => "best",
-            Self::Accepted => "accepted",
-        }
-    }
-}
-
 /// A kept weights version: a row of the table.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Kept {
@@ -281,7 +264,7 @@ fn write_table(versions: &[Kept], output: &mut impl Write) -> anyhow::Result<()>
     for kept in versions {
         let Kept { version, training_step, unix_seconds, size_bytes, digest, elo, elo_low, elo_high, kept_by } = kept;
         let interval = elo_low.zip(*elo_high).map(|(low, high)| format!("{low:.0} to {high:.0}"));
-        let rules: Vec<&str> = kept_by.iter().map(|rule| rule.name()).collect();
+        let rules: Vec<String> = kept_by.iter().map(|rule| format!("{rule:?}").to_lowercase()).collect();
         table.row([
             version.to_string(),
             training_step.to_string(),

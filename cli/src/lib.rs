@@ -83,14 +83,18 @@ enum Command {
     Analysis(engine::commands::AnalysisArgs),
     Eval(eval::Args),
     Match(matches::Args),
-    Weights(kept_versions::Args),
+    #[command(subcommand)]
+    Weights(kept_versions::Request),
     Bench(bench::Args),
     Picture(report::Args),
-    Replay(replay::Args),
-    Inference(inference::Args),
+    #[command(subcommand)]
+    Replay(replay::Request),
+    #[command(subcommand)]
+    Inference(inference::Request),
     Top(top::Args),
     Doctor(doctor::Args),
-    Env(env::Args),
+    #[command(subcommand)]
+    Env(env::Request),
 }
 
 impl Cli {

@@ -2,7 +2,7 @@
 //!
 //! Every command sends requests to a replay server. With `--run`, this is the live server if the run is training;
 //! otherwise this process locks the log of the run, starts a server on the log, and drains the server afterwards. Only
-//! `verify` and `drill` read files directly; they change nothing. Start with [`Args::run`].
+//! `verify` and `drill` read files directly; they change nothing. Start with [`Request::run`].
 
 mod drill;
 mod export;
@@ -30,14 +30,8 @@ use source::{OwnServer, RunArgs, Source};
 use crate::client_security::LiveServer;
 
 /// Inspects a live replay server, or the log of a run.
-#[derive(Debug, Clone, clap::Args)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    request: Request,
-}
-
 #[derive(Debug, Clone, clap::Subcommand)]
-enum Request {
+pub(crate) enum Request {
     /// Shows the contents and counters of every table.
     ///
     /// Also shows why inserts or samples wait.
@@ -130,7 +124,7 @@ enum Request {
 
 /// Options that select and sort the listed trajectories.
 #[derive(Debug, Clone, clap::Args)]
-struct Listing {
+pub(crate) struct Listing {
     /// Name of the table.
     #[arg(long, default_value = MAIN_TABLE)]
     table: String,
@@ -155,7 +149,7 @@ enum Order {
 /// The target of a quarantine.
 #[derive(Debug, Clone, clap::Args)]
 #[group(required = true, multiple = false)]
-struct SuspectArgs {
+pub(crate) struct SuspectArgs {
     /// All trajectories of this actor, past and future.
     #[arg(long, value_name = "ID")]
     actor: Option<u64>,
@@ -183,7 +177,7 @@ impl SuspectArgs {
     }
 }
 
-impl Args {
+impl Request {
     /// Runs the command and prints the result.
     ///
     /// # Errors
@@ -191,11 +185,9 @@ impl Args {
     /// a file cannot be written.
     pub(crate) fn run(self, out: &mut impl Write) -> anyhow::Result<()> {
         let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
-        runtime.block_on(self.request.send(out))
+        runtime.block_on(self.send(out))
     }
-}
 
-impl Request {
     async fn send(self, out: &mut impl Write) -> anyhow::Result<()> {
         match self {
             Self::Verify { run } => verify(&run, out),

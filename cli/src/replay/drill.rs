@@ -20,7 +20,7 @@ use super::{finish, report_verified};
 /// Arguments that select an archive.
 #[derive(Debug, Clone, clap::Args)]
 #[group(id = "of", required = true, multiple = false, args = ["run", "config"])]
-pub(super) struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     run: Option<RunArgs>,
     /// Run file with the replay server's settings, if there is no run directory.

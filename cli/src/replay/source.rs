@@ -15,7 +15,7 @@ use crate::client_security::{LiveServer, reach_run};
 /// Arguments that select a live replay server or a run.
 #[derive(Debug, Clone, clap::Args)]
 #[group(required = true, multiple = false, args = ["server", "run"])]
-pub(super) struct Source {
+pub(crate) struct Source {
     #[command(flatten)]
     server: Option<LiveServer>,
     #[command(flatten)]
@@ -24,7 +24,7 @@ pub(super) struct Source {
 
 /// Arguments that select a replay server of a run.
 #[derive(Debug, Clone, clap::Args)]
-pub(super) struct RunArgs {
+pub(crate) struct RunArgs {
     /// Name of a run, which may be in training or finished.
     #[arg(long, value_name = "NAME")]
     run: String,

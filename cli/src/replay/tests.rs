@@ -17,8 +17,8 @@ use super::*;
 
 #[derive(Debug, Parser)]
 struct Command {
-    #[command(flatten)]
-    args: Args,
+    #[command(subcommand)]
+    request: Request,
 }
 
 /// A run of tic-tac-toe with stored games. In every second game, the outcome differs from the predicted values.
@@ -78,7 +78,7 @@ impl Run {
         let runs = self.runs.path().display().to_string();
         words.extend(["--run", "noughts", "--runs", &runs]);
         let mut out = Vec::new();
-        Command::try_parse_from(words)?.args.run(&mut out)?;
+        Command::try_parse_from(words)?.request.run(&mut out)?;
         Ok(String::from_utf8(out)?)
     }
 
@@ -236,7 +236,7 @@ fn a_run_in_use_by_a_server_is_read_through_that_server_only() {
     }
     let mut out = Vec::new();
     let live = format!("http://{}", running.address);
-    Command::parse_from(["replay", "stats", "--server", &live]).args.run(&mut out).unwrap();
+    Command::parse_from(["replay", "stats", "--server", &live]).request.run(&mut out).unwrap();
     assert!(String::from_utf8(out).unwrap().contains("of 2 trajectories"));
     drain.start();
     runtime.block_on(running.finished()).unwrap();
@@ -267,7 +267,7 @@ fn the_actors_of_a_live_server_are_listed_as_text_and_as_json() {
     let send = |arguments: &[&str]| {
         let mut out = Vec::new();
         let words = [&["replay", "actors", "--server", &live], arguments].concat();
-        Command::parse_from(words).args.run(&mut out).unwrap();
+        Command::parse_from(words).request.run(&mut out).unwrap();
         String::from_utf8(out).unwrap()
     };
     assert!(send(&[]).contains("0 lost since the server started; heartbeat every 2.0 s"));
@@ -298,7 +298,7 @@ fn a_table_of_a_live_server_is_changed_and_invalid_changes_are_rejected_with_a_r
     let send = |arguments: &[&str]| -> anyhow::Result<String> {
         let mut out = Vec::new();
         let words = [&["replay", "configure", "--server", &live], arguments].concat();
-        Command::try_parse_from(words)?.args.run(&mut out)?;
+        Command::try_parse_from(words)?.request.run(&mut out)?;
         Ok(String::from_utf8(out)?)
     };
     let line = |text: &str, key: &str| -> Vec<String> {
