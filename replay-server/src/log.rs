@@ -12,6 +12,7 @@ pub mod frame;
 pub mod head;
 pub mod operator_record;
 #[cfg(any(test, feature = "simulation"))]
+#[path = "log/tests/power_disk.rs"]
 pub mod power_disk;
 pub mod record;
 mod recovery;

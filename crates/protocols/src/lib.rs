@@ -10,6 +10,8 @@
 mod analysis;
 mod board;
 mod color;
+#[cfg(any(test, feature = "doubles"))]
+#[path = "tests/doubles.rs"]
 pub mod doubles;
 mod engine;
 pub mod gomocup;
