@@ -2,10 +2,9 @@
 //! inventory risk.
 //!
 //! The model is from Avellaneda and Stoikov 2008, "High-frequency trading in a limit order book", with transaction
-//! costs; [`Market`] documents the model with constants and has the analytic policy of the paper. `exact` computes
-//! return moments of any policy without sampling, as a yardstick for learned policies. Start with [`MarketMaking`].
+//! costs; [`Market`] documents the model with constants. The tests compute the return moments of any policy without
+//! sampling, such as the analytic policy of the paper, a yardstick for learned policies. Start with [`MarketMaking`].
 
-mod exact;
 mod market;
 
 use game::{Action, Chance, Error, Game, Outcome};
@@ -14,7 +13,6 @@ use crate::entry::{Entry, Variants};
 use crate::environment::{Constants, every_action_is_legal, hash, one_player, vector};
 use crate::generator::Generator;
 use crate::grid::narrow;
-pub use exact::Moments;
 pub use market::{Market, Quotes, View};
 
 /// The registry entry of market making.
@@ -73,34 +71,11 @@ impl MarketMaking {
         }
     }
 
-    /// Returns the market model.
-    #[must_use]
-    pub const fn market(&self) -> &Market {
-        &self.market
-    }
-
     /// Returns the quotes of an action.
     #[must_use]
     pub fn quotes(&self, action: Action) -> Quotes {
         let [bid, ask] = levels(action).map(|level| OFFSETS[level]);
         Quotes { bid, ask }
-    }
-
-    /// Returns the action with the nearest quotes.
-    #[must_use]
-    pub fn nearest_action(&self, quotes: Quotes) -> Action {
-        let distance = |level: usize, offset: f64| (OFFSETS[level] - offset).abs();
-        let nearest = |offset: f64| {
-            (1..OFFSETS.len())
-                .fold(0, |best, level| if distance(level, offset) < distance(best, offset) { level } else { best })
-        };
-        Action(narrow(nearest(quotes.bid) * OFFSETS.len() + nearest(quotes.ask)))
-    }
-
-    /// Returns the action of the analytic policy, rounded to the action grid.
-    #[must_use]
-    pub fn analytic_action(&self, position: &Position) -> Action {
-        self.nearest_action(self.market.analytic_quotes(position.view()))
     }
 }
 

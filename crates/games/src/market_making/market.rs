@@ -40,22 +40,6 @@ pub struct View {
     pub steps_left: u16,
 }
 
-impl Quotes {
-    /// Returns quotes at equal distances: a fixed spread.
-    #[must_use]
-    pub const fn symmetric(offset: f64) -> Self {
-        Self { bid: offset, ask: offset }
-    }
-}
-
-impl View {
-    /// Returns T − t, the remaining share of the episode.
-    #[must_use]
-    pub fn time_left(self) -> f64 {
-        f64::from(self.steps_left) / f64::from(Market::STEPS)
-    }
-}
-
 impl Market {
     /// Number of steps per episode: dt = 0.005, as in section 3.3 of the paper.
     pub const STEPS: u16 = 200;
@@ -106,27 +90,5 @@ impl Market {
         let risk = 0.5 * self.risk_aversion * self.variance() * inventory * inventory * Self::step_time();
         let liquidation = if view.steps_left == 0 { self.liquidation_cost * inventory.abs() } else { 0.0 };
         gain - risk - liquidation
-    }
-
-    /// Returns the reservation price minus the mid price, −q γ σ² (T − t): equation 8 of the paper.
-    #[must_use]
-    pub fn reservation_offset(&self, view: View) -> f64 {
-        -f64::from(view.inventory) * self.risk_aversion * self.variance() * view.time_left()
-    }
-
-    /// Returns the paper's optimal distance between ask and bid, γ σ² (T − t) + (2 / γ) ln(1 + γ / k): equation 30.
-    #[must_use]
-    pub fn optimal_spread(&self, view: View) -> f64 {
-        let (risk_aversion, decay) = (self.risk_aversion, self.arrival_decay);
-        let of_risk = risk_aversion * self.variance() * view.time_left();
-        of_risk + 2.0 / risk_aversion * libm::log1p(risk_aversion / decay)
-    }
-
-    /// Returns the quotes of the analytic policy: the optimal spread around the reservation price, and the fee on
-    /// each side. Under an exponential fill rate, the optimal quotes move by exactly the fee.
-    #[must_use]
-    pub fn analytic_quotes(&self, view: View) -> Quotes {
-        let (half, reservation) = (0.5 * self.optimal_spread(view) + self.fee, self.reservation_offset(view));
-        Quotes { bid: half - reservation, ask: half + reservation }
     }
 }

@@ -3,6 +3,144 @@ use rand_chacha::ChaCha8Rng;
 
 use super::*;
 
+impl Quotes {
+    /// Returns quotes at equal distances: a fixed spread.
+    const fn symmetric(offset: f64) -> Self {
+        Self { bid: offset, ask: offset }
+    }
+}
+
+impl View {
+    /// Returns T − t, the remaining share of the episode.
+    fn time_left(self) -> f64 {
+        f64::from(self.steps_left) / f64::from(Market::STEPS)
+    }
+}
+
+impl Market {
+    /// Returns the reservation price minus the mid price, −q γ σ² (T − t): equation 8 of the paper.
+    fn reservation_offset(&self, view: View) -> f64 {
+        -f64::from(view.inventory) * self.risk_aversion * self.volatility.powi(2) * view.time_left()
+    }
+
+    /// Returns the paper's optimal distance between ask and bid, γ σ² (T − t) + (2 / γ) ln(1 + γ / k): equation 30.
+    fn optimal_spread(&self, view: View) -> f64 {
+        let (risk_aversion, decay) = (self.risk_aversion, self.arrival_decay);
+        let of_risk = risk_aversion * self.volatility.powi(2) * view.time_left();
+        of_risk + 2.0 / risk_aversion * libm::log1p(risk_aversion / decay)
+    }
+
+    /// Returns the quotes of the analytic policy: the optimal spread around the reservation price, and the fee on
+    /// each side. Under an exponential fill rate, the optimal quotes move by exactly the fee.
+    fn analytic_quotes(&self, view: View) -> Quotes {
+        let (half, reservation) = (0.5 * self.optimal_spread(view) + self.fee, self.reservation_offset(view));
+        Quotes { bid: half - reservation, ask: half + reservation }
+    }
+}
+
+impl MarketMaking {
+    /// Returns the action with the nearest quotes.
+    fn nearest_action(&self, quotes: Quotes) -> Action {
+        let distance = |level: usize, offset: f64| (OFFSETS[level] - offset).abs();
+        let nearest = |offset: f64| {
+            (1..OFFSETS.len())
+                .fold(0, |best, level| if distance(level, offset) < distance(best, offset) { level } else { best })
+        };
+        Action(narrow(nearest(quotes.bid) * OFFSETS.len() + nearest(quotes.ask)))
+    }
+
+    /// Returns the action of the analytic policy, rounded to the action grid.
+    fn analytic_action(&self, position: &Position) -> Action {
+        self.nearest_action(self.market.analytic_quotes(position.view()))
+    }
+}
+
+/// Number of inventories, from −20 to 20.
+const INVENTORIES: usize = 2 * INVENTORY_MAX.unsigned_abs() as usize + 1;
+
+/// Mean and variance of the undiscounted episode return.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Moments {
+    /// Mean return.
+    mean: f64,
+    /// Variance of the return.
+    variance: f64,
+}
+
+/// Raw moments of the return after a view.
+#[derive(Debug, Clone, Copy, Default)]
+struct Raw {
+    first: f64,
+    second: f64,
+}
+
+/// Raw moments by inventory.
+type Table = [Raw; INVENTORIES];
+
+impl Market {
+    /// Returns the return moments of a policy from the start, by backward recursion over all inventories, without
+    /// sampling.
+    fn moments(&self, policy: impl Fn(View) -> Quotes) -> Moments {
+        let table = (1..=Self::STEPS).fold([Raw::default(); INVENTORIES], |after, steps_left| {
+            table(|inventory| {
+                let view = View { inventory, steps_left };
+                self.before(&after, view, policy(view))
+            })
+        });
+        let Raw { first, second } = table[index(0)];
+        Moments { mean: first, variance: second - first * first }
+    }
+
+    /// Returns the maximum mean return of any policy on the action grid, by dynamic programming.
+    fn best_mean(&self) -> f64 {
+        let table = (1..=Self::STEPS).fold([Raw::default(); INVENTORIES], |after, steps_left| {
+            table(|inventory| {
+                let quotes = OFFSETS.into_iter().flat_map(|bid| OFFSETS.map(|ask| Quotes { bid, ask }));
+                let all = quotes.map(|quotes| self.before(&after, View { inventory, steps_left }, quotes));
+                all.max_by(|a, b| a.first.total_cmp(&b.first)).expect("a grid of actions")
+            })
+        });
+        table[index(0)].first
+    }
+
+    /// Returns the moments before a step from the moments after it.
+    fn before(&self, after: &Table, view: View, quotes: Quotes) -> Raw {
+        let View { inventory, steps_left } = view;
+        let fill = |is_quoted: bool, offset: f64| if is_quoted { self.fill_probability(offset) } else { 0.0 };
+        let buy = fill(inventory < INVENTORY_MAX, quotes.bid);
+        let sell = fill(inventory > -INVENTORY_MAX, quotes.ask);
+        let mut sum = Raw::default();
+        for (bought, of_bid) in [(0, 1.0 - buy), (1, buy)] {
+            for (sold, of_ask) in [(0, 1.0 - sell), (1, sell)] {
+                // A side without a quote has probability 0, and may leave the range.
+                let inventory = (inventory + bought - sold).clamp(-INVENTORY_MAX, INVENTORY_MAX);
+                let gain = f64::from(bought) * self.gain(quotes.bid) + f64::from(sold) * self.gain(quotes.ask);
+                let next = after[index(inventory)];
+                for price_move in [-1, 1] {
+                    let view = View { inventory, steps_left: steps_left - 1 };
+                    let reward = gain + self.holding(view, price_move);
+                    let probability = 0.5 * of_bid * of_ask;
+                    sum.first += probability * (reward + next.first);
+                    sum.second += probability * (reward * reward + 2.0 * reward * next.first + next.second);
+                }
+            }
+        }
+        sum
+    }
+}
+
+fn index(inventory: i8) -> usize {
+    usize::try_from(i16::from(inventory) + i16::from(INVENTORY_MAX)).expect("an inventory in its range")
+}
+
+fn table(moments_of: impl Fn(i8) -> Raw) -> Table {
+    let mut table = [Raw::default(); INVENTORIES];
+    for inventory in -INVENTORY_MAX..=INVENTORY_MAX {
+        table[index(inventory)] = moments_of(inventory);
+    }
+    table
+}
+
 /// Plays episodes by a policy; returns the moments of the returns.
 fn sampled(game: &MarketMaking, episodes: u32, policy: impl Fn(&Position) -> Action) -> Moments {
     let play = |seed: u32| {
