@@ -41,7 +41,7 @@ impl Options {
     /// Parses `[color] [interval] {key value}`.
     ///
     /// # Errors
-    /// [`Failure::Syntax`].
+    /// [`Failure::SYNTAX`].
     pub(super) fn parse(arguments: &[&str], game: BoardGame, size: Size, to_move: Color) -> Result<Self, Failure> {
         let mut words = arguments.iter().copied().peekable();
         let mut next_if = |is_next: &dyn Fn(&str) -> bool| words.next_if(|word| is_next(word));
@@ -57,7 +57,7 @@ impl Options {
             restrictions: Vec::new(),
         };
         while let Some(key) = words.next() {
-            let mut value = || words.next().ok_or(Failure::Syntax);
+            let mut value = || words.next().ok_or(Failure::SYNTAX);
             match key {
                 "interval" => options.interval = Some(centiseconds(value()?)?),
                 "minmoves" => options.moves_min = number(value()?)?,
@@ -70,15 +70,15 @@ impl Options {
                 }
                 "avoid" | "allow" if options.restrictions.len() < RESTRICTIONS_MAX => {
                     let kind = if key == "allow" { RestrictionKind::Allow } else { RestrictionKind::Avoid };
-                    let color = Color::parse(value()?).ok_or(Failure::Syntax)?;
+                    let color = Color::parse(value()?).ok_or(Failure::SYNTAX)?;
                     let moves = value()?.split(',').map(|name| game.parse_move(size, name));
                     let moves: Option<Vec<Move>> = moves.collect();
                     // The depth is ignored: a restriction applies to the searched position only.
                     number::<u32>(value()?)?;
-                    let moves = moves.ok_or(Failure::Syntax)?;
+                    let moves = moves.ok_or(Failure::SYNTAX)?;
                     options.restrictions.push(Restriction { color, kind, moves });
                 }
-                _ => return Err(Failure::Syntax),
+                _ => return Err(Failure::SYNTAX),
             }
         }
         Ok(options)
@@ -88,13 +88,13 @@ impl Options {
 /// Parses a number.
 ///
 /// # Errors
-/// [`Failure::Syntax`].
+/// [`Failure::SYNTAX`].
 pub(super) fn number<T: std::str::FromStr>(text: &str) -> Result<T, Failure> {
-    text.parse().map_err(|_| Failure::Syntax)
+    text.parse().map_err(|_| Failure::SYNTAX)
 }
 
 fn boolean(text: &str) -> Result<bool, Failure> {
-    text.to_ascii_lowercase().parse().map_err(|_| Failure::Syntax)
+    text.to_ascii_lowercase().parse().map_err(|_| Failure::SYNTAX)
 }
 
 fn centiseconds(text: &str) -> Result<Duration, Failure> {

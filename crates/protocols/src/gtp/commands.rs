@@ -112,17 +112,17 @@ fn known(game: BoardGame) -> impl Iterator<Item = (&'static str, Action)> {
 
 /// Returns the arguments if there are exactly N.
 fn exactly<'a, const N: usize>(arguments: &[&'a str]) -> Result<[&'a str; N], Failure> {
-    arguments.try_into().map_err(|_| Failure::Syntax)
+    arguments.try_into().map_err(|_| Failure::SYNTAX)
 }
 
 fn color(text: &str) -> Result<Color, Failure> {
-    Color::parse(text).ok_or(Failure::Syntax)
+    Color::parse(text).ok_or(Failure::SYNTAX)
 }
 
 fn seconds(text: &str) -> Result<Duration, Failure> {
     let seconds: f64 = number(text)?;
     let is_valid = (0.0..=SECONDS_MAX).contains(&seconds);
-    Duration::try_from_secs_f64(seconds).ok().filter(|_| is_valid).ok_or(Failure::Syntax)
+    Duration::try_from_secs_f64(seconds).ok().filter(|_| is_valid).ok_or(Failure::SYNTAX)
 }
 
 fn known_command(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
@@ -143,15 +143,15 @@ fn boardsize(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Failur
     let (width, height) = match *arguments {
         [side] => (side, side),
         [width, height] => (width, height),
-        _ => return Err(Failure::Syntax),
+        _ => return Err(Failure::SYNTAX),
     };
-    let size = Size::new(number(width)?, number(height)?).ok_or(Failure::Size)?;
-    session.start(Record::new(Setup { size, ..without_stones(session) }), |_| Failure::Size)
+    let size = Size::new(number(width)?, number(height)?).ok_or(Failure::SIZE)?;
+    session.start(Record::new(Setup { size, ..without_stones(session) }), |_| Failure::SIZE)
 }
 
 fn clear_board(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Failure> {
     let [] = exactly(arguments)?;
-    session.start(Record::new(without_stones(session)), |_| Failure::Size)
+    session.start(Record::new(without_stones(session)), |_| Failure::SIZE)
 }
 
 /// Returns the setup of the game without stones.
@@ -168,11 +168,11 @@ fn clear_cache(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Fail
 /// Sets the komi of Go. Other games have none, but user interfaces send one before every game.
 fn komi(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Failure> {
     let [komi] = exactly(arguments)?;
-    let komi = Some(number::<f32>(komi)?).filter(|komi| komi.is_finite()).ok_or(Failure::Syntax)?;
+    let komi = Some(number::<f32>(komi)?).filter(|komi| komi.is_finite()).ok_or(Failure::SYNTAX)?;
     if session.game() != BoardGame::Go {
         return Ok(());
     }
-    change(session, |setup| setup.komi = komi, Failure::Komi)
+    change(session, |setup| setup.komi = komi, Failure::KOMI)
 }
 
 /// Changes the setup of the game under way.
@@ -183,13 +183,13 @@ fn change(session: &mut Session<'_>, change: impl FnOnce(&mut Setup), refused: F
 }
 
 fn get_rules(session: &mut Session<'_>) -> Answer {
-    let Rules::Go(rules) = session.record.setup.rules else { return Err(Failure::Rules) };
+    let Rules::Go(rules) = session.record.setup.rules else { return Err(Failure::RULES) };
     Ok(rules.json())
 }
 
 fn set_rules(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Failure> {
-    let rules = GoRules::parse(&arguments.join(" ")).ok_or(Failure::Syntax)?;
-    change(session, |setup| setup.rules = Rules::Go(rules), Failure::Rules)
+    let rules = GoRules::parse(&arguments.join(" ")).ok_or(Failure::SYNTAX)?;
+    change(session, |setup| setup.rules = Rules::Go(rules), Failure::RULES)
 }
 
 fn play(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Failure> {
@@ -198,14 +198,14 @@ fn play(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Failure> {
     match session.parse_move(name) {
         // HexGui reports a resignation of the opponent; nothing is played then.
         Some(Move::Resign) if session.game() == BoardGame::Hex => Ok(()),
-        Some(Move::Resign) => Err(Failure::Syntax),
+        Some(Move::Resign) => Err(Failure::SYNTAX),
         Some(played) => session.play(color, played),
         // The other form of the swap: the stone stays and the players exchange the colors, so that White moves next,
         // after a pass of the opponent.
         None if name.eq_ignore_ascii_case("swap-sides") && session.engine.legal_moves().contains(&Move::Swap) => {
             session.play(color.opponent(), Move::Pass)
         }
-        None => Err(Failure::Syntax),
+        None => Err(Failure::SYNTAX),
     }
 }
 
@@ -226,7 +226,7 @@ fn reg_genmove(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
 
 fn undo(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Failure> {
     let [] = exactly(arguments)?;
-    session.record.undo(session.engine).map_err(|error| Failure::of(error, Failure::Undo))
+    session.record.undo(session.engine).map_err(|error| Failure::of(error, Failure::UNDO))
 }
 
 fn time_settings(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Failure> {
@@ -248,7 +248,7 @@ fn kgs_time_settings(session: &mut Session<'_>, arguments: &[&str]) -> Result<()
             let periods = number::<NonZeroU32>(periods)?.get();
             TimeControl::ByoYomi { main: seconds(main)?, period: seconds(period)?, periods }
         }
-        _ => return Err(Failure::Syntax),
+        _ => return Err(Failure::SYNTAX),
     };
     session.set_time(control);
     Ok(())
@@ -262,7 +262,7 @@ fn time_left(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Failur
 }
 
 fn final_score(session: &mut Session<'_>) -> Answer {
-    let result = session.engine.result().map_err(|error| Failure::of(error, Failure::Score))?;
+    let result = session.engine.result().map_err(|error| Failure::of(error, Failure::SCORE))?;
     Ok(result.to_string())
 }
 
@@ -272,9 +272,9 @@ fn final_status_list(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
         "alive" => Status::Alive,
         "seki" => Status::Seki,
         "dead" => Status::Dead,
-        _ => return Err(Failure::Syntax),
+        _ => return Err(Failure::SYNTAX),
     };
-    let strings = session.engine.status(status).map_err(|error| Failure::of(error, Failure::Score))?;
+    let strings = session.engine.status(status).map_err(|error| Failure::of(error, Failure::SCORE))?;
     Ok(strings.iter().map(|string| vertices(session, string)).collect::<Vec<_>>().join("\n"))
 }
 
@@ -285,7 +285,7 @@ fn vertices(session: &Session<'_>, cells: &[Cell]) -> String {
 
 fn fixed_handicap(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
     let [count] = exactly(arguments)?;
-    let cells = handicap::fixed(session.size(), number(count)?).ok_or(Failure::StoneCount)?;
+    let cells = handicap::fixed(session.size(), number(count)?).ok_or(Failure::STONE_COUNT)?;
     place_handicap(session, &cells)
 }
 
@@ -294,18 +294,18 @@ fn place_free_handicap(session: &mut Session<'_>, arguments: &[&str]) -> Answer 
     let [count] = exactly(arguments)?;
     let size = session.size();
     let count = Some(number::<usize>(count)?).filter(|count| (2..size.len()).contains(count));
-    let count = count.ok_or(Failure::StoneCount)?.min(handicap::fixed_max(size));
-    let cells = handicap::fixed(size, count).ok_or(Failure::StoneCount)?;
+    let count = count.ok_or(Failure::STONE_COUNT)?.min(handicap::fixed_max(size));
+    let cells = handicap::fixed(size, count).ok_or(Failure::STONE_COUNT)?;
     place_handicap(session, &cells)
 }
 
 fn set_free_handicap(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Failure> {
     let (game, size) = (session.game(), session.size());
     let cells: Option<Vec<Cell>> = arguments.iter().map(|name| game.parse_cell(size, name)).collect();
-    let cells = cells.filter(|cells| (2..size.len()).contains(&cells.len())).ok_or(Failure::VertexList)?;
+    let cells = cells.filter(|cells| (2..size.len()).contains(&cells.len())).ok_or(Failure::VERTEX_LIST)?;
     let is_repeated = |(index, cell): (usize, &Cell)| cells[..index].contains(cell);
     if cells.iter().enumerate().any(is_repeated) {
-        return Err(Failure::VertexList);
+        return Err(Failure::VERTEX_LIST);
     }
     place_handicap(session, &cells).map(drop)
 }
@@ -313,11 +313,11 @@ fn set_free_handicap(session: &mut Session<'_>, arguments: &[&str]) -> Result<()
 fn place_handicap(session: &mut Session<'_>, cells: &[Cell]) -> Answer {
     let Record { setup, plies } = &session.record;
     if !setup.stones.is_empty() || !plies.is_empty() {
-        return Err(Failure::BoardNotEmpty);
+        return Err(Failure::BOARD_NOT_EMPTY);
     }
     let stones = cells.iter().map(|&cell| Stone { color: Color::Black, cell }).collect();
     let set = |setup: &mut Setup| (setup.stones, setup.to_move) = (stones, Some(Color::White));
-    change(session, set, Failure::StoneCount)?;
+    change(session, set, Failure::STONE_COUNT)?;
     Ok(vertices(session, cells))
 }
 
@@ -326,7 +326,7 @@ fn loadsgf(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
     let (path, plies) = match *arguments {
         [path] => (path, usize::MAX),
         [path, number_of_move] => (path, number::<usize>(number_of_move)?.saturating_sub(1)),
-        _ => return Err(Failure::Syntax),
+        _ => return Err(Failure::SYNTAX),
     };
     let failure = |reason: String| Failure::File { reason };
     let bytes = (session.host.read_file)(path, sgf::BYTES_MAX as u64).map_err(|error| failure(error.to_string()))?;

@@ -69,7 +69,7 @@ impl Session<'_> {
             let line = match self.input.next() {
                 Line::Text(line) => line,
                 Line::TooLong => {
-                    self.respond(None, Err(Failure::LineTooLong))?;
+                    self.respond(None, Err(Failure::LINE_TOO_LONG))?;
                     continue;
                 }
                 Line::End => return Ok(()),
@@ -79,10 +79,10 @@ impl Session<'_> {
             let id = command.id.as_deref();
             let arguments: Vec<&str> = command.arguments.iter().map(String::as_str).collect();
             match commands::find(&command.name, self.game()) {
-                None => self.respond(id, Err(Failure::UnknownCommand))?,
+                None => self.respond(id, Err(Failure::UNKNOWN_COMMAND))?,
                 Some(Action::Quit) => return self.respond(id, Ok(String::new())),
                 Some(Action::Ask(answer)) => {
-                    let answer = if arguments.is_empty() { answer(self) } else { Err(Failure::Syntax) };
+                    let answer = if arguments.is_empty() { answer(self) } else { Err(Failure::SYNTAX) };
                     self.respond(id, answer)?;
                 }
                 Some(Action::Answer(answer)) => {
@@ -156,7 +156,7 @@ impl Session<'_> {
     /// Plays a move and appends it to the game.
     pub(super) fn play(&mut self, color: Color, played: Move) -> Result<(), Failure> {
         let ply = Ply { color, played };
-        self.record.play(self.engine, ply).map_err(|error| Failure::of(error, Failure::IllegalMove))
+        self.record.play(self.engine, ply).map_err(|error| Failure::of(error, Failure::ILLEGAL_MOVE))
     }
 
     pub(super) fn set_time(&mut self, control: TimeControl) {
