@@ -10,10 +10,10 @@ use std::time::Duration;
 use game::{Environments as _, Game as _, ObservationRange, ObservationShape, Spec};
 use games::recorded::{Described, PREFIX};
 use games::{GameKind, Recorded};
-use serde::{Deserialize, Serialize};
 use service::config::{RunSection, Section as _};
 use service::{ConfigError, DrainPipe};
 
+pub use crate::settings::Values;
 use crate::{Bridge, Channels, Error, Settings, Trial};
 
 /// Maximum number of frames in an observation, and in stored trajectories.
@@ -72,16 +72,6 @@ service::section! {
 /// Returns settings with the defaults of all keys.
 fn defaults() -> Settings {
     Settings::new("", "")
-}
-
-/// The type of the values in an observation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Values {
-    /// Any finite float32 values.
-    F32,
-    /// Bytes, scaled to the range from 0 to 1 for the network.
-    U8,
 }
 
 impl EnvironmentSection {
@@ -157,12 +147,10 @@ pub fn game(run: &RunSection, environment: &EnvironmentSection) -> Result<GameKi
             "is 0, but the described environment has no step limit",
         ));
     }
-    let bytes = if values == Values::U8 { 1 } else { 4 };
-    let values_max = FRAME_BYTES_MAX / bytes;
+    let values_max = FRAME_BYTES_MAX / values.bytes();
     let fits = planes.checked_mul(height).and_then(|plane| plane.checked_mul(width)).is_some_and(|n| n <= values_max);
-    let range = if values == Values::U8 { ObservationRange::Unit } else { ObservationRange::Finite };
     let frame = ObservationShape { planes, height, width };
-    let described = Described { name: run.game.clone(), actions, frame, stack, range, steps_max };
+    let described = Described { name: run.game.clone(), actions, frame, stack, range: values.range(), steps_max };
     let found = fits.then(|| described.environment()).flatten();
     found.map(GameKind::Recorded).ok_or_else(|| {
         let reason = format!(

@@ -1,5 +1,6 @@
-use game::{Dynamics, ObservationRange, ObservationShape, Players, Recording, Scoring, Spec};
+use game::{Dynamics, ObservationShape, Players, Recording, Scoring, Spec};
 
+use crate::settings::Values;
 use crate::{Error, Settings};
 
 /// Maximum number of values in an observation, including stacking: 4 frames of 1,024 × 1,024 RGB pixels fit.
@@ -13,28 +14,9 @@ pub(crate) struct Description {
     pub(crate) actions: usize,
     /// Maximum number of steps; `None` if episodes have no limit.
     pub(crate) steps_max: Option<usize>,
-    pub(crate) values: ValueKind,
+    pub(crate) values: Values,
     /// Shape of one frame, `[C, H, W]`.
     pub(crate) frame: ObservationShape,
-}
-
-/// The type of the values in an observation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ValueKind {
-    /// Little-endian `f32` values.
-    Floats,
-    /// Values of type `u8`; 255 is observed as 1.
-    Bytes,
-}
-
-impl ValueKind {
-    /// Returns the size of a value in bytes.
-    pub(crate) const fn bytes(self) -> usize {
-        match self {
-            Self::Floats => 4,
-            Self::Bytes => 1,
-        }
-    }
 }
 
 impl Description {
@@ -63,10 +45,7 @@ impl Description {
             players: Players::One,
             actions: self.actions,
             observation,
-            observation_range: match self.values {
-                ValueKind::Floats => ObservationRange::Finite,
-                ValueKind::Bytes => ObservationRange::Unit,
-            },
+            observation_range: self.values.range(),
             scoring: Scoring::Rewards,
             dynamics: Dynamics::Stochastic,
             recording: Some(Recording { stack: settings.stack }),

@@ -1,6 +1,7 @@
 use game::Frame;
 
-use crate::description::{Description, ValueKind};
+use crate::description::Description;
+use crate::settings;
 
 /// The latest frames of all environments, as received.
 #[derive(Debug)]
@@ -30,8 +31,8 @@ impl Frames {
         let frame = description.frame.len();
         let len = environments * stack * frame;
         let values = match description.values {
-            ValueKind::Bytes => Values::Bytes(vec![0; len]),
-            ValueKind::Floats => Values::Floats(vec![0.0; len]),
+            settings::Values::U8 => Values::Bytes(vec![0; len]),
+            settings::Values::F32 => Values::Floats(vec![0.0; len]),
         };
         Self { values, frame, stack, newest: vec![0; environments] }
     }
@@ -100,7 +101,7 @@ mod tests {
 
     use super::*;
 
-    fn frames(stack: usize, values: ValueKind) -> Frames {
+    fn frames(stack: usize, values: settings::Values) -> Frames {
         let frame = ObservationShape { planes: 2, height: 1, width: 1 };
         let description = Description { count: 2, actions: 2, steps_max: None, values, frame };
         Frames::new(2, stack, &description)
@@ -114,7 +115,7 @@ mod tests {
 
     #[test]
     fn an_observation_stacks_the_newest_frames_the_oldest_first() {
-        let mut frames = frames(3, ValueKind::Bytes);
+        let mut frames = frames(3, settings::Values::U8);
         frames.begin(1, &[255, 0]).unwrap();
         assert_eq!(observed(&frames, 1), [1.0, 0.0, 1.0, 0.0, 1.0, 0.0], "the first frame fills the stack");
         for pushed in 1..=4 {
@@ -128,7 +129,7 @@ mod tests {
     #[test]
     fn floats_are_unchanged_and_those_that_are_not_finite_are_refused() {
         let bytes = |values: [f32; 2]| values.map(f32::to_le_bytes).concat();
-        let mut frames = frames(1, ValueKind::Floats);
+        let mut frames = frames(1, settings::Values::F32);
         frames.begin(0, &bytes([-7.5, 3e38])).unwrap();
         assert_eq!(observed(&frames, 0), [-7.5, 3e38]);
         assert_eq!(frames.newest(0), Frame::Floats(&[-7.5, 3e38]));

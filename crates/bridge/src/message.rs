@@ -2,8 +2,9 @@
 
 use game::ObservationShape;
 
-use crate::description::{Description, OBSERVATION_VALUES_MAX, ValueKind};
+use crate::description::{Description, OBSERVATION_VALUES_MAX};
 use crate::error::Violation;
+use crate::settings::Values;
 
 const MAGIC: &[u8] = b"ZFGY";
 const VERSION: u16 = 1;
@@ -129,8 +130,8 @@ pub(crate) fn parse_greeting(message: &[u8]) -> Result<Greeting, Violation> {
     let actions = within("the number of actions", reader.u32("number of actions")?, ACTIONS_MAX, "1 to 65,535")?;
     let steps_max = reader.u32("limit of steps")?;
     let values = match reader.u8("type of values")? {
-        0 => ValueKind::Floats,
-        1 => ValueKind::Bytes,
+        0 => Values::F32,
+        1 => Values::U8,
         other => return Err(Violation::Value { what: "the type of values", value: other.into(), expected: "0 or 1" }),
     };
     let mut side = || within("a dimension", reader.u32("shape")?, OBSERVATION_VALUES_MAX, "1 to 16,777,216");
@@ -292,7 +293,7 @@ mod tests {
             count: 3,
             actions: 2,
             steps_max: Some(500),
-            values: ValueKind::Bytes,
+            values: Values::U8,
             frame: ObservationShape { planes: 2, height: 3, width: 4 },
         };
         assert_eq!(parse_greeting(&hello()), Ok(Greeting::Hello(description)));

@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use game::ObservationRange;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -48,6 +49,34 @@ pub enum Channels {
     First,
     /// The last axis: `[H, W, C]`.
     Last,
+}
+
+/// The type of the values in an observation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Values {
+    /// Any finite float32 values.
+    F32,
+    /// Bytes, scaled to the range from 0 to 1 for the network.
+    U8,
+}
+
+impl Values {
+    /// Returns the size of a value in bytes.
+    pub(crate) const fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::U8 => 1,
+        }
+    }
+
+    /// Returns the range of observed values: bytes are scaled to `[0, 1]`.
+    pub(crate) const fn range(self) -> ObservationRange {
+        match self {
+            Self::F32 => ObservationRange::Finite,
+            Self::U8 => ObservationRange::Unit,
+        }
+    }
 }
 
 impl Settings {
