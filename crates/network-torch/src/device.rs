@@ -138,6 +138,18 @@ fn load_cuda_half() -> Result<(), String> {
     LOADED.get_or_init(load).clone()
 }
 
+/// Loads the library that records CUDA graphs. Call it after a CUDA device was chosen.
+///
+/// # Errors
+/// Returns the reason in human-readable form.
+pub(crate) fn load_graphs() -> Result<(), String> {
+    #[cfg(target_os = "linux")]
+    let load = cuda_half::load_graphs;
+    #[cfg(not(target_os = "linux"))]
+    let load = || Err("CUDA is supported on Linux only".to_owned());
+    load()
+}
+
 /// Returns the architecture of a plain tower for trials: planes, height and width, then channels and blocks.
 fn plain_tower([planes, height, width]: [usize; 3], [channels, blocks]: [usize; 2]) -> Architecture {
     Architecture {

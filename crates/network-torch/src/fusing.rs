@@ -261,7 +261,7 @@ fn poisoned<T>(output: &Tensor, operator: impl FnOnce() -> T) -> Result<T, Error
 }
 
 /// Returns the largest difference relative to the largest expected number; infinite if a number is not finite.
-fn distance(got: &Tensor, expected: &Tensor) -> Result<f64, Error> {
+pub(crate) fn distance(got: &Tensor, expected: &Tensor) -> Result<f64, Error> {
     let wide = |tensor: &Tensor| tensor.f_to_kind(tch::Kind::Float);
     let (got, expected) = (wide(got)?, wide(expected)?);
     let apart = got.f_sub(&expected)?.f_abs()?.f_max()?.f_double_value(&[])?;

@@ -9,8 +9,10 @@ use std::ptr::NonNull;
 
 use crate::Error;
 
+mod capture;
 mod completion;
 
+pub(crate) use capture::{Capture, Captured, Restricted};
 pub(crate) use completion::Completion;
 
 /// Generation of a CUDA device, ordered by age.

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use crate::loaded::{OF_THE_CPU_HALF, file_of};
 
 const LIBRARY: &str = "libtorch_cuda.so";
+/// The library of shim/graphs.cpp.
+const GRAPHS: &str = "libzerofleet_graphs.so";
 /// A function of `libcudart.so`, which the CPU half loads.
 const OF_THE_RUNTIME: &CStr = c"cudaGetDeviceCount";
 /// Libraries with the headers of the run-time compiler, one for each CUDA release with a libtorch 2.11.
@@ -24,14 +26,7 @@ const COMPILER: &str = "../../cuda_nvrtc/lib";
 pub(super) fn load() -> Result<(), String> {
     // First, because the CUDA half is gigabytes of files and of no use without a driver.
     open(Path::new("libcuda.so.1")).map_err(|why| format!("no NVIDIA driver ({why})"))?;
-    let folder = folder_of(OF_THE_CPU_HALF);
-    match folder.as_ref().map(|folder| folder.join(LIBRARY)).filter(|beside| beside.exists()) {
-        Some(beside) => open(&beside)?,
-        None => open(Path::new(LIBRARY)).map_err(|why| {
-            let place = folder.map_or_else(String::new, |folder| format!(", nor is it in {}", folder.display()));
-            format!("{why}{place}: `cargo xtask libtorch --cuda` installs it")
-        })?,
-    }
+    open_beside_libtorch(LIBRARY)?;
     let folders = folder_of(OF_THE_RUNTIME).map(|folder| [folder.join(COMPILER), folder]);
     let places = folders.iter().flatten().flat_map(|folder| BUILTINS.map(|name| folder.join(name)));
     for builtins in places.filter(|builtins| builtins.exists()) {
@@ -40,6 +35,26 @@ pub(super) fn load() -> Result<(), String> {
         open(&builtins)?;
     }
     Ok(())
+}
+
+/// Opens the library that records graphs, which needs the CUDA half.
+///
+/// # Errors
+/// Returns the reason in human-readable form.
+pub(super) fn load_graphs() -> Result<(), String> {
+    open_beside_libtorch(GRAPHS)
+}
+
+/// Opens a library that is next to the CPU half, or elsewhere on the path of the loader.
+fn open_beside_libtorch(library: &str) -> Result<(), String> {
+    let folder = folder_of(OF_THE_CPU_HALF);
+    match folder.as_ref().map(|folder| folder.join(library)).filter(|beside| beside.exists()) {
+        Some(beside) => open(&beside),
+        None => open(Path::new(library)).map_err(|why| {
+            let place = folder.map_or_else(String::new, |folder| format!(", nor is it in {}", folder.display()));
+            format!("{why}{place}: `cargo xtask libtorch --cuda` installs it")
+        }),
+    }
 }
 
 /// Opens a library for the whole process and never closes it.
