@@ -1,11 +1,11 @@
 //! Attention blocks, as declared by [`AttentionBlock`](::network::AttentionBlock), for training and for evaluation.
 
 use ::network::{Activation, AttentionBlock, Layer, Role};
-use tch::{Device, Kind, Tensor};
+use tch::{Kind, Tensor};
 
 use crate::{
     Error, MemoryFormat, Network,
-    layers::{self, Affine},
+    layers::{self, Affine, Change},
 };
 
 /// A block, with matrices in the kind of the computation.
@@ -88,24 +88,19 @@ impl Attention {
         })
     }
 
-    /// Moves the block to another device.
-    pub(crate) fn moved_to(self, device: Device) -> Result<Self, Error> {
-        self.each(&|tensor| Ok(tensor.f_to_device(device)?))
-    }
-
     /// Returns the block with every tensor replaced.
-    fn each(self, change: &dyn Fn(&Tensor) -> Result<Tensor, Error>) -> Result<Self, Error> {
-        let matrix = |affine: &Affine| Ok::<_, Error>(Affine::new(change(&affine.weight)?, change(&affine.bias)?));
-        let normed = |PreNormed { scale, shift, matrix: of }: &PreNormed| -> Result<PreNormed, Error> {
-            Ok(PreNormed { scale: change(scale)?, shift: change(shift)?, matrix: matrix(of)? })
+    pub(crate) fn each(&self, change: Change<'_>) -> Result<Self, Error> {
+        let normed = |PreNormed { scale, shift, matrix }: &PreNormed| -> Result<PreNormed, Error> {
+            Ok(PreNormed { scale: change(scale)?, shift: change(shift)?, matrix: matrix.each(change)? })
         };
         Ok(Self {
+            activation: self.activation,
+            heads: self.heads,
             qkv: normed(&self.qkv)?,
             position: change(&self.position)?,
-            output: matrix(&self.output)?,
+            output: self.output.each(change)?,
             hidden: normed(&self.hidden)?,
-            feed_forward: matrix(&self.feed_forward)?,
-            ..self
+            feed_forward: self.feed_forward.each(change)?,
         })
     }
 

@@ -1,11 +1,11 @@
 use network::{Activation, Layer, NormKind, Role};
-use tch::{Device, Kind, Tensor};
+use tch::{Kind, Tensor};
 
 use crate::{
     Error, MemoryFormat, Network,
     folded::{arrange, fold},
     fusing::Fusing,
-    layers::{self, Affine, PositionNorm},
+    layers::{self, Affine, Change, PositionNorm},
 };
 
 /// A convolution with norm.
@@ -46,14 +46,16 @@ impl Convolution {
         Ok(Self { affine: arrange(change(affine)?, format)?.cast(kind)?, norm, format })
     }
 
-    /// Moves the convolution to another device.
-    pub(crate) fn moved_to(self, device: Device) -> Result<Self, Error> {
-        let moved = |tensor: &Tensor| tensor.f_to_device(device);
-        let norm = match self.norm {
+    /// Returns the convolution with every tensor replaced.
+    pub(crate) fn each(&self, change: Change<'_>) -> Result<Self, Error> {
+        let norm = match &self.norm {
             None => None,
-            Some(norm) => Some(PositionNorm { scale: moved(&norm.scale)?, shift: moved(&norm.shift)?, ..norm }),
+            Some(PositionNorm { kind, convolutions, scale, shift }) => {
+                let (scale, shift) = (change(scale)?, change(shift)?);
+                Some(PositionNorm { kind: *kind, convolutions: *convolutions, scale, shift })
+            }
         };
-        Ok(Self { affine: self.affine.moved_to(device)?, norm, ..self })
+        Ok(Self { affine: self.affine.each(change)?, norm, format: self.format })
     }
 
     /// Applies the convolution and the norm: `[B, in, H, W]` to `[B, out, H, W]`.

@@ -19,6 +19,7 @@ type Handle = *mut c_void;
 unsafe extern "C" {
     fn torch_call_dispatcher(name: *const c_char, overload: *const c_char, stack: *mut u64, version: u64) -> i32;
     fn aoti_torch_new_tensor_handle(tensor: *const c_void, handle: *mut Handle) -> i32;
+    fn aoti_torch_copy_(to: *const c_void, from: *const c_void, non_blocking: i32) -> i32;
     fn torch_new_list_reserve_size(size: usize, list: *mut Handle) -> i32;
     fn torch_list_push_back(list: Handle, element: u64) -> i32;
     /// C++'s `operator new`, on systems of 64 bits.
@@ -123,6 +124,19 @@ pub(crate) fn fused_adamw(
     call(c"aten::_fused_adamw_", c"tensor_lr", &mut stack)
 }
 
+/// Copies the numbers of `from` to `to`, also from another device. A copy from pinned memory is queued; `from` must not
+/// change before the device has copied it.
+///
+/// The corresponding function of tch waits for the copy.
+///
+/// # Errors
+/// [`Error::Libtorch`] if the device fails.
+pub(crate) fn copy(to: &Tensor, from: &Tensor) -> Result<(), Error> {
+    // SAFETY: a tensor of tch is a pointer to an `at::Tensor`, which is what the interface calls a handle; both live
+    // during the call, which takes over neither.
+    checked(unsafe { aoti_torch_copy_(to.as_ptr().cast(), from.as_ptr().cast(), 1) }, "copying a tensor")
+}
+
 /// Copies a host tensor to pinned memory.
 ///
 /// The corresponding function of tch names a device, for which libtorch 2.11 prints two warnings per call. After a
@@ -146,6 +160,14 @@ pub(crate) fn pinned(tensor: &Tensor) -> Result<Tensor, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_copy_overwrites_the_memory_of_the_target() {
+        let to = Tensor::from_slice(&[1.0_f32, 2.0]);
+        let same = to.shallow_clone();
+        copy(&to, &Tensor::from_slice(&[3.0_f32, 4.0])).unwrap();
+        assert!(same.equal(&Tensor::from_slice(&[3.0_f32, 4.0])));
+    }
 
     #[test]
     fn memory_is_not_pinned_without_an_accelerator() {

@@ -1,8 +1,9 @@
 mod accelerator;
+mod graphs;
 mod guarded;
 mod staging;
 
-use std::sync::{Mutex, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
 use std::time::Instant;
 
 use game::{ObservationShape, Outcome};
@@ -11,18 +12,21 @@ use inference::{
     LoadedNetwork, Predictions, Weights,
 };
 use tch::Device;
-use weights::{Architecture, Manifest, WeightsVersion};
+use weights::{Architecture, Manifest, Model, WeightsVersion};
 
 use crate::{
     Chosen, ChosenPrecision, DevicePreference, Error, LibtorchLatent, Network, PrecisionPreference, Purpose,
     batch_sizes::{CHUNK, CHUNK_ACCELERATED, MAX_BATCH, padded},
-    choose_device, choose_precision, fusing, gpu, layout, process,
+    choose_device, choose_precision, fusing, gpu,
+    graph::Recorder,
+    layout, process,
     rules::device_name,
 };
-use accelerator::Accelerator;
+pub(crate) use accelerator::{Accelerator, Prepared};
+use graphs::Graphs;
 use guarded::{Guarded, Reports};
 use inference::Precision;
-use staging::Staging;
+pub(crate) use staging::Staging;
 
 /// Weights that libtorch evaluates in the calling thread: batch norms folded, channels last, no gradients. Numbers that
 /// float16 cannot hold make the evaluator continue in float32.
@@ -159,8 +163,8 @@ const IN_FLIGHT: usize = 2;
 /// Builds evaluators for the threads of a process: the device is chosen at once, the precision when the first
 /// evaluator is built.
 ///
-/// On the CPU every evaluator computes in the calling thread: libtorch's own threads would wait for each other. On an
-/// accelerator one engine, which outlives weights versions, merges the requests of all threads.
+/// On the CPU every evaluator and learned model computes in the calling thread: libtorch's own threads would wait for
+/// each other. On an accelerator one engine, which outlives weights versions, merges the requests of all threads.
 #[derive(Debug)]
 pub struct Libtorch {
     device: Chosen,
@@ -179,6 +183,8 @@ pub struct Libtorch {
 struct Engine {
     engine: BatchingEngine<Accelerator>,
     reports: Reports,
+    /// Reason for evaluation without graphs.
+    refusal: Arc<OnceLock<String>>,
 }
 
 impl std::fmt::Debug for Engine {
@@ -188,8 +194,14 @@ impl std::fmt::Debug for Engine {
 }
 
 impl Engine {
-    fn start(device: Device, in_flight_max: usize, clock: fn() -> Instant) -> Result<Self, Error> {
-        let reports = Reports::default();
+    fn start(
+        device: Device,
+        in_flight_max: usize,
+        clock: fn() -> Instant,
+        recorder: Result<Recorder, String>,
+    ) -> Result<Self, Error> {
+        let (reports, refusal) = (Reports::default(), Arc::default());
+        let graphs = Graphs::new(recorder, Arc::clone(&refusal), reports.clone());
         let of_engine = reports.clone();
         let name = device_name(device);
         let settings = EngineSettings {
@@ -201,8 +213,8 @@ impl Engine {
             report: Box::new(move |text| of_engine.send(text)),
         };
         let failed = |error: std::io::Error| Error::Device { device: name, reason: error.to_string() };
-        let engine = BatchingEngine::start(Accelerator::new(device), settings).map_err(failed)?;
-        Ok(Self { engine, reports })
+        let engine = BatchingEngine::start(Accelerator::new(device, graphs), settings).map_err(failed)?;
+        Ok(Self { engine, reports, refusal })
     }
 }
 
@@ -221,7 +233,8 @@ impl Libtorch {
             process::set_threads(1);
             return Ok(Self::on(device, None, preference, clock));
         }
-        let engine = Engine::start(device.device, accelerator::in_flight_max(device.device), clock)?;
+        let recorder = Recorder::of(device.device, Purpose::Inference);
+        let engine = Engine::start(device.device, accelerator::in_flight_max(device.device), clock, recorder)?;
         Ok(Self::on(device, Some(engine), preference, clock))
     }
 
@@ -262,6 +275,14 @@ impl Libtorch {
         self.engine.as_ref().map(|Engine { engine, .. }| engine.counts())
     }
 
+    /// Returns the reason why batches on a CUDA device are evaluated without graphs, empty if graphs are used; `None`
+    /// on other devices.
+    #[must_use]
+    pub fn graphs(&self) -> Option<String> {
+        let Engine { refusal, .. } = self.engine.as_ref().filter(|_| self.device.device.is_cuda())?;
+        Some(refusal.get().cloned().unwrap_or_default())
+    }
+
     /// Returns the model name of the accelerator, such as `NVIDIA H100 80GB HBM3`; `None` on the CPU, and if it
     /// cannot be read.
     #[must_use]
@@ -273,14 +294,18 @@ impl Libtorch {
     }
 
     /// Returns a human-readable description: device and precision with the reasons for the choice. On an accelerator
-    /// also the maximum batches in flight and, once weights are loaded, the implementation of convolutions. Measures
-    /// the precision if that has not been done yet.
+    /// also the maximum batches in flight, the use of graphs and, once weights are loaded, the implementation of
+    /// convolutions. Measures the precision if that has not been done yet.
     #[must_use]
     pub fn describe(&self) -> String {
         let precision = self.precision().map_or_else(|error| error.to_string(), ToString::to_string);
         let in_flight = self.in_flight().map_or(String::new(), |depth| format!(", {depth} in flight"));
+        let graphs = self.graphs().map_or_else(String::new, |refusal| match refusal.as_str() {
+            "" => ", CUDA graphs".to_owned(),
+            reason => format!(", no CUDA graphs ({reason})"),
+        });
         let fusing = fusing::description(self.device.device).map_or(String::new(), |fusing| format!(", {fusing}"));
-        format!("libtorch on {}, {precision}{in_flight}{fusing}", self.device)
+        format!("libtorch on {}, {precision}{in_flight}{graphs}{fusing}", self.device)
     }
 
     /// Builds an evaluator of a published version for one thread. On an accelerator the first thread prepares the
@@ -313,19 +338,27 @@ impl Libtorch {
         self.merged_evaluator(engine, &mut newest, manifest, bytes).map(Some)
     }
 
-    /// Builds the learned model of a published MuZero version, for one thread. A model keeps latent states, so that it
-    /// could not change from float16 to float32: it is in float32 from the start.
+    /// Builds the learned model of a published MuZero version, for one thread. On an accelerator the first thread
+    /// prepares the weights for all threads, and one pool holds the latent states of all threads. A model keeps latent
+    /// states, so that it could not change from float16 to float32: it is in float32 from the start.
     ///
     /// # Errors
     /// The same as [`evaluator`](Self::evaluator).
     pub fn latent_model(&self, manifest: &Manifest, bytes: &[u8]) -> Result<Box<dyn LatentModel>, Error> {
-        let precision = match self.precision()?.precision {
-            Precision::F16 => Precision::F32,
-            precision => precision,
-        };
-        let device = self.device.device;
-        let model = LibtorchLatent::new(&manifest.architecture, manifest.version, bytes, device, precision)?;
-        Ok(Box::new(model))
+        let (device, precision) = (self.device.device, self.precision_of_models()?);
+        let Manifest { architecture, version, .. } = manifest;
+        Ok(Box::new(match &self.engine {
+            Some(_) if architecture.model == Model::Alphazero => {
+                return Err(::network::Error::Model { expected: "muzero" }.into());
+            }
+            Some(engine) => {
+                let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+                let weights = self.merged(engine, &mut newest, manifest, bytes)?;
+                let attributes = loaded(architecture, *version, (device, precision), CHUNK_ACCELERATED).attributes;
+                LibtorchLatent::merged(architecture, precision, attributes, weights)
+            }
+            None => LibtorchLatent::new(architecture, *version, bytes, device, precision)?,
+        }))
     }
 
     fn evaluator_of_thread(&self, manifest: &Manifest, bytes: &[u8]) -> Result<Box<dyn Evaluator>, Error> {
@@ -335,31 +368,56 @@ impl Libtorch {
         Ok(Box::new(LibtorchEvaluator::reporting(&network, manifest.version, precision, reports)?))
     }
 
-    /// Builds an evaluator on the engine. `newest` stays locked while weights are prepared and copied to the device,
-    /// because other threads need the same weights.
     fn merged_evaluator(
+        &self,
+        engine: &Engine,
+        newest: &mut Vec<(Manifest, Weights<Accelerator>)>,
+        manifest: &Manifest,
+        bytes: &[u8],
+    ) -> Result<Box<dyn Evaluator>, Error> {
+        if manifest.architecture.model != Model::Alphazero {
+            return Err(::network::Error::Model { expected: "alphazero" }.into());
+        }
+        Ok(Box::new(self.merged(engine, newest, manifest, bytes)?.evaluator()))
+    }
+
+    /// Returns weights on the engine. `newest` stays locked while weights are prepared and copied to the device,
+    /// because other threads need the same weights.
+    fn merged(
         &self,
         Engine { engine, .. }: &Engine,
         newest: &mut Vec<(Manifest, Weights<Accelerator>)>,
         manifest: &Manifest,
         bytes: &[u8],
-    ) -> Result<Box<dyn Evaluator>, Error> {
+    ) -> Result<Weights<Accelerator>, Error> {
         if let Some((_, weights)) = newest.iter().find(|(loaded, _)| loaded == manifest) {
-            return Ok(Box::new(weights.evaluator()));
+            return Ok(weights.clone());
         }
         process::apply();
         let Manifest { architecture, version, .. } = manifest;
         let (device, precision) = (self.device.device, self.precision()?.precision);
         let network = Network::from_safetensors(architecture, bytes, Device::Cpu)?;
-        let guarded = Guarded::on_host(&network, *version, (device, precision), self.reports.clone())?;
+        let prepared = match architecture.model {
+            Model::Alphazero => {
+                let guarded = Guarded::on_host(&network, *version, (device, precision), self.reports.clone())?;
+                Prepared::Evaluator(Box::new(guarded))
+            }
+            _ => Prepared::Latent(Box::new(network), self.precision_of_models()?),
+        };
         let network = loaded(architecture, *version, (device, precision), CHUNK_ACCELERATED);
         let weights = engine
-            .load(guarded, network)
+            .load(prepared, network)
             .map_err(|error| Error::Device { device: device_name(device), reason: error.to_string() })?;
-        let evaluator = weights.evaluator();
         newest.retain(|(loaded, _)| (loaded.version, &loaded.digest) == (manifest.version, &manifest.digest));
-        newest.push((manifest.clone(), weights));
-        Ok(Box::new(evaluator))
+        newest.push((manifest.clone(), weights.clone()));
+        Ok(weights)
+    }
+
+    fn precision_of_models(&self) -> Result<Precision, Error> {
+        Ok(match self.precision()?.precision {
+            Precision::F16 => Precision::F32,
+            precision => precision,
+        })
     }
 
     fn precision(&self) -> Result<&ChosenPrecision, Error> {

@@ -1,5 +1,7 @@
 mod heads;
 
+use std::cell::RefCell;
+
 use network::{Activation, Layer, NORM_EPSILON, NormKind, Role};
 use tch::{Device, Kind, Tensor};
 use weights::Architecture;
@@ -8,8 +10,9 @@ use crate::{
     DeviceRules, Error, MemoryFormat, Network,
     attention::{self, Attention, Pass},
     convolution::Convolution,
+    dispatcher,
     fusing::{self, Fusing, Sample},
-    layers::{self, Affine, Excitation, size},
+    layers::{self, Affine, Change, Excitation, size},
 };
 use heads::Heads;
 use inference::Precision;
@@ -93,37 +96,84 @@ impl Folded {
         &self.architecture
     }
 
+    /// Returns the device of the weights.
+    pub(crate) fn device(&self) -> Device {
+        self.device
+    }
+
+    /// Copies the weights to memory from which a device copies without waiting. Where the system cannot pin memory,
+    /// copies are slower but equally correct.
+    pub(crate) fn pinned(&self) -> Result<Self, Error> {
+        let is_pinned = self.rules.pins_host_memory;
+        let pinned = |tensor: &Tensor| if is_pinned { dispatcher::pinned(tensor).ok() } else { None };
+        self.each(&|tensor| Ok(pinned(tensor).unwrap_or_else(|| tensor.shallow_clone())))
+    }
+
     /// Moves the weights to the device for which they were folded, and determines which operators can be fused there.
-    pub(crate) fn moved_to(self, device: Device) -> Result<Self, Error> {
+    pub(crate) fn moved_to(&self, device: Device) -> Result<Self, Error> {
         let _guard = tch::no_grad_guard();
-        let moved = |affine: &Affine| affine.moved_to(device);
-        let convolution = |convolution: Convolution| convolution.moved_to(device);
-        let block = |block: Block| -> Result<Block, Error> {
-            let excitation = |Excitation { hidden, output }| {
-                Ok::<_, Error>(Excitation { hidden: moved(&hidden)?, output: moved(&output)? })
+        let is_queued = self.rules.pins_host_memory;
+        let moved = self.each(&|tensor| Ok(tensor.f_to_device_(device, tensor.f_kind()?, is_queued, false)?))?;
+        let mut folded = Self { device, ..moved };
+        folded.fusing = fusing::on_device(&folded.architecture, device, folded.precision, || folded.samples())?;
+        Ok(folded)
+    }
+
+    /// Returns the same network in new memory, with each tensor in the same format.
+    pub(crate) fn copied(&self) -> Result<Self, Error> {
+        self.each(&|tensor| {
+            let copy = tensor.f_empty_like()?;
+            dispatcher::copy(&copy, tensor)?;
+            Ok(copy)
+        })
+    }
+
+    /// Replaces the weights by the weights of a network with the same architecture, in the same memory.
+    pub(crate) fn copy_from(&mut self, other: &Self) -> Result<(), Error> {
+        let mut pairs = self.tensors()?.into_iter().zip(other.tensors()?);
+        pairs.try_for_each(|(to, from)| dispatcher::copy(&to, &from))
+    }
+
+    /// Returns every tensor, in a fixed order.
+    fn tensors(&self) -> Result<Vec<Tensor>, Error> {
+        let tensors = RefCell::new(Vec::new());
+        self.each(&|tensor| {
+            tensors.borrow_mut().push(tensor.shallow_clone());
+            Ok(tensor.shallow_clone())
+        })?;
+        Ok(tensors.into_inner())
+    }
+
+    /// Returns the network with every tensor replaced.
+    fn each(&self, change: Change<'_>) -> Result<Self, Error> {
+        let convolution = |layer: &Option<Convolution>| layer.as_ref().map(|layer| layer.each(change)).transpose();
+        let block = |block: &Block| -> Result<Block, Error> {
+            let excitation = |Excitation { hidden, output }: &Excitation| {
+                Ok::<_, Error>(Excitation { hidden: hidden.each(change)?, output: output.each(change)? })
             };
             Ok(Block {
                 activation: block.activation,
-                down: block.down.map(convolution).transpose()?,
-                first: convolution(block.first)?,
-                pooling: block.pooling.as_ref().map(moved).transpose()?,
-                second: convolution(block.second)?,
-                up: block.up.map(convolution).transpose()?,
-                excitation: block.excitation.map(excitation).transpose()?,
+                down: convolution(&block.down)?,
+                first: block.first.each(change)?,
+                pooling: block.pooling.as_ref().map(|affine| affine.each(change)).transpose()?,
+                second: block.second.each(change)?,
+                up: convolution(&block.up)?,
+                excitation: block.excitation.as_ref().map(excitation).transpose()?,
             })
         };
-        let mut folded = Self {
-            device,
-            stem: convolution(self.stem)?,
-            blocks: self.blocks.into_iter().map(block).collect::<Result<_, _>>()?,
-            attention: self.attention.into_iter().map(|block| block.moved_to(device)).collect::<Result<_, _>>()?,
-            head: convolution(self.head)?,
-            heads: self.heads.moved_to(device)?,
-            value: moved(&self.value)?,
-            ..self
-        };
-        folded.fusing = fusing::on_device(&folded.architecture, device, folded.precision, || folded.samples())?;
-        Ok(folded)
+        Ok(Self {
+            architecture: self.architecture.clone(),
+            device: self.device,
+            precision: self.precision,
+            rules: self.rules,
+            fusing: self.fusing,
+            stem: self.stem.each(change)?,
+            blocks: self.blocks.iter().map(block).collect::<Result<_, _>>()?,
+            attention: self.attention.iter().map(|block| block.each(change)).collect::<Result<_, _>>()?,
+            head: self.head.each(change)?,
+            heads: self.heads.each(change)?,
+            value: self.value.each(change)?,
+        })
     }
 
     /// Returns every size of convolution in the network, with inputs of a few batch sizes.
@@ -327,6 +377,25 @@ mod tests {
     fn the_folded_network_in_bf16_and_f16_stays_near_float32() {
         differs_from_the_tower_by_at_most(Precision::Bf16, 0.05);
         differs_from_the_tower_by_at_most(Precision::F16, 0.01);
+    }
+
+    #[test]
+    fn a_copy_holds_other_weights_in_the_same_memory_and_answers_as_their_network() {
+        for architecture in [complete(), bottleneck(), pooled()[0].clone()].into_iter().chain(of_positions()) {
+            let [own, other] =
+                [21, 22].map(|seed| Folded::new(&seasoned(&architecture, seed), Precision::F32).unwrap());
+            let numbers_of_board = architecture.planes * architecture.height * architecture.width;
+            let observations = Tensor::from_slice(&vec![0.5_f32; numbers_of_board]);
+            let answers = |folded: &Folded| numbers(&folded.forward(&observations, 1).unwrap());
+            let mut copy = own.copied().unwrap();
+            let places = |folded: &Folded| folded.tensors().unwrap().iter().map(Tensor::data_ptr).collect::<Vec<_>>();
+            let before = places(&copy);
+            assert_eq!(answers(&copy), answers(&own));
+            copy.copy_from(&other).unwrap();
+            assert_eq!(answers(&copy), answers(&other));
+            assert_ne!(answers(&copy), answers(&own), "the copy shares no memory with the network");
+            assert_eq!(places(&copy), before);
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! per channel and turn these into terms that are the same in every cell.
 
 use ::network::{Activation, GROUP_CHANNELS, NORM_EPSILON, NormKind};
-use tch::{Device, Kind, Tensor};
+use tch::{Kind, Tensor};
 
 #[cfg(test)]
 use crate::tests::recorder::{self, Operation};
@@ -17,6 +17,9 @@ pub(crate) const NORM_MOMENTUM: f64 = 0.1;
 pub(crate) fn size(n: usize) -> i64 {
     i64::try_from(n).expect("dimensions were checked, and parameters and batches fit memory")
 }
+
+/// Replaces a tensor of a network.
+pub(crate) type Change<'a> = &'a dyn Fn(&Tensor) -> Result<Tensor, Error>;
 
 /// Statistics that batch norms use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,9 +55,9 @@ impl Affine {
         Ok(Self { weight: weight.f_to_kind(kind)?, bias: bias.f_to_kind(kind)?, shadow })
     }
 
-    /// Moves weight and bias to another device, without the shadow.
-    pub(crate) fn moved_to(&self, device: Device) -> Result<Self, Error> {
-        Ok(Self::new(self.weight.f_to_device(device)?, self.bias.f_to_device(device)?))
+    /// Returns the layer with weight and bias replaced, without the shadow.
+    pub(crate) fn each(&self, change: Change<'_>) -> Result<Self, Error> {
+        Ok(Self::new(change(&self.weight)?, change(&self.bias)?))
     }
 
     /// Applies a convolution that keeps height and width: `[B, in, H, W]` to `[B, out, H, W]`.

@@ -21,7 +21,6 @@ mod evaluator;
 mod folded;
 mod fusing;
 pub mod gpu;
-#[allow(dead_code, reason = "evaluation and training record their work in later changes")]
 mod graph;
 mod latent_model;
 mod layers;

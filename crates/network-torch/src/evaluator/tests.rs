@@ -1,4 +1,7 @@
+mod learned_models;
+
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use game::{Action, ObservationShape};
 use inference::{Batch, Evaluator, Predictions};
@@ -9,7 +12,10 @@ use weights::{Architecture, Digest, WeightsVersion};
 
 use super::*;
 use crate::{
-    tests::networks::{numbers, on, pooled, residual, seasoned, small},
+    tests::{
+        networks::{numbers, on, pooled, residual, seasoned, small},
+        stand_in::{Fault, StandIn},
+    },
     tower::{Mode, forward},
 };
 use inference::Precision;
@@ -34,7 +40,7 @@ fn evaluator(precision: Precision) -> LibtorchEvaluator {
     LibtorchEvaluator::new(&small(), WeightsVersion(9), &bytes, Device::Cpu, precision).unwrap()
 }
 
-fn evaluated(evaluator: &mut LibtorchEvaluator, batch: &Batch) -> Predictions {
+fn evaluated(evaluator: &mut dyn Evaluator, batch: &Batch) -> Predictions {
     let mut predictions = Predictions::new();
     evaluator.evaluate(batch, &mut predictions).unwrap();
     predictions
@@ -89,15 +95,24 @@ fn the_conformance_suite_passes_in_every_precision() {
 
 /// libtorch with an engine, with the CPU as a stand-in for the accelerator.
 fn accelerated(in_flight: usize) -> Libtorch {
-    accelerated_in(PrecisionPreference::F32, in_flight)
+    recording(in_flight, Err("no graphs".to_owned()))
+}
+
+/// The same with a recorder of graphs, or the reason for none.
+fn recording(in_flight: usize, recorder: Result<Recorder, String>) -> Libtorch {
+    started(PrecisionPreference::F32, in_flight, recorder)
+}
+
+fn accelerated_in(precision: PrecisionPreference, in_flight: usize) -> Libtorch {
+    started(precision, in_flight, Err("no graphs".to_owned()))
 }
 
 #[expect(clippy::disallowed_methods, reason = "batches are timed with a real clock")]
-fn accelerated_in(precision: PrecisionPreference, in_flight: usize) -> Libtorch {
+fn started(precision: PrecisionPreference, in_flight: usize, recorder: Result<Recorder, String>) -> Libtorch {
     // With several threads per operation, the threads of concurrent tests would wait for each other.
     crate::set_threads(1);
     let device = Chosen { device: Device::Cpu, reason: "stands in".to_owned() };
-    let engine = Engine::start(Device::Cpu, in_flight, Instant::now).unwrap();
+    let engine = Engine::start(Device::Cpu, in_flight, Instant::now, recorder).unwrap();
     Libtorch::on(device, Some(engine), precision, Instant::now)
 }
 
@@ -130,15 +145,18 @@ fn assert_near(a: &Predictions, b: &Predictions) {
 fn the_conformance_suite_passes_on_an_engine() {
     let (manifest, bytes) = published(72);
     for in_flight in 1..=3 {
-        let libtorch = accelerated(in_flight);
-        let mut evaluator = libtorch.evaluator(&manifest, &bytes).unwrap();
-        evaluator_doubles::conformance::run(evaluator.as_mut(), shape(&small()), 7, 1e-5);
+        let recorders = [Err("no graphs".to_owned()), Ok(Recorder::StandIn(StandIn::default()))];
+        for libtorch in recorders.map(|recorder| recording(in_flight, recorder)) {
+            let mut evaluator = libtorch.evaluator(&manifest, &bytes).unwrap();
+            evaluator_doubles::conformance::run(evaluator.as_mut(), shape(&small()), 7, 1e-5);
+        }
     }
 }
 
 #[test]
 fn requests_of_several_threads_and_versions_get_the_answers_that_one_thread_gets() {
-    let libtorch = &accelerated(2);
+    let stand_in = StandIn::default();
+    let libtorch = &recording(2, Ok(Recorder::StandIn(stand_in.clone())));
     let sizes = [1, 5, 37, CHUNK + 3];
     std::thread::scope(|scope| {
         for thread in 0..6 {
@@ -158,6 +176,51 @@ fn requests_of_several_threads_and_versions_get_the_answers_that_one_thread_gets
     });
     let counts = libtorch.counts().unwrap();
     assert!(counts.batches > 0 && counts.positions >= 24 && counts.padded_positions >= counts.positions);
+    assert!(stand_in.counts.replayed.load(Ordering::Relaxed) > 0);
+}
+
+#[test]
+fn an_engine_that_refuses_graphs_reports_the_reason_and_continues() {
+    let stand_in = StandIn { fault: Some(Fault::Replay), ..StandIn::default() };
+    let (reports, reported) = std::sync::mpsc::channel();
+    let libtorch = recording(2, Ok(Recorder::StandIn(stand_in))).report_to(move |text| drop(reports.send(text)));
+    let (manifest, bytes) = published(72);
+    let answers = evaluated(&mut *libtorch.evaluator(&manifest, &bytes).unwrap(), &positions(5));
+    assert_near(&answers, &evaluated(&mut evaluator(Precision::F32), &positions(5)));
+    let report = reported.recv().unwrap();
+    assert!(report.starts_with("evaluation without CUDA graphs: libtorch: a replay differs by"), "{report}");
+    let refusal = libtorch.engine.as_ref().and_then(|engine| engine.refusal.get()).expect("graphs are refused");
+    assert!(report.ends_with(refusal), "{report}");
+}
+
+#[test]
+fn dropping_an_engine_with_batches_in_flight_ends_and_callers_get_an_error() {
+    let stand_in = StandIn::default();
+    let libtorch = recording(3, Ok(Recorder::StandIn(stand_in.clone())));
+    let (manifest, bytes) = published(72);
+    let (answered, answers) = std::sync::mpsc::channel();
+    let callers: Vec<_> = [5, 20, 37, 60]
+        .map(|size| {
+            let (mut evaluator, answered) = (libtorch.evaluator(&manifest, &bytes).unwrap(), answered.clone());
+            std::thread::spawn(move || {
+                let (batch, mut predictions) = (positions(size), Predictions::new());
+                loop {
+                    match evaluator.evaluate(&batch, &mut predictions) {
+                        Ok(()) => drop(answered.send(())),
+                        Err(error) => return error,
+                    }
+                }
+            })
+        })
+        .into();
+    for _ in 0..20 {
+        answers.recv().unwrap();
+    }
+    drop(libtorch);
+    for error in callers.into_iter().map(|caller| caller.join().unwrap()) {
+        assert!(matches!(error, inference::Error::Lost { .. }), "{error}");
+    }
+    assert!(stand_in.counts.replayed.load(Ordering::Relaxed) > 0);
 }
 
 #[test]

@@ -1,8 +1,12 @@
 use network::{HEAD_CHANNELS, HeadKind, Layer, Layers, VALUE_HIDDEN, mean_scale};
-use tch::{Device, Kind, Tensor};
+use tch::{Kind, Tensor};
 
 use super::{linear, size};
-use crate::{Error, MemoryFormat, Network, attention, layers::Affine, pooled};
+use crate::{
+    Error, MemoryFormat, Network, attention,
+    layers::{Affine, Change},
+    pooled,
+};
 
 /// Joined matrices after the 1×1 convolution to the 64 channels of both heads, with zeros for the other head's
 /// channels. The time for small batches depends on the number of operations, not multiplications.
@@ -49,12 +53,12 @@ impl Heads {
         })
     }
 
-    /// Moves the matrices to another device.
-    pub(super) fn moved_to(self, device: Device) -> Result<Self, Error> {
+    /// Returns the heads with every matrix replaced.
+    pub(super) fn each(&self, change: Change<'_>) -> Result<Self, Error> {
         Ok(match self {
-            Self::Flattened(joined) => Self::Flattened(joined.moved_to(device)?),
+            Self::Flattened(joined) => Self::Flattened(joined.each(change)?),
             Self::Pooled { of_cells, joined } => {
-                Self::Pooled { of_cells: of_cells.moved_to(device)?, joined: joined.moved_to(device)? }
+                Self::Pooled { of_cells: of_cells.each(change)?, joined: joined.each(change)? }
             }
         })
     }
