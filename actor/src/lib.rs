@@ -83,7 +83,10 @@ async fn play(
     tracing::info!(actor = actor.id, epoch, threads, games, backend = %backend.describe(), "self-play");
     context.readiness.not_ready("waiting for the first weights");
     let engine = Arc::clone(backend);
-    let export = move || engine.engine_counts().inspect(metrics::engine).is_some();
+    let export = move || {
+        service::devices::graphs("evaluation", engine.graphs());
+        engine.engine_counts().inspect(metrics::engine).is_some()
+    };
     let sampling = context.drain.repeat(Duration::from_secs(1), export);
 
     let subscriber = Subscriber::start(SubscriberSettings {

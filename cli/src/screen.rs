@@ -187,15 +187,18 @@ fn detail_lines(r: &RunMetrics) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// Returns warnings about lost accelerators, lost episodes and unlearnable targets, as name and text; empty in a
-/// healthy run.
+/// Returns warnings about lost accelerators, computations without graphs, lost episodes and unlearnable targets, as name
+/// and text; empty in a healthy run.
 pub(crate) fn warnings(r: &RunMetrics) -> Vec<(&'static str, String)> {
     let roles = r.health.lost_devices.join(" and ");
     let device = (!roles.is_empty()).then(|| {
         ("GPU lost", format!("{roles} on the CPU after a fault of the accelerator; the next session tries it"))
     });
+    let graphs = r.health.without_graphs.join("; ");
+    let graphs = (!graphs.is_empty()).then_some(("no graphs", graphs));
     let lost = lost(&r.health).map(|text| ("lost", text));
-    device.into_iter().chain(lost).chain(beyond_support(&r.health).map(|text| ("targets", text))).collect()
+    let targets = beyond_support(&r.health).map(|text| ("targets", text));
+    device.into_iter().chain(graphs).chain(lost).chain(targets).collect()
 }
 
 /// Formats the number of lost episodes; `None` if there are none.

@@ -129,7 +129,10 @@ pub(crate) async fn start_on(
     };
     let served = handle.clone();
     let serving = tokio::spawn(async move {
-        let export = move || counted.engine_counts().inspect(metrics::engine).is_some();
+        let export = move || {
+            service::devices::graphs("evaluation", counted.graphs());
+            counted.engine_counts().inspect(metrics::engine).is_some()
+        };
         let sampling = drain.repeat(Duration::from_secs(1), export);
         let served = serve(Arc::new(settings), security, listener, served, drain.clone()).await;
         // The drain fires even if serving failed.

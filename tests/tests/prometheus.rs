@@ -41,6 +41,7 @@ const NOT_SEEN_HERE: [&str; 44] = [
     "zerofleet_arena_return_low",
     "zerofleet_arena_return_mean",
     "zerofleet_device_busy_share",
+    "zerofleet_device_graphs",
     "zerofleet_device_info",
     "zerofleet_device_lost",
     "zerofleet_device_memory_bytes",

@@ -84,6 +84,10 @@ impl Backend for Remote {
         self.local.as_ref()?.engine_counts()
     }
 
+    fn graphs(&self) -> Option<String> {
+        self.local.as_ref()?.graphs()
+    }
+
     fn build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn Evaluator>, evaluators::Error> {
         let architecture = &manifest.architecture;
         if architecture.model != Model::Alphazero {

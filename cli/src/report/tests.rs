@@ -226,6 +226,7 @@ fn faulty() -> RunMetrics {
         fault: Some("the replay server refuses every game".to_owned()),
         unstored: BTreeMap::from([("invalid".to_owned(), 12.0)]),
         lost_devices: vec!["learner".to_owned(), "actor".to_owned()],
+        without_graphs: vec!["actor: a replay differs".to_owned()],
         lost_episodes: Some(9.0),
         environment_failures: Some(4.0),
         support: Some(25.0),
@@ -244,10 +245,11 @@ fn what_a_run_lost_or_did_not_learn_has_rows_and_a_sound_run_has_none() {
     assert_eq!(row(&found, "lost").unwrap(), "9 episodes, in 4 environment failures");
     let device = row(&found, "GPU lost").unwrap();
     assert!(device.starts_with("learner and actor on the CPU after a fault"), "{device}");
+    assert_eq!(row(&found, "no graphs").unwrap(), "actor: a replay differs");
     assert!(row(&found, "targets").unwrap().contains("network.support = 27"), "{}", found.plain());
     let sound = summary(RunMetrics::default());
     assert!(
-        ["fault", "GPU lost", "lost", "targets"].iter().all(|name| row(&sound, name).is_none()),
+        ["fault", "GPU lost", "no graphs", "lost", "targets"].iter().all(|name| row(&sound, name).is_none()),
         "{}",
         sound.plain()
     );

@@ -75,6 +75,12 @@ pub trait Backend: Send + Sync {
         None
     }
 
+    /// Returns the reason why a CUDA device evaluates without graphs, empty if graphs are used; `None` without such a
+    /// device.
+    fn graphs(&self) -> Option<String> {
+        None
+    }
+
     /// Returns the product name of the accelerator, on which speeds depend; `None` without an accelerator or name.
     fn model(&self) -> Option<String> {
         None
@@ -226,6 +232,10 @@ impl Backend for network_torch::Libtorch {
 
     fn engine_counts(&self) -> Option<EngineCounts> {
         self.counts()
+    }
+
+    fn graphs(&self) -> Option<String> {
+        Self::graphs(self)
     }
 
     fn model(&self) -> Option<String> {

@@ -300,6 +300,10 @@ impl Backend for Measured {
         self.choices.iter().find_map(|choice| choice.backend.engine_counts())
     }
 
+    fn graphs(&self) -> Option<String> {
+        self.choices.iter().find_map(|choice| choice.backend.graphs())
+    }
+
     fn build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn Evaluator>, Error> {
         let built = self.routed(manifest, bytes, |backend| backend.build(manifest, bytes).map(Some))?;
         Ok(built.expect("a build that waits gives an evaluator"))

@@ -1,6 +1,6 @@
 //! Metrics about lost, rejected and blocked work in a run, from which all warnings derive.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fleet::Role;
 use serde::{Deserialize, Serialize};
@@ -31,6 +31,8 @@ pub struct Health {
     pub nothing_to_draw: f64,
     /// Roles with a process that has lost the accelerator and continues on the CPU.
     pub lost_devices: Vec<String>,
+    /// Roles with a process that computes on CUDA without graphs, each with the reason: `actor: reason`.
+    pub without_graphs: Vec<String>,
     /// Number of episodes lost to environment failures, over all sessions of the run.
     pub lost_episodes: Option<f64>,
     /// Episodes lost to environment failures per second.
@@ -66,6 +68,7 @@ impl Health {
             samples_held: held(|[table, side, reason]| is_of_learner(table, side) && reason != "nothing_to_draw"),
             nothing_to_draw: held(|[table, side, reason]| is_of_learner(table, side) && reason == "nothing_to_draw"),
             lost_devices: Role::ALL.iter().filter(|role| processes.of(**role).any(has_lost_device)).map(name).collect(),
+            without_graphs: without_graphs(processes),
             lost_episodes: processes.sum(Actor, "lost_episodes_total"),
             lost_per_second: processes.rate(Actor, "lost_episodes_total", &[]),
             environment_failures: failures.into_values().reduce(|a, b| a + b),
@@ -95,6 +98,18 @@ fn name(role: &Role) -> String {
 
 fn has_lost_device(process: &CounterRates) -> bool {
     process.newest().and_then(|newest| newest.get("zerofleet_device_lost", &[])) > Some(0.0)
+}
+
+/// Returns the reasons why processes compute on CUDA without graphs, each after the role.
+fn without_graphs(processes: &Processes<'_>) -> Vec<String> {
+    let mut found = BTreeSet::new();
+    for role in Role::ALL {
+        for series in processes.of(role).flat_map(|process| named(process, "zerofleet_device_graphs")) {
+            let reason = series.label("reason").filter(|reason| !reason.is_empty() && series.value > 0.0);
+            found.extend(reason.map(|reason| format!("{}: {reason}", role.name())));
+        }
+    }
+    found.into_iter().collect()
 }
 
 /// Returns the reason why an actor rejects weights that are at least as recent as the weights in use; `None` otherwise.
@@ -172,6 +187,16 @@ mod tests {
         assert_eq!(found(Role::Learner, "zerofleet_device_lost 1\n"), ["learner"]);
         assert_eq!(found(Role::Actor, "zerofleet_device_lost 1\n"), ["actor"]);
         assert_eq!(found(Role::Actor, "zerofleet_actor_weights_version 3\n"), [""; 0]);
+    }
+
+    #[test]
+    fn a_process_that_computes_without_graphs_is_named_by_role_with_the_reason() {
+        let text = |reason: &str, value: u8| {
+            format!("zerofleet_device_graphs{{what=\"evaluation\",reason=\"{reason}\"}} {value}\n")
+        };
+        let found = |text: &str| health(Role::Actor, &[text]).without_graphs;
+        assert_eq!(found(&text("", 1)), [""; 0]);
+        assert_eq!(found(&(text("", 0) + &text("a replay differs", 1))), ["actor: a replay differs"]);
     }
 
     #[test]

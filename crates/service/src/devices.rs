@@ -11,6 +11,7 @@ use std::time::Duration;
 use metrics::gauge;
 
 use crate::gpus::{Gpu, Gpus, Transfers, of_cuda};
+use crate::reasons::Reasons;
 use crate::{Drain, machine};
 
 /// The name of the CPU as a device.
@@ -24,6 +25,21 @@ const UNLISTED: &str =
 
 /// Device of each kind of tensors in this process.
 static PLACED: std::sync::Mutex<BTreeMap<&'static str, String>> = std::sync::Mutex::new(BTreeMap::new());
+
+/// The reasons for work without graphs.
+static REFUSALS: Reasons = Reasons::new();
+
+/// Exports whether a kind of work on a CUDA device is submitted as graphs: `what` is the kind (`evaluation`,
+/// `training`), `refusal` the reason why it is not, empty if it is, and `None` without such a device. Once stated, a
+/// reason applies to the end of the process.
+pub fn graphs(what: &'static str, refusal: Option<String>) {
+    let Some(refusal) = refusal else { return };
+    let current = REFUSALS.label(&refusal);
+    for reason in [String::new(), current.clone()] {
+        let is_current = f64::from(u8::from(reason == current));
+        gauge!("zerofleet_device_graphs", "what" => what, "reason" => reason).set(is_current);
+    }
+}
 
 /// Exports the device of a kind of tensors: `what` is the kind (`weights`, `parameters`, …), `device` the name in a
 /// configuration (`cpu`, `cuda:1`, `mps`). A later call replaces the device of the same kind.
@@ -267,6 +283,20 @@ mod tests {
         ];
         assert_eq!(lines, expected);
         assert_eq!(accelerators(), named(&[]));
+    }
+
+    #[test]
+    fn work_is_submitted_as_graphs_until_a_reason_is_stated() {
+        assert_eq!(exported(|| graphs("evaluation", None)), [""; 0]);
+        let used = "zerofleet_device_graphs{what=\"evaluation\",reason=\"\"}";
+        assert_eq!(exported(|| graphs("evaluation", Some(String::new()))), [format!("{used} 1")]);
+        let lines = exported(|| {
+            for refusal in ["", "no library", "no library"] {
+                graphs("evaluation", Some(refusal.to_owned()));
+            }
+        });
+        let refused = "zerofleet_device_graphs{what=\"evaluation\",reason=\"no library\"} 1";
+        assert_eq!(lines, [format!("{used} 0"), refused.to_owned()]);
     }
 
     #[test]
