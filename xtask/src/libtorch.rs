@@ -1,10 +1,12 @@
 //! Installs libtorch in `.libtorch`, from the Python package index, which has wheels for every supported platform.
 //!
 //! libtorch has two halves. Every program that links libtorch needs the CPU half. The CUDA half, for NVIDIA GPUs, is in
-//! the same flat directory, with everything that it loads at run time; programs open it if present. A wheel is a zip
-//! file, and only a few files are extracted (see `wheels`). A stamp lists the extracted files, so that a missing or
-//! damaged file is detected and fetched again. Start with [`ensure`].
+//! the same flat directory, with everything that it loads at run time and with a library for CUDA graphs, which is
+//! compiled here; programs open both if present. A wheel is a zip file, and only a few files are extracted (see
+//! `wheels`). A stamp lists the extracted files, so that a missing or damaged file is detected and fetched again. Start
+//! with [`ensure`].
 
+mod graphs;
 mod needed;
 mod own;
 mod stamp;
@@ -22,6 +24,8 @@ use tempfile::TempDir;
 use crate::gpu::{self, DRIVER_MIN, Gpu};
 use crate::python::Python;
 use crate::{files, workspace};
+pub use graphs::check as check_graphs;
+pub(crate) use graphs::{GRAPHS, compile as compile_graphs};
 pub(crate) use needed::{SYSTEM, needed_by};
 use stamp::Stamp;
 use wheels::Wanted;
@@ -81,7 +85,9 @@ pub fn ensure(root: &Path, check: Check, choice: Choice) -> Result<Halves> {
     if let Some(folder) = workspace::chosen_libtorch(root) {
         own::check(&folder)?;
         let has_gpu = choice != Choice::Auto || visible_gpus().is_ok();
-        return own::halves(&folder, if has_gpu { choice } else { Choice::Cpu });
+        let halves = own::halves(&folder, if has_gpu { choice } else { Choice::Cpu })?;
+        graphs::ensure_compiled(root, &folder, halves);
+        return Ok(halves);
     }
     let platform = Platform::here()?;
     install(root, platform, choose(platform, choice)?, check)
@@ -122,6 +128,7 @@ fn install(root: &Path, platform: &'static Platform, halves: Halves, check: Chec
             )
         })?;
     }
+    graphs::ensure_compiled(root, &install.folder, halves);
     Ok(halves)
 }
 

@@ -27,7 +27,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 exec "$here/bin/xtask" device-check --run --folder "$here" "$@"
 "#;
 
-/// Builds the programs of these steps, strips them, and copies them into a directory with the script and the manifest.
+/// Builds the programs of these steps, strips them, and copies them into a directory with the library for CUDA graphs,
+/// the script and the manifest.
 ///
 /// # Errors
 /// A build fails, or a program needs a library that other machines may lack.
@@ -51,6 +52,8 @@ pub(super) fn stage(root: &Path, chosen: &[&Step]) -> Result<PathBuf> {
         }
         sizes.push(json!({"program": program, "bytes": files::size(&to)?}));
     }
+    // Binaries search the sibling `lib`.
+    libtorch::compile_graphs(root, &workspace::libtorch(root), &folder.join("lib").join(libtorch::GRAPHS))?;
     let script = folder.join("run.sh");
     files::write(&script, SCRIPT)?;
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).context("make run.sh executable")?;

@@ -65,9 +65,10 @@ pub(super) fn in_folder(folder: &Path) -> Result<Libraries> {
     Ok(found.into_iter().collect())
 }
 
-/// Splits the libraries of libtorch into the CPU half and the CUDA half.
+/// Splits the libraries of libtorch into the CPU half and the CUDA half, with the library for CUDA graphs.
 pub(super) fn halves(torch: &Libraries) -> [Libraries; 2] {
-    let (cuda, cpu) = torch.iter().cloned().partition(|path| libtorch::is_cuda(&files::name(path)));
+    let is_cuda = |name: &str| libtorch::is_cuda(name) || name == libtorch::GRAPHS;
+    let (cuda, cpu) = torch.iter().cloned().partition(|path| is_cuda(&files::name(path)));
     [cpu, cuda]
 }
 
@@ -142,7 +143,8 @@ mod tests {
     #[test]
     fn the_cuda_half_is_no_part_of_the_layer_of_the_cpu_half() {
         let both = ["/lib/libc10.so", "/lib/libtorch_cpu.so", "/lib/libcudart.so.13", "/lib/libgomp.so.1"];
-        let cuda = ["/lib/libc10_cuda.so", "/lib/libcudnn_ops.so.9", "/lib/libtorch_cuda.so"];
+        let cuda =
+            ["/lib/libc10_cuda.so", "/lib/libcudnn_ops.so.9", "/lib/libtorch_cuda.so", "/lib/libzerofleet_graphs.so"];
         assert_eq!(halves(&paths(&[both.as_slice(), &cuda].concat())), [paths(&both), paths(&cuda)]);
     }
 
