@@ -187,8 +187,8 @@ fn detail_lines(r: &RunMetrics) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// Returns warnings about lost accelerators, computations without graphs, lost episodes and unlearnable targets, as name
-/// and text; empty in a healthy run.
+/// Returns warnings about lost accelerators, computations without graphs, lost episodes and unlearnable targets, as
+/// name and text; empty in a healthy run.
 pub(crate) fn warnings(r: &RunMetrics) -> Vec<(&'static str, String)> {
     let roles = r.health.lost_devices.join(" and ");
     let device = (!roles.is_empty()).then(|| {

@@ -68,14 +68,17 @@ impl Measured {
         Self { choices, demand, machine, speeds, chosen, clock: Arc::new(clock), known }
     }
 
-    /// Returns the key of a measurement. Another machine, accelerator, network or load has another key, so that the
-    /// speeds are measured again.
+    /// Returns the key of a measurement. Another machine, accelerator, network or load has another key, and so has an
+    /// accelerator with graphs, so that the speeds are measured again.
     fn key(&self, architecture: &Architecture) -> String {
         let Demand { threads, batch_max } = self.demand;
         let shared = self.choices.iter().filter(|choice| choice.is_shared);
         let models: String = shared
-            .map(|choice| choice.backend.model().unwrap_or_else(|| "an accelerator".to_owned()))
-            .map(|model| format!("; merged on {model}"))
+            .map(|choice| {
+                let model = choice.backend.model().unwrap_or_else(|| "an accelerator".to_owned());
+                let has_graphs = choice.backend.graphs().is_some_and(|refusal| refusal.is_empty());
+                format!("; merged on {model}{}", if has_graphs { " with graphs" } else { "" })
+            })
             .collect();
         format!("{}{models}; {architecture:?}; {threads} threads, batches to {batch_max}", self.machine)
     }

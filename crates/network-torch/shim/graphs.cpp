@@ -77,8 +77,8 @@ void undo(Graph& graph) noexcept {
     // The allocators had finished with the capture, so that nothing refers to the graph.
     return;
   }
-  // A filter of pinned memory may remain, so that the graph must stay: at most one in a process, because callers record
-  // nothing after a failure.
+  // A filter of pinned memory may remain, so that the graph must stay. Callers record nothing after a failure, unless
+  // memory is missing, and then no graph of this batch size.
   static_cast<void>(graph.graph.release());
   try {
     caching::releasePool(graph.device.index(), graph.pool);

@@ -1,8 +1,10 @@
-//! Reads name, compute capability, memory and latest error of a CUDA device, and waits for points in its work.
+//! Reads name, compute capability, memory and latest error of a CUDA device, waits for points in its work, and captures
+//! work.
 //!
-//! The functions are looked up at run time in the CUDA runtime and driver that libtorch's CUDA half has loaded;
-//! nothing is linked, so that one binary serves machines with and without CUDA. Every function fails with
-//! [`Error::Cuda`] if they are missing: call [`choose_device`](crate::choose_device) first, which loads them.
+//! The functions are looked up at run time in the CUDA runtime and driver that libtorch's CUDA half has loaded, and in
+//! the library for graphs; nothing is linked, so that one binary serves machines with and without CUDA. Every function
+//! fails with [`Error::Cuda`] if they are missing: call [`choose_device`](crate::choose_device) first, which loads the
+//! CUDA half.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::NonNull;

@@ -1,7 +1,7 @@
 //! Records operations of an accelerator as a graph, which is submitted again by one call.
 //!
-//! A replay reads and writes the tensors of the recording: callers copy inputs into fixed tensors, and read outputs from
-//! fixed tensors. CUDA records nothing that waits for the device, such as a copy to memory that is not pinned.
+//! A replay reads and writes the tensors of the recording: callers copy inputs into fixed tensors, and read outputs
+//! from fixed tensors. CUDA records nothing that waits for the device, such as a copy to memory that is not pinned.
 
 use tch::{Device, Kind, Tensor};
 
@@ -124,9 +124,9 @@ impl Graph {
     }
 }
 
-/// Compares the outputs of two computations and of a replay from the same state. If the computations have the same bits,
-/// the replay must have them too. Some kernels add in any order: if the computations differ, the replay may differ by twice
-/// as much. Differences are relative to the largest number of a tensor, and the largest counts.
+/// Compares the outputs of two computations and of a replay from the same state. If the computations have the same
+/// bits, the replay must have them too. Some kernels add in any order: if the computations differ, the replay may
+/// differ by twice as much. Differences are relative to the largest number of a tensor, and the largest counts.
 ///
 /// # Errors
 /// Returns the human-readable reason to compute without the graph.

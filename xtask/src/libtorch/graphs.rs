@@ -1,11 +1,11 @@
 //! Compiles the library with which programs record CUDA graphs, from crates/network-torch/shim.
 //!
-//! A C++ compiler and the headers of libtorch suffice: everything else stays undefined until a program opens the library
-//! after the CUDA half. Where both halves are installed, each undefined symbol is looked up in the libraries.
+//! A C++ compiler and the headers of libtorch suffice: everything else stays undefined until a program opens the
+//! library after the CUDA half. Where both halves are installed, each undefined symbol is looked up in the libraries.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -15,16 +15,10 @@ use crate::{files, workspace};
 
 /// File name of the library, which is next to the CUDA half.
 pub(crate) const GRAPHS: &str = "libzerofleet_graphs.so";
-/// Directory of the source and of declarations in place of NVIDIA's headers.
+/// Directory of the source, with declarations in place of NVIDIA's headers.
 const SHIM: &str = "crates/network-torch/shim";
-/// Libraries, each with a part of the names that it defines; the last part in a name counts.
-const DEFINING: [(&str, &str); 5] = [
-    ("libc10.so", "3c10"),
-    ("libtorch_cpu.so", "3c10"),
-    ("libcudart.so.13", "cuda"),
-    ("libc10_cuda.so", "4cuda"),
-    ("libtorch_cuda.so", "4cuda"),
-];
+/// Libraries that define what the library needs beyond the C++ library, the CUDA half last.
+const DEFINING: [&str; 5] = ["libc10.so", "libtorch_cpu.so", "libcudart.so.13", "libc10_cuda.so", "libtorch_cuda.so"];
 
 /// Compiles the library into `.libtorch` if `halves` contain the CUDA half, for the libtorch in the directory `torch`.
 /// Without the library programs compute without graphs, so that a failure is only printed.
@@ -68,32 +62,29 @@ pub fn check(root: &Path) -> Result<Vec<String>> {
     }
     let (torch, library) = (workspace::libtorch(root), workspace::target(root)?.join(GRAPHS));
     compile(root, &torch, &library)?;
-    let unchecked = verify(&library, &torch.join("lib"))?;
-    let unchecked =
-        (!unchecked.is_empty()).then(|| format!("the library for CUDA graphs: no {}", unchecked.join(", ")));
-    Ok(unchecked.into_iter().collect())
+    let is_complete = verify(&library, &torch.join("lib"))?;
+    let unchecked = "symbols of the library for CUDA graphs: the CUDA half of libtorch is not installed";
+    Ok(if is_complete { Vec::new() } else { vec![unchecked.to_owned()] })
 }
 
 /// Looks up the symbols of libtorch and CUDA that the library needs in the libraries of the directory `lib`. Returns
-/// the names of absent libraries, whose symbols cannot be looked up.
+/// false if a library is absent: then only the symbols of libtorch's CPU half are looked up.
 ///
 /// # Errors
 /// A symbol is in no library.
-fn verify(library: &Path, lib: &Path) -> Result<Vec<&'static str>> {
-    let (present, absent): (Vec<_>, Vec<_>) = DEFINING.into_iter().partition(|(name, _)| lib.join(name).exists());
+fn verify(library: &Path, lib: &Path) -> Result<bool> {
+    let present: Vec<PathBuf> = DEFINING.iter().map(|name| lib.join(name)).filter(|path| path.exists()).collect();
+    let is_complete = present.len() == DEFINING.len();
     let mut defined = BTreeSet::new();
-    for (name, _) in present {
-        defined.extend(symbols(&nm("--defined-only", &lib.join(name))?).map(str::to_owned));
+    for path in present {
+        defined.extend(symbols(&nm("--defined-only", &path)?).map(str::to_owned));
     }
     let needed = nm("--undefined-only", library)?;
-    let is_looked_up = |name: &&str| {
-        // The C++ library and others of the system define the rest.
-        let home = DEFINING.iter().rfind(|(_, part)| name.contains(part));
-        home.is_some_and(|(_, part)| absent.iter().all(|(_, of_absent)| part != of_absent))
-    };
+    let is_looked_up =
+        |name: &&str| if name.contains("cuda") { is_complete } else { name.contains("3c10") && !defined.is_empty() };
     let missing: Vec<&str> = symbols(&needed).filter(is_looked_up).filter(|name| !defined.contains(*name)).collect();
     ensure!(missing.is_empty(), "the library for CUDA graphs needs {}, which libtorch lacks", missing.join(", "));
-    Ok(absent.into_iter().map(|(name, _)| name).collect())
+    Ok(is_complete)
 }
 
 fn nm(which: &str, library: &Path) -> Result<String> {

@@ -1,8 +1,8 @@
 //! Evaluates batches by replays of graphs: one for each network, board and batch size.
 //!
-//! A graph reads fixed tensors: an input, and the weights of a [`Frame`]. Copies and replays are queued in one order, so
-//! that a batch is computed by the version copied before it, while batches in flight keep the earlier one. For the same
-//! reason all batches in flight share a graph: the logits are copied to the host before the next replay.
+//! A graph reads fixed tensors: an input, and the weights of a [`Frame`]. Copies and replays are queued in one order,
+//! so that a batch is computed by the version copied before it, while batches in flight keep the earlier one. For the
+//! same reason all batches in flight share a graph: the logits are copied to the host before the next replay.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
