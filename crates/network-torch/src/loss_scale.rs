@@ -26,8 +26,8 @@ impl ScaleOnDevice {
         Ok(self.factor.f_select(0, 0)?)
     }
 
-    /// Updates the scale after a step: whether it `is_applied`, and whether it has `finite_losses`, `[1]` each.
-    pub(crate) fn update(&mut self, is_applied: &Tensor, finite_losses: &Tensor) -> Result<(), Error> {
+    /// Updates the scale in place after a step: whether it `is_applied`, and whether it has `finite_losses`, `[1]` each.
+    pub(crate) fn update(&self, is_applied: &Tensor, finite_losses: &Tensor) -> Result<(), Error> {
         let Self { factor, good_steps } = self;
         let zero = good_steps.f_zeros_like()?;
         let overflows = finite_losses
@@ -38,9 +38,9 @@ impl ScaleOnDevice {
         let grows = counted.f_ge(f64::from(LossScale::GROWTH_STEPS))?;
         let grown = factor.f_multiply_scalar(2.0)?.f_clamp_max(f64::from(LossScale::MAX))?;
         let next = grown.f_where_self(&grows, factor)?;
-        *factor = factor.f_multiply_scalar(0.5)?.f_where_self(&overflows, &next)?;
-        *good_steps = zero.f_where_self(&grows, &counted)?;
-        Ok(())
+        let halved = factor.f_multiply_scalar(0.5)?;
+        factor.shallow_clone().f_copy_(&halved.f_where_self(&overflows, &next)?)?;
+        Ok(good_steps.shallow_clone().f_copy_(&zero.f_where_self(&grows, &counted)?)?)
     }
 
     /// Returns the tensors, for copying.
@@ -48,7 +48,7 @@ impl ScaleOnDevice {
         [&mut self.factor, &mut self.good_steps]
     }
 
-    /// Returns the same tensors; updates replace them and do not write to them.
+    /// Returns the same tensors.
     pub(crate) fn shallow_clone(&self) -> Self {
         Self { factor: self.factor.shallow_clone(), good_steps: self.good_steps.shallow_clone() }
     }
@@ -93,7 +93,7 @@ mod tests {
 
     /// Returns the scale after steps of (finite losses, finite gradient), checked on the device against the rules.
     fn agree(start: LossScale, steps: &[[bool; 2]]) -> LossScale {
-        let mut device = ScaleOnDevice::new(start, Device::Cpu).unwrap();
+        let device = ScaleOnDevice::new(start, Device::Cpu).unwrap();
         let mut expected = start;
         for &[finite_losses, finite_gradient] in steps {
             let is_applied = finite_losses && finite_gradient;

@@ -19,6 +19,8 @@ pub(crate) struct Moment {
     numbers: Tensor,
     /// Scales of 8-bit codes: `[⌈P / BLOCK⌉]`.
     scales: Option<Tensor>,
+    /// Value of each 8-bit code, kept on the device so that no step copies from the host.
+    values: Option<Tensor>,
 }
 
 impl Moment {
@@ -34,7 +36,9 @@ impl Moment {
                 (Tensor::f_from_slice(codes)?.f_to_device(device)?, Some(network::upload(scales, device)?))
             }
         };
-        Ok(Self { kind: moment.kind, numbers, scales })
+        let has_codes = scales.is_some();
+        let values = has_codes.then(|| network::upload(code_values(moment.kind), device)).transpose()?;
+        Ok(Self { kind: moment.kind, numbers, scales, values })
     }
 
     /// Copies the moment to host memory.
@@ -63,6 +67,7 @@ impl Moment {
             kind: self.kind,
             numbers: self.numbers.shallow_clone(),
             scales: self.scales.as_ref().map(Tensor::shallow_clone),
+            values: self.values.as_ref().map(Tensor::shallow_clone),
         }
     }
 
@@ -84,8 +89,10 @@ impl Moment {
     /// Returns the numbers from `start`, a block boundary, as float32 `[len]`.
     pub(crate) fn read(&self, start: i64, len: i64) -> Result<Tensor, Error> {
         let numbers = self.numbers.f_narrow(0, start, len)?;
-        let Some(scales) = &self.scales else { return Ok(numbers.f_to_kind(Kind::Float)?) };
-        let values = code_tensor(self.kind, self.device())?.f_index_select(0, &numbers.f_to_kind(Kind::Int64)?)?;
+        let (Some(scales), Some(values)) = (&self.scales, &self.values) else {
+            return Ok(numbers.f_to_kind(Kind::Float)?);
+        };
+        let values = values.f_index_select(0, &numbers.f_to_kind(Kind::Int64)?)?;
         let value = values.f_mul(&by_number(scales, start, len)?)?;
         Ok(if self.kind == MomentKind::Square { value.f_square()? } else { value })
     }
@@ -104,7 +111,7 @@ impl Moment {
         };
         let place = self.numbers.f_narrow(0, start, len)?;
         let bits = rounding.bits(start, len)?;
-        let Some(scales) = &self.scales else {
+        let (Some(scales), Some(values)) = (&self.scales, &self.values) else {
             // The upper half of a float32 is a bfloat16.
             let added = bits.f_bitwise_right_shift_tensor_scalar(16_i64)?.f_to_kind(Kind::Int)?;
             let upper = numbers.f_view_dtype(Kind::Int)?.f_add(&added)?.f_bitwise_and(-0x1_0000_i64)?;
@@ -116,9 +123,8 @@ impl Moment {
         let largest = padded.f_view([blocks, BLOCK_LEN])?.f_amax([1_i64].as_slice(), false)?;
         let divisors = largest.f_clamp_min(f64::from(f32::MIN_POSITIVE))?;
         let relative = coded.f_div(&by_number(&divisors, 0, len)?)?;
-        let values = code_tensor(self.kind, self.device())?;
         let last = i64::try_from(values.numel()).expect("codes have 8 bits") - 1;
-        let below = relative.f_bucketize(&values, false, true)?.f_sub_scalar(1_i64)?.f_clamp(0_i64, last - 1)?;
+        let below = relative.f_bucketize(values, false, true)?.f_sub_scalar(1_i64)?.f_clamp(0_i64, last - 1)?;
         let [lower, upper] =
             [values.f_index_select(0, &below)?, values.f_index_select(0, &below.f_add_scalar(1_i64)?)?];
         let share = relative.f_sub(&lower)?.f_div(&upper.f_sub(&lower)?)?;
@@ -164,11 +170,6 @@ fn mixed(x: &Tensor) -> Result<Tensor, Error> {
     let x = multiplied(&shifted(x, 16)?, MIX_FACTORS[0])?;
     let x = multiplied(&shifted(&x, 15)?, MIX_FACTORS[1])?;
     shifted(&x, 16)
-}
-
-/// Returns the values of codes on a device.
-fn code_tensor(kind: MomentKind, device: Device) -> Result<Tensor, Error> {
-    network::upload(code_values(kind), device)
 }
 
 /// Returns the number of blocks in `len` numbers; the last block may be smaller.

@@ -17,7 +17,7 @@ use weights::Architecture;
 pub use self::contribution::DeviceContribution;
 use self::measured::{Measured, Read};
 use self::snapshot::Snapshot;
-use self::staging::{ModelTargets, Staged};
+use self::staging::{Inputs, ModelTargets, Staged};
 use crate::{
     Error, Network, Purpose,
     gpu::Completion,
@@ -51,13 +51,16 @@ pub struct Trainer {
     groups: Vec<Group>,
     /// The network with weights in the precision of the passes, if that is not float32.
     lowered: Option<Network>,
-    /// `[P]` and `[S]`: published averages of the parameters and of the running statistics.
+    /// `[P]` and `[S]`: published averages of the parameters and of the running statistics. A step writes to the tensors
+    /// of the state in place, so that a recorded step stays valid.
     average_parameters: Tensor,
     average_statistics: Tensor,
     /// One `[P]` per moment of the optimiser.
     moments: Vec<Moment>,
     /// Number of the next step to apply, from 1: `[1]`, float32, on the device. Exact up to 2²⁴ steps.
     next_step: Tensor,
+    /// Whether the device applies the latest queued step: `[1]`, bool.
+    last_applied: Tensor,
     /// Steps applied and collected.
     step: u64,
     progress: f64,
@@ -88,8 +91,6 @@ pub struct Trainer {
 #[derive(Debug)]
 struct Queued {
     measured: Measured,
-    /// Whether the device applies the step: `[1]`, bool.
-    is_applied: Tensor,
     times: StepTimes,
 }
 
@@ -133,6 +134,7 @@ impl Trainer {
             groups: network.layout.groups(settings.optimiser),
             averaged_since: None,
             next_step: network::upload(&[1.0], network.device())?,
+            last_applied: Tensor::f_ones([1_i64], (Kind::Bool, network.device()))?,
             split_boards: BTreeMap::new(),
             micro_batches: 1,
             lowered: network.lowered(settings.precision, Default::default())?,
@@ -186,36 +188,51 @@ impl Trainer {
         let device = self.network.device();
         let errors = staged.targets.importance().map(Tensor::f_zeros_like).transpose()?;
         let scalars = network::upload(&[0.0; measured::SCALARS], device)?;
-        let measured = Measured::new(&scalars, errors.as_ref(), &mut self.idle)?;
-        let is_applied = Tensor::f_ones([1_i64], (Kind::Bool, device))?;
+        let numbers = measured::joined(&scalars, errors.as_ref())?;
+        let measured = Measured::new(&numbers, measured::SCALARS, &mut self.idle)?;
+        let _ = self.last_applied.f_fill_(1_i64)?;
         let _ = self.next_step.f_add_scalar_(1.0)?;
-        self.queued.push_back(Queued { measured, is_applied, times });
+        self.queued.push_back(Queued { measured, times });
         Ok(())
     }
 
     fn queue_in_laps(&mut self, examples: &Examples, laps: &mut Laps<'_>) -> Result<(), Error> {
         self.check_layers_if_due(examples)?;
-        let Computed { pass, learning_rates, statistics, mut times } = self.compute(examples, laps)?;
-        let _guard = tch::no_grad_guard();
-        let scalars = self.scalars(&pass)?;
-        let measured = Measured::new(&scalars, pass.losses.value_errors.as_ref(), &mut self.idle)?;
-        times.backward += laps.lap();
-        let is_applied = self.update(pass.gradient, &scalars, &learning_rates, &statistics)?;
-        times.optimiser = laps.lap();
-        self.queued.push_back(Queued { measured, is_applied, times });
+        let inputs = self.inputs(examples)?;
+        self.choose_average();
+        let (numbers, mut times) = self.eagerly(&inputs, laps)?;
+        let scalars = measured::SCALARS + usize::from(self.loss_scale.is_some());
+        let measured = Measured::new(&numbers, scalars, &mut self.idle)?;
+        times.optimiser += laps.lap();
+        self.queued.push_back(Queued { measured, times });
         Ok(())
     }
 
-    /// Computes the gradient of a batch, and updates the running statistics.
-    fn compute(&mut self, examples: &Examples, laps: &mut Laps<'_>) -> Result<Computed, Error> {
+    /// Copies a batch to the device.
+    fn inputs(&mut self, examples: &Examples) -> Result<Inputs, Error> {
         process::apply();
-        let staged = Staged::new(examples, &self.network, &self.boards, self.learning_rates())?;
-        self.batch_device = Some(staged.observations.device());
+        let inputs = Inputs::new(examples, &self.network, &self.boards, self.learning_rates())?;
+        self.batch_device = Some(inputs.device());
+        Ok(inputs)
+    }
+
+    /// Submits the operations of a step one after the other. Returns the numbers of [`measured::joined`].
+    fn eagerly(&mut self, inputs: &Inputs, laps: &mut Laps<'_>) -> Result<(Tensor, StepTimes), Error> {
+        let Computed { pass: Pass { losses, gradient }, learning_rates, statistics, mut times } =
+            self.compute(inputs, laps)?;
+        let _guard = tch::no_grad_guard();
+        let scalars = self.scalars(&losses, &gradient)?;
+        times.backward += laps.lap();
+        self.keep_if_asked(&gradient)?;
+        self.update(gradient, &scalars, &learning_rates, &statistics)?;
+        Ok((measured::joined(&scalars, losses.value_errors.as_ref())?, times))
+    }
+
+    /// Computes the gradient of a batch, and updates the running statistics.
+    fn compute(&mut self, inputs: &Inputs, laps: &mut Laps<'_>) -> Result<Computed, Error> {
+        let staged = Staged::of(inputs, &self.network, &self.boards)?;
         let mut times = StepTimes { stage: laps.lap(), ..StepTimes::default() };
-        if let Some(lowered) = &self.lowered {
-            lowered.cast_again(&self.network)?;
-        }
-        let statistics = self.network.flat_statistics.f_detach_copy()?;
+        let statistics = self.prepare()?;
         match self.split(&staged, &statistics, laps, &mut times) {
             Ok(pass) => Ok(Computed { pass, learning_rates: staged.learning_rates, statistics, times }),
             Err(error) => {
@@ -226,8 +243,16 @@ impl Trainer {
         }
     }
 
+    /// Casts the weights for the passes of a step. Returns a copy of the running statistics, `[S]`.
+    fn prepare(&self) -> Result<Tensor, Error> {
+        if let Some(lowered) = &self.lowered {
+            lowered.cast_again(&self.network)?;
+        }
+        Ok(self.network.flat_statistics.f_detach_copy()?)
+    }
+
     fn collect_in_laps(&mut self, laps: &mut Laps<'_>) -> Option<Result<Trained, Error>> {
-        let Queued { measured, mut times, .. } = self.queued.pop_front()?;
+        let Queued { measured, mut times } = self.queued.pop_front()?;
         let read = measured.read(self.settings.weight_decay);
         times.backward += laps.lap();
         Some(read.and_then(|Read { losses, value_errors, loss_scale, completion }| {
@@ -250,6 +275,11 @@ impl Trainer {
         [queued, queued.saturating_sub(1)].map(|queued| self.learning_rate_after(self.step + queued) as f32)
     }
 
+    /// Returns the maximum positions in one pass of a batch on a board.
+    fn pass_positions(&self, board: usize, positions: usize) -> usize {
+        self.micro_batch(board).unwrap_or(positions).min(positions)
+    }
+
     /// Returns the maximum positions in one pass on a board, if batches there are split.
     fn micro_batch(&self, board: usize) -> Option<usize> {
         let configured = self.settings.micro_batch;
@@ -265,9 +295,9 @@ impl Trainer {
         times: &mut StepTimes,
     ) -> Result<Pass, Error> {
         loop {
-            let most = self.micro_batch(staged.board).unwrap_or(staged.positions);
-            let positions = most.min(staged.positions);
-            match self.micro_batches_of(staged, positions, laps, times) {
+            let positions = self.pass_positions(staged.board, staged.positions);
+            self.micro_batches = staged.positions.div_ceil(positions);
+            match self.micro_batches_of(staged, self.micro_batches, laps, times) {
                 Err(Error::OutOfMemory { .. }) if positions > 1 => {
                     self.restore_statistics(statistics)?;
                     self.split_boards.insert(staged.board, positions.div_ceil(2));
@@ -277,16 +307,14 @@ impl Trainer {
         }
     }
 
-    /// Accumulates the losses and gradients of micro-batches of about equal size, at most `positions_max` each.
+    /// Accumulates the losses and gradients of `parts` micro-batches of about equal size.
     fn micro_batches_of(
-        &mut self,
+        &self,
         staged: &Staged,
-        positions_max: usize,
+        parts: usize,
         laps: &mut Laps<'_>,
         times: &mut StepTimes,
     ) -> Result<Pass, Error> {
-        let parts = staged.positions.div_ceil(positions_max);
-        self.micro_batches = parts;
         let mut sum: Option<Pass> = None;
         for part in 0..parts {
             let [start, end] = [part, part + 1].map(|part| part * staged.positions / parts);
@@ -303,7 +331,7 @@ impl Trainer {
         Ok(sum.expect("a batch has positions"))
     }
 
-    fn forward_backward(&mut self, staged: &Staged, laps: &mut Laps<'_>, times: &mut StepTimes) -> Result<Pass, Error> {
+    fn forward_backward(&self, staged: &Staged, laps: &mut Laps<'_>, times: &mut StepTimes) -> Result<Pass, Error> {
         #[cfg(test)]
         if self.memory_positions.is_some_and(|most| staged.positions > most) {
             // As on a device: in the middle of the step, after the statistics have changed.
@@ -367,7 +395,7 @@ impl Trainer {
     }
 
     /// Returns the scalars of a step, in the order of [`Measured`], on the device.
-    fn scalars(&self, Pass { losses, gradient }: &Pass) -> Result<Tensor, Error> {
+    fn scalars(&self, losses: &LossTensors, gradient: &Tensor) -> Result<Tensor, Error> {
         let decayed = i64::try_from(self.network.layout.decayed()).expect("parameters fit memory");
         let weights = self.network.flat_parameters.f_narrow(0, 0, decayed)?;
         let scalars = [
@@ -406,27 +434,28 @@ impl Trainer {
         }
     }
 
+    /// Keeps a copy of the gradient on request.
+    fn keep_if_asked(&mut self, gradient: &Tensor) -> Result<(), Error> {
+        if std::mem::take(&mut self.keeps_gradient) {
+            self.kept_gradient = Some(gradient.f_detach_copy()?);
+        }
+        Ok(())
+    }
+
     /// Applies a step if the quantities of [`refuse_not_finite`](Self::refuse_not_finite) are finite, which the
-    /// device decides; returns the decision, `[1]`. Keeps a copy of the gradient on request.
+    /// device decides, and records the decision in place.
     fn update(
-        &mut self,
+        &self,
         gradient: Tensor,
         scalars: &Tensor,
         learning_rates: &Tensor,
         statistics: &Tensor,
-    ) -> Result<Tensor, Error> {
-        if std::mem::take(&mut self.keeps_gradient) {
-            self.kept_gradient = Some(gradient.f_detach_copy()?);
-        }
+    ) -> Result<(), Error> {
         let is_applied = scalars.f_narrow(0, 0, measured::FINITE)?.f_isfinite()?.f_all()?.f_view([1])?;
         let share = self.average_share()?;
-        let learning_rate = match self.queued.back() {
-            Some(before) => {
-                let [applied, refused] = [0, 1].map(|index| learning_rates.f_narrow(0, index, 1));
-                applied?.f_where_self(&before.is_applied, &refused?)?
-            }
-            None => learning_rates.f_narrow(0, 0, 1)?,
-        };
+        // Without a queued step both are equal.
+        let [applied, refused] = [0, 1].map(|index| learning_rates.f_narrow(0, index, 1));
+        let learning_rate = applied?.f_where_self(&self.last_applied, &refused?)?;
         let step = StepSettings {
             groups: &self.groups,
             learning_rate: &learning_rate,
@@ -443,26 +472,31 @@ impl Trainer {
         optimiser::apply(step, gradient, &self.moments, parameters)?;
 
         let running = &self.network.flat_statistics;
-        let averages = [(&mut self.average_parameters, parameters), (&mut self.average_statistics, running)];
-        for (average, newest) in averages {
-            *average = average.f_lerp_tensor(newest, &share)?.f_where_self(&is_applied, average)?;
+        for (average, newest) in [(&self.average_parameters, parameters), (&self.average_statistics, running)] {
+            let moved = average.f_lerp_tensor(newest, &share)?;
+            let _ = moved.f_where_self_out(average, &is_applied, average)?;
         }
         running.shallow_clone().f_copy_(&running.f_where_self(&is_applied, statistics)?)?;
-        let _ = self.next_step.f_add_(&is_applied.f_to_kind(Kind::Float)?)?;
-        if let Some(scale) = &mut self.loss_scale {
+        let _ = self.next_step.shallow_clone().f_add_(&is_applied.f_to_kind(Kind::Float)?)?;
+        if let Some(scale) = &self.loss_scale {
             let finite_losses = scalars.f_narrow(0, 0, measured::GRADIENT_NORM)?.f_isfinite()?.f_all()?.f_view([1])?;
             scale.update(&is_applied, &finite_losses)?;
         }
-        Ok(is_applied)
+        Ok(self.last_applied.shallow_clone().f_copy_(&is_applied)?)
+    }
+
+    /// Starts the equally weighted average once the progress has reached it.
+    fn choose_average(&mut self) {
+        let steps = self.step + self.queued.len() as u64;
+        let progress = self.settings.progress_after(steps, self.progress);
+        if self.averaged_since.is_none() && self.settings.averages_equally(progress) {
+            self.averaged_since = Some(steps);
+        }
     }
 
     /// Returns the share of the new weights in the average, `[1]`: [`TrainerSettings::average_share`] on the device,
     /// which alone has the number of applied steps.
-    fn average_share(&mut self) -> Result<Tensor, Error> {
-        let steps = self.step + self.queued.len() as u64;
-        if self.settings.averages_equally(self.settings.progress_after(steps, self.progress)) {
-            self.averaged_since.get_or_insert(steps);
-        }
+    fn average_share(&self) -> Result<Tensor, Error> {
         Ok(match self.averaged_since {
             // After a refused step the device may have applied fewer steps than were queued.
             Some(since) => self.next_step.f_add_scalar(-(since as f64))?.f_clamp_min(1.0)?.f_reciprocal()?,

@@ -117,7 +117,8 @@ impl Trainer {
             let contribution = self.uploaded(&[&nothing, beside].concat())?;
             return Ok(Contributed { contribution, value_errors: Vec::new(), times: StepTimes::default() });
         };
-        let Computed { pass, statistics, mut times, .. } = self.compute(examples, laps)?;
+        let inputs = self.inputs(examples)?;
+        let Computed { pass, statistics, mut times, .. } = self.compute(&inputs, laps)?;
         let joined = self.joined(&pass, beside);
         // The forward pass has updated the running statistics.
         self.restore_statistics(&statistics)?;
@@ -141,13 +142,15 @@ impl Trainer {
         let guard = tch::no_grad_guard();
         let statistics = self.network.flat_statistics.f_detach_copy()?;
         self.restore_statistics(&contribution.statistics()?)?;
-        let pass = Pass { losses: contribution.losses()?, gradient: contribution.gradient()? };
-        let scalars = self.scalars(&pass)?;
-        let measured = Measured::new(&scalars, None, &mut self.idle)?;
+        let (losses, gradient) = (contribution.losses()?, contribution.gradient()?);
+        let scalars = self.scalars(&losses, &gradient)?;
+        let measured = Measured::new(&scalars, scalars.numel(), &mut self.idle)?;
         let learning_rates = network::upload(&self.learning_rates(), self.network.device())?;
-        let is_applied = self.update(pass.gradient, &scalars, &learning_rates, &statistics)?;
+        self.choose_average();
+        self.keep_if_asked(&gradient)?;
+        self.update(gradient, &scalars, &learning_rates, &statistics)?;
         times.optimiser = laps.lap();
-        self.queued.push_back(Queued { measured, is_applied, times });
+        self.queued.push_back(Queued { measured, times });
         drop(guard);
         let trained = self.collect_in_laps(laps).expect("the step was queued")?;
         Ok(Trained { value_errors, ..trained })

@@ -22,6 +22,14 @@ pub(super) struct Measured {
     copied: Option<Completion>,
 }
 
+/// Joins scalars `[S]` and value errors `[B]`, so that one copy transfers both.
+pub(super) fn joined(scalars: &Tensor, value_errors: Option<&Tensor>) -> Result<Tensor, Error> {
+    Ok(match value_errors {
+        Some(errors) => Tensor::f_cat(&[scalars, errors], 0)?,
+        None => scalars.shallow_clone(),
+    })
+}
+
 /// Measured results of a step.
 #[derive(Debug)]
 pub(super) struct Read {
@@ -34,28 +42,19 @@ pub(super) struct Read {
 }
 
 impl Measured {
-    /// Joins `scalars` `[S]` and `value_errors` `[B]`, so that one copy transfers both, and on CUDA starts the copy.
-    /// `idle` are points of earlier steps.
-    pub(super) fn new(
-        scalars: &Tensor,
-        value_errors: Option<&Tensor>,
-        idle: &mut Vec<Completion>,
-    ) -> Result<Self, Error> {
-        let count = scalars.numel();
-        let numbers = match value_errors {
-            Some(errors) => Tensor::f_cat(&[scalars, errors], 0)?,
-            None => scalars.shallow_clone(),
-        };
+    /// Reads `numbers`, scalars `[S]` and value errors `[B]` as [`joined`] returns them: on CUDA starts the copy. A later
+    /// step may write to `numbers`. `idle` are points of earlier steps.
+    pub(super) fn new(numbers: &Tensor, scalars: usize, idle: &mut Vec<Completion>) -> Result<Self, Error> {
         if let Device::Cuda(index) = numbers.device() {
             // libtorch pins the memory of a copy that does not block. A blocking copy, started when the numbers are
             // read, would be queued after the next step.
             let copy = numbers.f_to_device_(Device::Cpu, Kind::Float, true, false)?;
             let completion = idle.pop().map_or_else(|| Completion::new(index), Ok);
             if let Ok(copied) = completion.and_then(|copied| copied.record().map(|()| copied)) {
-                return Ok(Self { numbers: copy, scalars: count, copied: Some(copied) });
+                return Ok(Self { numbers: copy, scalars, copied: Some(copied) });
             }
         }
-        Ok(Self { numbers, scalars: count, copied: None })
+        Ok(Self { numbers: numbers.f_detach_copy()?, scalars, copied: None })
     }
 
     /// Waits for the numbers: the losses, with the L2 term scaled by the weight decay, the value errors, and the loss
