@@ -70,6 +70,8 @@ pub(crate) struct Training {
     /// Layers that were already reported as switched to float32.
     float32_layers: BTreeSet<String>,
     micro_batches: usize,
+    /// Reason for steps without graphs, empty with graphs, as reported last.
+    graphs: Option<String>,
     /// Number of steps that may remain queued while the thread waits for the next batch.
     queue_depth: usize,
     /// Steps queued in the trainer, oldest first.
@@ -144,6 +146,7 @@ impl Training {
             is_restored: false,
             float32_layers: BTreeSet::new(),
             micro_batches: 1,
+            graphs: None,
             pending: VecDeque::new(),
             trace: None,
             losses: None,
@@ -327,6 +330,7 @@ impl Training {
         self.end_trace();
         self.trace = pending.trace;
         self.report_precision();
+        self.report_graphs();
         let Trained { losses, value_errors, times } = match trained {
             Ok(trained) => trained,
             Err(training::Error::NotFinite { quantity, .. }) => return self.refuse(quantity, writing),
@@ -401,6 +405,21 @@ impl Training {
         if layers.len() != self.float32_layers.len() {
             self.float32_layers = layers.keys().cloned().collect();
         }
+    }
+
+    /// Reports the first CUDA graph of a training step, or the reason for steps without graphs.
+    fn report_graphs(&mut self) {
+        let graphs = self.trainer.graphs().map(str::to_owned);
+        if graphs == self.graphs {
+            return;
+        }
+        match graphs.as_deref() {
+            Some("") => tracing::info!("submitting training steps as CUDA graphs"),
+            Some(reason) => tracing::warn!("training without CUDA graphs: {reason}"),
+            None => {}
+        }
+        service::devices::graphs("training", graphs.clone());
+        self.graphs = graphs;
     }
 
     /// Records a step that was skipped because the scaled gradient overflowed. Losses and weights are still valid, so

@@ -51,7 +51,7 @@ pub use evaluator::{Libtorch, LibtorchEvaluator};
 pub use inference::{DevicePreference, Precision, PrecisionPreference, TrainingPrecision};
 pub use latent_model::LibtorchLatent;
 pub use loaded::{cpu_half, cuda_half};
-pub use process::{keep_memory, set_threads};
+pub use process::{keep_memory, set_threads, share_device};
 pub use rules::{DeviceRules, MemoryFormat, Purpose, SubmittingThreads, device_name};
 pub use tch::Device;
 pub use trainer::{DeviceContribution, Trainer};

@@ -43,6 +43,11 @@ impl ScaleOnDevice {
         Ok(good_steps.shallow_clone().f_copy_(&zero.f_where_self(&grows, &counted)?)?)
     }
 
+    /// Returns the tensors that a step writes.
+    pub(crate) fn tensors(&self) -> [&Tensor; 2] {
+        [&self.factor, &self.good_steps]
+    }
+
     /// Returns the tensors, for copying.
     pub(crate) fn tensors_mut(&mut self) -> [&mut Tensor; 2] {
         [&mut self.factor, &mut self.good_steps]

@@ -71,6 +71,11 @@ impl Moment {
         }
     }
 
+    /// Iterates over the tensors that a step writes.
+    pub(crate) fn tensors(&self) -> impl Iterator<Item = &Tensor> {
+        std::iter::once(&self.numbers).chain(&self.scales)
+    }
+
     /// Returns the tensors for modification.
     pub(crate) fn tensors_mut(&mut self) -> impl Iterator<Item = &mut Tensor> {
         std::iter::once(&mut self.numbers).chain(&mut self.scales)

@@ -1,7 +1,8 @@
-//! Process-wide settings: threads per operation, and retention of freed memory.
+//! Process-wide settings: threads per operation, use of a device by several threads, and retention of freed memory.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Latest setting; 0 means none, and libtorch uses every core.
 static INTRA_OP: AtomicUsize = AtomicUsize::new(0);
@@ -21,6 +22,22 @@ thread_local! {
 pub fn set_threads(intra_op: usize) {
     INTRA_OP.store(intra_op.clamp(1, 1024), Ordering::Relaxed);
     apply();
+}
+
+/// Shared by threads that use a device, exclusive while a graph of the device is recorded.
+static DEVICE: RwLock<()> = RwLock::new(());
+
+/// Waits until no graph is recorded, and prevents recording while the returned guard lives.
+///
+/// CUDA lets work of other threads fail during a recording, and then the recording too. A thread next to a
+/// [`Trainer`](crate::Trainer) on the same device holds the guard for each piece of work, and only one at a time.
+pub fn share_device() -> RwLockReadGuard<'static, ()> {
+    DEVICE.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits for all guards of [`share_device`], and prevents new guards while the returned guard lives.
+pub(crate) fn exclude_from_device() -> RwLockWriteGuard<'static, ()> {
+    DEVICE.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Applies the setting of [`set_threads`] to the calling thread.
@@ -54,5 +71,19 @@ pub fn keep_memory() {
             // setting leaves the allocator unchanged.
             unsafe { libc::mallopt(setting, value) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_recorded_while_a_thread_uses_the_device() {
+        let guard = share_device();
+        assert!(DEVICE.try_write().is_err());
+        drop(guard);
+        // A thread of another test may hold a guard for a while.
+        drop(exclude_from_device());
     }
 }

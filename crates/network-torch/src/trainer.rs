@@ -1,4 +1,5 @@
 mod contribution;
+mod graphs;
 mod layer_check;
 mod measured;
 mod snapshot;
@@ -15,6 +16,7 @@ use training::{
 use weights::Architecture;
 
 pub use self::contribution::DeviceContribution;
+use self::graphs::Graphs;
 use self::measured::{Measured, Read};
 use self::snapshot::Snapshot;
 use self::staging::{Inputs, ModelTargets, Staged};
@@ -72,6 +74,7 @@ pub struct Trainer {
     /// The same as in [`MixedPrecision`].
     float32_layers: BTreeMap<String, f64>,
     queued: VecDeque<Queued>,
+    graphs: Graphs,
     /// Points of collected steps, for later steps: an event of CUDA is not created for each step.
     idle: Vec<Completion>,
     /// Whether the next step keeps a copy of the gradient, and the copy, `[P]`.
@@ -135,6 +138,7 @@ impl Trainer {
             averaged_since: None,
             next_step: network::upload(&[1.0], network.device())?,
             last_applied: Tensor::f_ones([1_i64], (Kind::Bool, network.device()))?,
+            graphs: Graphs::new(network.device()),
             split_boards: BTreeMap::new(),
             micro_batches: 1,
             lowered: network.lowered(settings.precision, Default::default())?,
@@ -200,7 +204,10 @@ impl Trainer {
         self.check_layers_if_due(examples)?;
         let inputs = self.inputs(examples)?;
         self.choose_average();
-        let (numbers, mut times) = self.eagerly(&inputs, laps)?;
+        let (numbers, mut times) = match self.by_graph(&inputs, laps) {
+            Some(stepped) => stepped,
+            None => self.eagerly(&inputs, laps)?,
+        };
         let scalars = measured::SCALARS + usize::from(self.loss_scale.is_some());
         let measured = Measured::new(&numbers, scalars, &mut self.idle)?;
         times.optimiser += laps.lap();
@@ -298,6 +305,9 @@ impl Trainer {
             let positions = self.pass_positions(staged.board, staged.positions);
             self.micro_batches = staged.positions.div_ceil(positions);
             match self.micro_batches_of(staged, self.micro_batches, laps, times) {
+                Err(Error::OutOfMemory { message }) if self.graphs.release(&message) => {
+                    self.restore_statistics(statistics)?;
+                }
                 Err(Error::OutOfMemory { .. }) if positions > 1 => {
                     self.restore_statistics(statistics)?;
                     self.split_boards.insert(staged.board, positions.div_ceil(2));
@@ -491,6 +501,7 @@ impl Trainer {
         let progress = self.settings.progress_after(steps, self.progress);
         if self.averaged_since.is_none() && self.settings.averages_equally(progress) {
             self.averaged_since = Some(steps);
+            self.graphs.clear();
         }
     }
 
@@ -608,6 +619,7 @@ impl training::Trainer for Trainer {
         let MixedPrecision { loss_scale, float32_layers } = mixed;
         let loss_scale = scale_of(self.settings.precision, loss_scale, device)?;
 
+        self.graphs.clear();
         // Without adaptive precision every layer is computed in the configured precision.
         self.float32_layers = if self.settings.is_adaptive { float32_layers } else { BTreeMap::new() };
         self.lowered = network.lowered(self.settings.precision, self.float32_layers.keys().cloned().collect())?;
@@ -623,6 +635,10 @@ impl training::Trainer for Trainer {
         self.queued.clear();
         self.set_progress(progress);
         Ok(())
+    }
+
+    fn graphs(&self) -> Option<&str> {
+        self.graphs.refusal()
     }
 
     fn placement(&self) -> Vec<Placed> {

@@ -115,6 +115,12 @@ pub trait Trainer {
     /// A file is missing, or does not match the network or the optimiser. The trainer is then unchanged.
     fn load(&mut self, files: &[(String, Vec<u8>)]) -> Result<(), Error>;
 
+    /// Returns the reason why steps on a CUDA device are not submitted as graphs, empty once they are; `None` without
+    /// such a device, and before the first graph.
+    fn graphs(&self) -> Option<&str> {
+        None
+    }
+
     /// Returns the device for each kind of tensor. The kind `batch` is the batch of the latest step.
     fn placement(&self) -> Vec<Placed>;
 

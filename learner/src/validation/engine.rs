@@ -4,6 +4,8 @@
 use std::time::Instant;
 
 use anyhow::Context as _;
+#[cfg(feature = "torch")]
+use inference::{Attributes, Batch, Predictions};
 use inference::{Evaluator, PrecisionPreference, ReturnEvaluator};
 use network_cpu::{Kernel, KernelPreference};
 use weights::{Manifest, Model};
@@ -61,16 +63,34 @@ impl Engine {
     }
 }
 
+/// An evaluator on the training device, which does not compute while the trainer records a graph.
+#[cfg(feature = "torch")]
+struct OnSharedDevice(Box<dyn Evaluator>);
+
+#[cfg(feature = "torch")]
+impl Evaluator for OnSharedDevice {
+    fn attributes(&self) -> Attributes {
+        self.0.attributes()
+    }
+
+    fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), inference::Error> {
+        let _guard = network_torch::share_device();
+        self.0.evaluate(batch, predictions)
+    }
+}
+
 /// Builds a libtorch evaluator in float32.
 #[cfg(feature = "torch")]
 pub(super) fn on_libtorch(device: Device, manifest: &Manifest, bytes: &[u8]) -> anyhow::Result<Box<dyn Evaluator>> {
     use network_torch::{LibtorchEvaluator, LibtorchLatent, Precision};
     let Manifest { architecture, version, .. } = manifest;
-    Ok(match architecture.model {
+    let _guard = network_torch::share_device();
+    let evaluator: Box<dyn Evaluator> = match architecture.model {
         Model::Alphazero => Box::new(LibtorchEvaluator::new(architecture, *version, bytes, device, Precision::F32)?),
         Model::AlphazeroReturns { .. } | Model::Muzero { .. } | Model::StochasticMuzero { .. } => {
             let model = LibtorchLatent::new(architecture, *version, bytes, device, Precision::F32)?;
             Box::new(ReturnEvaluator::new(Box::new(model)))
         }
-    })
+    };
+    Ok(Box::new(OnSharedDevice(evaluator)))
 }

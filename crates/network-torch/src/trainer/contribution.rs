@@ -117,6 +117,7 @@ impl Trainer {
             let contribution = self.uploaded(&[&nothing, beside].concat())?;
             return Ok(Contributed { contribution, value_errors: Vec::new(), times: StepTimes::default() });
         };
+        self.graphs.refuse("learners of a group sum their gradients between the passes and the update");
         let inputs = self.inputs(examples)?;
         let Computed { pass, statistics, mut times, .. } = self.compute(&inputs, laps)?;
         let joined = self.joined(&pass, beside);

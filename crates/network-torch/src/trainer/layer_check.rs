@@ -28,6 +28,7 @@ impl Trainer {
         self.float32_layers.extend(lossy);
         let float32_layers = self.float32_layers.keys().cloned().collect();
         self.lowered = self.network.lowered(self.settings.precision, float32_layers)?;
+        self.graphs.clear();
         Ok(())
     }
 

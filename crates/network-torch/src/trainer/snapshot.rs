@@ -5,7 +5,7 @@ use training::checkpoint::{self, Files};
 use training::{Contents, Layout, MixedPrecision, Numbers, Optimiser};
 
 use super::Trainer;
-use crate::{Error, SubmittingThreads, loss_scale::ScaleOnDevice, moments::Moment, network};
+use crate::{Error, SubmittingThreads, loss_scale::ScaleOnDevice, moments::Moment, network, share_device};
 
 /// A trainer's state at one step.
 #[derive(Debug)]
@@ -76,11 +76,13 @@ impl Snapshot {
 
 impl training::Snapshot for Snapshot {
     fn published(&self) -> Result<Vec<u8>, training::Error> {
+        let _guard = share_device();
         let [parameters, statistics] = &self.average;
         Ok(network::write(&self.layout.published(), parameters, statistics)?)
     }
 
     fn files(&self) -> Result<Files, training::Error> {
+        let _guard = share_device();
         let numbers = |[parameters, statistics]: &[Tensor; 2]| -> Result<Numbers, Error> {
             Ok(Numbers { parameters: network::download(parameters)?, statistics: network::download(statistics)? })
         };

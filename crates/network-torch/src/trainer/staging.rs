@@ -148,6 +148,19 @@ impl Inputs {
         })
     }
 
+    /// Copies the batch over `other`, which has the same form.
+    pub(super) fn copy_to(&self, other: &Self) -> Result<(), Error> {
+        let _guard = tch::no_grad_guard();
+        other.numbers.shallow_clone().f_copy_(&self.numbers)?;
+        Ok(other.bytes.shallow_clone().f_copy_(&self.bytes)?)
+    }
+
+    /// Returns the same tensors.
+    pub(super) fn shallow_clone(&self) -> Self {
+        let Self { form, numbers, bytes } = self;
+        Self { form: form.clone(), numbers: numbers.shallow_clone(), bytes: bytes.shallow_clone() }
+    }
+
     /// Returns the device of the batch.
     pub(super) fn device(&self) -> Device {
         self.numbers.device()

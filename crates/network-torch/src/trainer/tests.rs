@@ -1,4 +1,5 @@
 mod boards;
+mod graphs;
 mod mixed_precision;
 
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use crate::{
     trainer::Laps,
 };
 use training::{
-    Contents, Decay, MomentFormat, Observations, Optimiser, Precision, StepTimes, Trained, Trainer as _,
+    Contents, Decay, Examples, MomentFormat, Observations, Optimiser, Precision, StepTimes, Trained, Trainer as _,
     TrainerSettings, TrainingBatch, TrainingKernel,
 };
 
@@ -342,7 +343,7 @@ fn a_timed_step_reports_its_parts_and_returns_the_same_losses() {
 }
 
 /// Takes steps with `depth` of them always queued, as on an accelerator, and returns the result of each.
-fn queued_ahead(trainer: &mut Trainer, batches: &[TrainingBatch], depth: usize) -> Vec<Option<Trained>> {
+fn queued_ahead<B: Clone + Into<Examples>>(trainer: &mut Trainer, batches: &[B], depth: usize) -> Vec<Option<Trained>> {
     let mut results = Vec::new();
     for batch in batches {
         trainer.queue(&batch.clone().into(), &mut Laps::none()).unwrap();

@@ -13,7 +13,7 @@ fn boards() -> [Architecture; 2] {
 }
 
 /// A trainer for both boards.
-fn of_both(settings: TrainerSettings) -> Trainer {
+pub(super) fn of_both(settings: TrainerSettings) -> Trainer {
     let [own, other] = boards();
     let mut trainer = trainer_of(&own, settings);
     assert_eq!(trainer.add_board(&other).unwrap(), 1);
@@ -21,7 +21,7 @@ fn of_both(settings: TrainerSettings) -> Trainer {
 }
 
 /// A random batch on board `board`.
-fn batch_of(board: usize, positions: usize, seed: u64) -> TrainingBatch {
+pub(super) fn batch_of(board: usize, positions: usize, seed: u64) -> TrainingBatch {
     TrainingBatch { board, ..batch(&boards()[board], positions, seed) }
 }
 
