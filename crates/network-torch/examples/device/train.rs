@@ -24,13 +24,13 @@ pub(super) fn run(settings: &Settings) -> Result<()> {
         let batches: Vec<_> = (0..STEPS).map(|step| training_batch(architecture, rows, step).into()).collect();
         // On the CPU the two runs differ in the number of threads, and so in the order of sums.
         set_threads(cores());
-        let (expected, expected_loss) = trained(architecture, (Device::Cpu, Precision::F32), &batches)?;
+        let (expected, expected_loss) = trained(settings, architecture, (Device::Cpu, Precision::F32), &batches)?;
         set_threads(1);
-        let (got, _) = trained(architecture, (device, Precision::F32), &batches)?;
+        let (got, _) = trained(settings, architecture, (device, Precision::F32), &batches)?;
         let of = |what: &str| format!("{}: {what} after {STEPS} steps", name(architecture));
         let parameters = relative(&got, &expected);
         settings.at_most(Kind::Correctness, &of("parameters in f32"), (parameters, "relative"), 1e-3);
-        let (_, loss) = trained(architecture, (device, Precision::Bf16), &batches)?;
+        let (_, loss) = trained(settings, architecture, (device, Precision::Bf16), &batches)?;
         let loss = (loss / expected_loss - 1.0).abs();
         settings.at_most(Kind::Correctness, &of("loss in bf16"), (loss, "relative"), 0.05);
     }
@@ -38,12 +38,22 @@ pub(super) fn run(settings: &Settings) -> Result<()> {
     refusal_and_restoration(settings, architecture, device, rows)
 }
 
-/// Returns the weights after a step on each batch, and the loss of the last step.
-fn trained(architecture: &Architecture, on: (Device, Precision), batches: &[Examples]) -> Result<(Vec<f32>, f64)> {
+/// Returns the weights after a step on each batch, and the loss of the last step. On CUDA the last steps must be graphs.
+fn trained(
+    settings: &Settings,
+    architecture: &Architecture,
+    on: (Device, Precision),
+    batches: &[Examples],
+) -> Result<(Vec<f32>, f64)> {
     let mut trainer = trainer(architecture, on)?;
     let mut loss = f64::NAN;
     for batch in batches {
         loss = trainer.step(batch)?.total;
+    }
+    if on.0.is_cuda() {
+        let refusal = trainer.graphs().unwrap_or("none was recorded");
+        let found = if refusal.is_empty() { "as graphs" } else { refusal };
+        settings.claim(&format!("{}: steps in {} are submitted", name(architecture), on.1), found, refusal.is_empty());
     }
     Ok((numbers(architecture, &trainer.network().to_safetensors()?)?, loss))
 }
