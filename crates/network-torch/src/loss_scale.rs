@@ -26,7 +26,8 @@ impl ScaleOnDevice {
         Ok(self.factor.f_select(0, 0)?)
     }
 
-    /// Updates the scale in place after a step: whether it `is_applied`, and whether it has `finite_losses`, `[1]` each.
+    /// Updates the scale in place after a step: whether it `is_applied`, and whether it has `finite_losses`, `[1]`
+    /// each.
     pub(crate) fn update(&self, is_applied: &Tensor, finite_losses: &Tensor) -> Result<(), Error> {
         let Self { factor, good_steps } = self;
         let zero = good_steps.f_zeros_like()?;

@@ -53,8 +53,8 @@ pub struct Trainer {
     groups: Vec<Group>,
     /// The network with weights in the precision of the passes, if that is not float32.
     lowered: Option<Network>,
-    /// `[P]` and `[S]`: published averages of the parameters and of the running statistics. A step writes to the tensors
-    /// of the state in place, so that a recorded step stays valid.
+    /// `[P]` and `[S]`: published averages of the parameters and of the running statistics. A step writes to all
+    /// tensors of the state in place, so that a recorded step stays valid.
     average_parameters: Tensor,
     average_statistics: Tensor,
     /// One `[P]` per moment of the optimiser.

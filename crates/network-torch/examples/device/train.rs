@@ -38,7 +38,8 @@ pub(super) fn run(settings: &Settings) -> Result<()> {
     refusal_and_restoration(settings, architecture, device, rows)
 }
 
-/// Returns the weights after a step on each batch, and the loss of the last step. On CUDA the last steps must be graphs.
+/// Returns the weights after a step on each batch, and the loss of the last step. On CUDA graphs must take the last
+/// steps.
 fn trained(
     settings: &Settings,
     architecture: &Architecture,

@@ -42,8 +42,8 @@ pub(super) struct Read {
 }
 
 impl Measured {
-    /// Reads `numbers`, scalars `[S]` and value errors `[B]` as [`joined`] returns them: on CUDA starts the copy. A later
-    /// step may write to `numbers`. `idle` are points of earlier steps.
+    /// Reads `numbers`, scalars `[S]` and value errors `[B]` as [`joined`] returns them: on CUDA starts the copy. A
+    /// later step may write to `numbers`. `idle` are points of earlier steps.
     pub(super) fn new(numbers: &Tensor, scalars: usize, idle: &mut Vec<Completion>) -> Result<Self, Error> {
         if let Device::Cuda(index) = numbers.device() {
             // libtorch pins the memory of a copy that does not block. A blocking copy, started when the numbers are
