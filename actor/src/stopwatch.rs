@@ -126,6 +126,10 @@ impl LatentModel for Timed<dyn LatentModel> {
         self.inner.reserve(slots)
     }
 
+    fn start(&mut self, batch: &Batch, to: &[Slot], acts: &[Unroll], steps: &[Unroll]) {
+        self.inner.start(batch, to, acts, steps);
+    }
+
     fn initial(&mut self, batch: &Batch, to: &[Slot], predictions: &mut LatentPredictions) -> Result<(), Error> {
         let version = self.inner.attributes().weights_version;
         let inner = &mut self.inner;

@@ -2,7 +2,7 @@ use game::Action;
 
 use crate::{Attributes, Batch, Error};
 
-/// Index of a latent state in the pool of one [`LatentModel`].
+/// Index of a latent state among the states of one [`LatentModel`].
 ///
 /// The driver of a search assigns the slots: a tree node has the slot `tree · (simulations + 1) + node`, so that no
 /// slot is ever freed and a new search overwrites the previous one.
@@ -23,8 +23,8 @@ pub struct Unroll {
 /// A learned model of an environment (Schrittwieser et al. 2020) with a pool of latent states on the device: a call
 /// names slots, and only priors, values and rewards reach the caller.
 ///
-/// The pool belongs to the searches of one thread. New weights are a new model with an empty pool, so searches under
-/// way are finished with the old model or restarted.
+/// The slots belong to the searches of one thread, also where models of several threads share a pool.
+/// New weights are a new model without states, so searches under way are finished with the old model or restarted.
 pub trait LatentModel: Send {
     /// Returns the attributes: evaluating weights, and maximum batch.
     fn attributes(&self) -> Attributes;
@@ -34,6 +34,16 @@ pub trait LatentModel: Send {
     /// # Errors
     /// [`Error::Backend`] if the device has too little memory.
     fn reserve(&mut self, slots: usize) -> Result<(), Error>;
+
+    /// Announces the calls of a round: [`initial`](Self::initial) with `batch` and `to`, [`act`](Self::act) with
+    /// `acts` and [`recurrent`](Self::recurrent) with `steps`, none of which reads a state that another one writes.
+    ///
+    /// The caller makes every call that is not empty next, in this order and with these arguments; a failed call
+    /// withdraws the rest. A model that works asynchronously has all of them under way together. By default, nothing
+    /// happens before the calls.
+    fn start(&mut self, batch: &Batch, to: &[Slot], acts: &[Unroll], steps: &[Unroll]) {
+        let _ = (batch, to, acts, steps);
+    }
 
     /// Computes the latent state of each observation in `batch`, writes it to the slot in `to` with the same index,
     /// and replaces `predictions`: priors over the legal actions (0 for all others), values, and rewards of 0.

@@ -263,6 +263,7 @@ impl LatentBatcher {
     ) -> Result<(), Error> {
         round.batch = self.observed.len() + self.acts.len() + self.steps.len();
         round.observing += std::mem::take(&mut self.observing);
+        model.start(&self.observations, &self.observed_to, &self.acts, &self.steps);
         let roots = self.resolve_observations(model, trees, round);
         let resolved = roots.and_then(|()| self.resolve_steps(model, trees, round));
         self.cancel(trees);
