@@ -170,7 +170,13 @@ impl Device for Simulated {
         Ok(())
     }
 
-    fn submit(&mut self, (): &(), size: usize, stage: &mut dyn FnMut(&mut [f32])) -> Result<InFlight, DeviceError> {
+    fn submit(
+        &mut self,
+        (): &(),
+        _: usize,
+        size: usize,
+        stage: &mut dyn FnMut(&mut [f32]),
+    ) -> Result<InFlight, DeviceError> {
         self.observations.resize(size * self.shape.len(), 0.0);
         stage(&mut self.observations);
         Ok(InFlight { size, end: lock(&self.timeline).submit(size) })

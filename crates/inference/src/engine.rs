@@ -1,11 +1,15 @@
 //! The batching engine: merges requests from many threads into batches for one device.
 //!
+//! A request is positions to evaluate or, from a [`Caller`], other rows, such as steps of a learned model. A batch has
+//! one version and one kind of rows.
+//!
 //! An evaluating thread writes observations into a private buffer, in the order that the device takes, sends the
 //! buffer to the only thread that uses the device, and sleeps until the logits are in a second buffer. The device
 //! thread copies rows of several requests into one batch, keeps a few batches in flight, and wakes the threads with
 //! complete answers. It outlives weights versions: each request holds the evaluating version, and batches of
 //! different versions can be in flight together. [`schedule`] decides when a batch is submitted and how large it is.
 
+mod caller;
 mod device;
 mod device_thread;
 mod queue;
@@ -21,9 +25,10 @@ use std::time::{Duration, Instant};
 use game::{ObservationShape, Outcome};
 
 use crate::{Attributes, Batch, Error, Evaluator, Predictions};
+pub use caller::Caller;
 pub use device::{Device, DeviceError};
 use device_thread::DeviceThread;
-use request::{Buffers, Reply, Request};
+use request::Request;
 pub use schedule::BATCH_SIZES;
 
 /// Maximum useful number of batches in flight on one device: further batches only queue.
@@ -127,25 +132,7 @@ impl<D: Device> BatchingEngine<D> {
     /// # Errors
     /// [`Error::Backend`] if the device rejects them, [`Error::Lost`] if it has failed.
     pub fn load(&self, prepared: D::Prepared, network: LoadedNetwork) -> Result<Weights<D>, Error> {
-        let number = self.shared.numbers.fetch_add(1, Ordering::Relaxed);
-        let (reply, loaded) = mpsc::sync_channel(1);
-        {
-            let mut inbox = self.shared.inbox();
-            if self.shared.end.get().is_some() {
-                drop(inbox);
-                return Err(self.shared.lost());
-            }
-            inbox.loads.push(Load { number, prepared, reply });
-        }
-        self.shared.arrived.notify_one();
-        match loaded.recv() {
-            Ok(Ok(())) => {}
-            Ok(Err(DeviceError::OutOfMemory(reason) | DeviceError::Failed(reason))) => {
-                return Err(Error::Backend(format!("{} does not support the weights: {reason}", self.shared.device)));
-            }
-            Err(mpsc::RecvError) => return Err(self.shared.lost()),
-        }
-        Ok(Weights(Arc::new(Version { number, network, shared: Arc::clone(&self.shared) })))
+        Shared::load(&self.shared, prepared, network)
     }
 
     /// Limits the batches in flight from now on, to between one and the limit in the settings.
@@ -197,8 +184,21 @@ impl<D: Device> Weights<D> {
     /// Creates an evaluator for one thread.
     #[must_use]
     pub fn evaluator(&self) -> BatchedEvaluator<D> {
-        let caller = self.0.shared.numbers.fetch_add(1, Ordering::Relaxed);
-        BatchedEvaluator { version: Arc::clone(&self.0), caller, reply: Arc::default(), buffers: Buffers::default() }
+        BatchedEvaluator { caller: self.caller(0) }
+    }
+
+    /// Creates a caller for one thread and one kind of request; evaluators send the kind 0.
+    #[must_use]
+    pub fn caller(&self, kind: usize) -> Caller<D> {
+        Caller::new(&self.0, kind)
+    }
+
+    /// Loads something else for these weights, such as memory, like [`BatchingEngine::load`].
+    ///
+    /// # Errors
+    /// Same as [`BatchingEngine::load`].
+    pub fn load(&self, prepared: D::Prepared) -> Result<Self, Error> {
+        Shared::load(&self.0.shared, prepared, self.0.network.clone())
     }
 }
 
@@ -230,7 +230,7 @@ struct Shared<D: Device> {
     counts: Mutex<EngineCounts>,
 }
 
-/// Messages to the device thread. Each evaluator has at most one request, which bounds the inbox.
+/// Messages to the device thread. Each caller has at most one request, which bounds the inbox.
 struct Inbox<D: Device> {
     requests: Vec<Request<D>>,
     loads: Vec<Load<D>>,
@@ -262,6 +262,28 @@ impl<D: Device> Shared<D> {
         Error::Lost { device: self.device.to_string(), reason: reason.to_owned() }
     }
 
+    fn load(shared: &Arc<Self>, prepared: D::Prepared, network: LoadedNetwork) -> Result<Weights<D>, Error> {
+        let number = shared.numbers.fetch_add(1, Ordering::Relaxed);
+        let (reply, loaded) = mpsc::sync_channel(1);
+        {
+            let mut inbox = shared.inbox();
+            if shared.end.get().is_some() {
+                drop(inbox);
+                return Err(shared.lost());
+            }
+            inbox.loads.push(Load { number, prepared, reply });
+        }
+        shared.arrived.notify_one();
+        match loaded.recv() {
+            Ok(Ok(())) => {}
+            Ok(Err(DeviceError::OutOfMemory(reason) | DeviceError::Failed(reason))) => {
+                return Err(Error::Backend(format!("{} does not support the weights: {reason}", shared.device)));
+            }
+            Err(mpsc::RecvError) => return Err(shared.lost()),
+        }
+        Ok(Weights(Arc::new(Version { number, network, shared: Arc::clone(shared) })))
+    }
+
     /// Sends a request. After the device thread has stopped, the reply is the reason.
     fn send(&self, request: Request<D>) {
         let mut inbox = self.inbox();
@@ -278,43 +300,28 @@ impl<D: Device> Shared<D> {
 }
 
 /// The evaluator for one thread on the device of an engine.
+#[derive(Debug)]
 pub struct BatchedEvaluator<D: Device> {
-    version: Arc<Version<D>>,
-    caller: u64,
-    reply: Arc<Reply>,
-    /// Memory for requests.
-    buffers: Buffers,
-}
-
-impl<D: Device> fmt::Debug for BatchedEvaluator<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BatchedEvaluator").field("network", &self.version.network).finish_non_exhaustive()
-    }
+    caller: Caller<D>,
 }
 
 impl<D: Device> Evaluator for BatchedEvaluator<D> {
     fn attributes(&self) -> Attributes {
-        self.version.network.attributes.clone()
+        self.caller.version.network.attributes.clone()
     }
 
     fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), Error> {
         predictions.clear();
-        let LoadedNetwork { attributes, shape, actions, write_rows } = &self.version.network;
+        let version = Arc::clone(&self.caller.version);
+        let LoadedNetwork { attributes, shape, actions, write_rows } = &version.network;
         batch.check(*shape, *actions, attributes.max_batch)?;
         if batch.is_empty() {
             return Ok(());
         }
-        let row = self.version.network.logits();
-        let mut buffers = std::mem::take(&mut self.buffers);
-        buffers.observations.resize(batch.len() * shape.len(), 0.0);
-        buffers.logits.resize(batch.len() * row, 0.0);
-        write_rows(*shape, batch.observations(), &mut buffers.observations);
-        let (version, reply) = (Arc::clone(&self.version), Arc::clone(&self.reply));
-        self.version.shared.send(Request::new(version, self.caller, batch.len(), buffers, reply));
-        let (result, buffers) = self.reply.wait();
-        self.buffers = buffers;
-        result?;
-        for (i, logits) in self.buffers.logits.chunks_exact(row).enumerate() {
+        let row = version.network.logits();
+        let write = |rows: &mut [f32]| write_rows(*shape, batch.observations(), rows);
+        self.caller.send(batch.len(), [shape.len(), row], write);
+        for (i, logits) in self.caller.receive()?.chunks_exact(row).enumerate() {
             let (policy, wdl) = logits.split_at(*actions);
             if !predictions.push_logits(policy, batch.legal(i), [wdl[0], wdl[1], wdl[2]]) {
                 return Err(Error::NotFinite { weights_version: attributes.weights_version });

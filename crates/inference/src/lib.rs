@@ -27,8 +27,8 @@ pub use batch::Batch;
 pub use cache::{Cache, PositionHasher, WeightsCache};
 pub use categorical::Support;
 pub use engine::{
-    BATCH_SIZES, BatchedEvaluator, BatchingEngine, DEPTH_MAX, Device, DeviceError, EngineCounts, EngineSettings,
-    LoadedNetwork, Weights,
+    BATCH_SIZES, BatchedEvaluator, BatchingEngine, Caller, DEPTH_MAX, Device, DeviceError, EngineCounts,
+    EngineSettings, LoadedNetwork, Weights,
 };
 pub use evaluator::{Attributes, Error, Evaluator};
 pub use hashing::Hashing;

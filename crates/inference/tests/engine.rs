@@ -10,14 +10,16 @@ use std::time::{Duration, Instant};
 use evaluator_doubles::conformance;
 use game::{Action, ObservationShape, mix};
 use inference::{
-    Attributes, BATCH_SIZES, Batch, BatchedEvaluator, BatchingEngine, Candidate, Device, DeviceError, EngineSettings,
-    Error, Evaluator, Hashing, LoadedNetwork, Predictions, Routed, Weights,
+    Attributes, BATCH_SIZES, Batch, BatchedEvaluator, BatchingEngine, Caller, Candidate, Device, DeviceError,
+    EngineSettings, Error, Evaluator, Hashing, LoadedNetwork, Predictions, Routed, Weights,
 };
 
 const SHAPE: ObservationShape = ObservationShape { planes: 2, height: 3, width: 3 };
 const ACTIONS: usize = 9;
 /// Timeout after which a wait fails the test.
 const DEADLINE: Duration = Duration::from_secs(60);
+/// A request of another kind is answered as by a later version.
+const OF_KIND: u64 = 100;
 /// Duration of a batch on the simulated clock.
 const BATCH_US: u64 = 200;
 
@@ -66,7 +68,7 @@ struct Machine {
 
 #[derive(Default)]
 struct Log {
-    /// Submitted batches: version, size and the earlier versions in flight.
+    /// Submitted batches: version, to which a kind adds [`OF_KIND`], size and the earlier versions in flight.
     batches: Vec<(u64, usize, Vec<u64>)>,
     in_flight_max: usize,
     /// Threads that called the device or dropped device weights.
@@ -153,6 +155,7 @@ impl Device for Simulated {
     fn submit(
         &mut self,
         weights: &OnDevice,
+        kind: usize,
         size: usize,
         stage: &mut dyn FnMut(&mut [f32]),
     ) -> Result<InFlight, DeviceError> {
@@ -172,15 +175,16 @@ impl Device for Simulated {
         stage(&mut observations);
         assert!(observations.iter().all(|x| x.is_finite()), "everything is written");
         let mut log = self.machine.log();
-        log.batches.push((weights.version, size, self.in_flight.iter().copied().collect()));
-        self.in_flight.push_back(weights.version);
+        let version = weights.version + OF_KIND * kind as u64;
+        log.batches.push((version, size, self.in_flight.iter().copied().collect()));
+        self.in_flight.push_back(version);
         log.in_flight_max = log.in_flight_max.max(self.in_flight.len());
         drop(log);
         if self.in_flight.len() > 1 {
             self.machine.is_held.store(false, Ordering::Relaxed);
         }
         self.machine.changed.notify_all();
-        Ok(InFlight { number, size, version: weights.version, observations })
+        Ok(InFlight { number, size, version, observations })
     }
 
     fn wait(&mut self, batch: InFlight, read: &mut dyn FnMut(&[f32])) -> Result<(), DeviceError> {
@@ -526,4 +530,98 @@ fn the_depth_can_change_while_batches_are_in_flight() {
         }
     });
     assert!(bench.machine.log().in_flight_max <= 3);
+}
+
+/// Sends rows of numbers that occur in no request with another mark.
+fn send(caller: &mut Caller<Simulated>, rows: usize, mark: usize) {
+    caller.send(rows, [SHAPE.len(), ACTIONS + 3], |numbers| numbers.copy_from_slice(batch(rows, mark).observations()));
+}
+
+/// Waits for the answers to these rows, and compares them with the answers by a version to one row after another.
+fn assert_received(caller: &mut Caller<Simulated>, version: u64, rows: usize, mark: usize) {
+    let mut expected = vec![0.0; rows * (ACTIONS + 3)];
+    for (row, logits) in
+        batch(rows, mark).observations().chunks_exact(SHAPE.len()).zip(expected.chunks_exact_mut(ACTIONS + 3))
+    {
+        write_logits(row, version, logits);
+    }
+    assert_eq!(caller.receive().unwrap(), expected);
+}
+
+#[test]
+fn kinds_of_requests_and_versions_are_answered_side_by_side_and_never_mixed() {
+    for failure in [Failure::None, Failure::TooLarge(64), Failure::TooLargeLate(64)] {
+        let bench = bench(2, failure);
+        let weights = [5, 6].map(|version| bench.load(version).unwrap());
+        thread::scope(|scope| {
+            for index in 0..8 {
+                let (kind, version) = (index % 3, 5 + index as u64 % 2);
+                let mut caller = weights[index % 2].caller(kind);
+                scope.spawn(move || {
+                    for mark in (40 * index..).take(40) {
+                        let rows = 1 + (mix(mark as u64) % 100) as usize;
+                        send(&mut caller, rows, mark);
+                        assert_received(&mut caller, version + OF_KIND * kind as u64, rows, mark);
+                    }
+                });
+            }
+        });
+        assert!(bench.machine.log().batches.iter().all(|(version, ..)| [0, 1, 2].contains(&(version / OF_KIND))));
+    }
+}
+
+#[test]
+fn one_thread_has_a_request_of_each_kind_under_way_before_it_waits_for_any() {
+    let bench = bench(3, Failure::None);
+    let weights = bench.load(5).unwrap();
+    let mut callers: Vec<_> = (0..3).map(|kind| weights.caller(kind)).collect();
+    for mark in 0..4 {
+        callers.iter_mut().for_each(|caller| send(caller, 20, mark));
+        assert!(callers.iter().all(Caller::is_waiting));
+        bench.machine.wait_for(|log| log.batches.len() == 3 * (mark + 1));
+        for (caller, kind) in callers.iter_mut().zip(0..) {
+            assert_received(caller, 5 + OF_KIND * kind, 20, mark);
+        }
+    }
+}
+
+#[test]
+fn a_caller_is_dropped_after_the_request_was_computed() {
+    let bench = bench(1, Failure::None);
+    let weights = bench.load(5).unwrap();
+    for count in 1..10 {
+        let mut caller = weights.caller(1);
+        send(&mut caller, 20, count);
+        drop(caller);
+        assert_eq!(bench.engine.counts().batches, count as u64);
+    }
+}
+
+#[test]
+fn callers_with_requests_under_way_are_answered_when_the_device_fails_and_when_the_engine_is_dropped() {
+    for failure in [Failure::Submit(2), Failure::Wait(2), Failure::None] {
+        for _ in 0..20 {
+            let bench = bench(2, failure);
+            let weights = bench.load(5).unwrap();
+            let mut callers: Vec<_> = (0..12).map(|index| weights.caller(index % 3)).collect();
+            callers.iter_mut().for_each(|caller| send(caller, 20, 1));
+            drop(bench.engine);
+            for caller in &mut callers {
+                assert!(matches!(caller.receive().map(drop), Ok(()) | Err(Error::Lost { .. })));
+                send(caller, 20, 2);
+                assert!(matches!(caller.receive().map(drop), Err(Error::Lost { .. })));
+            }
+        }
+    }
+}
+
+#[test]
+fn something_else_is_loaded_for_weights_and_freed_by_itself() {
+    let bench = bench(2, Failure::None);
+    let weights = bench.load(5).unwrap();
+    let further = weights.load(6).unwrap();
+    assert!(matches!(weights.load(0), Err(Error::Backend(_))));
+    drop(further);
+    bench.machine.wait_for(|log| log.freed == [6]);
+    assert_answered(&mut weights.evaluator(), 5, &batch(3, 0));
 }

@@ -21,11 +21,16 @@ pub trait Device: Send + 'static {
     /// completely fills a slice for observations `[size, C * H * W]`, in the order of
     /// [`LoadedNetwork::write_rows`](super::LoadedNetwork::write_rows).
     ///
+    /// Evaluators send requests of the kind 0. Of another kind, or for weights without evaluators, the slice is for
+    /// rows as a [`Caller`](super::Caller) has sent them, and rows of zeros.
+    ///
     /// # Errors
     /// [`DeviceError::OutOfMemory`] if a smaller batch may fit; after any other error the device is not used again.
+    /// The positions of a failed batch may be submitted again.
     fn submit(
         &mut self,
         weights: &Self::Weights,
+        kind: usize,
         size: usize,
         stage: &mut dyn FnMut(&mut [f32]),
     ) -> Result<Self::InFlight, DeviceError>;
@@ -37,7 +42,7 @@ pub trait Device: Send + 'static {
     }
 
     /// Waits for the oldest batch in flight and passes the logits `[size, A + 3]` to `read`: policy, then win, draw
-    /// and loss.
+    /// and loss; of other kinds, the numbers of each row.
     ///
     /// # Errors
     /// Same as [`submit`](Self::submit).

@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::device::{Device, DeviceError};
-use super::queue::{Part, Queue};
+use super::queue::{Lane, Part, Queue};
 use super::request::Request;
 use super::schedule::{Flight, Portion, Schedule, Step};
 use super::{Load, Shared};
@@ -86,7 +86,7 @@ impl<D: Device> DeviceThread<D> {
         };
         for request in requests {
             self.schedule.arrived(request.caller, request.positions);
-            self.queue.push(self.numbers, request.version.number, request.positions);
+            self.queue.push(self.numbers, request.lane(), request.positions);
             self.requests.insert(self.numbers, request);
             self.numbers += 1;
         }
@@ -104,11 +104,11 @@ impl<D: Device> DeviceThread<D> {
 
     /// Takes one step of the schedule; fails if the device fails.
     fn turn(&mut self) -> Result<(), String> {
-        let (version, waiting) = self.queue.next(self.schedule.target(), self.schedule.depth);
+        let (lane, waiting) = self.queue.next(self.schedule.target(), self.schedule.depth);
         let flights: Vec<Flight> = self.in_flight.iter().map(|batch| batch.flight).collect();
         match self.schedule.next(self.now(), waiting, &flights) {
             Step::Submit(portion) => {
-                self.submit(version, portion)?;
+                self.submit(lane, portion)?;
                 self.wake();
             }
             Step::Await => {
@@ -130,11 +130,11 @@ impl<D: Device> DeviceThread<D> {
         Ok(())
     }
 
-    /// Submits a batch of a version. If the memory is too small, the requests wait again, for a smaller batch.
-    fn submit(&mut self, version: u64, portion: Portion) -> Result<(), String> {
+    /// Submits a batch of a lane. If the memory is too small, the requests wait again, for a smaller batch.
+    fn submit(&mut self, lane: Lane, portion: Portion) -> Result<(), String> {
         let begun = self.now();
-        let parts = self.queue.take(version, portion.positions);
-        let Some(weights) = self.weights.get(&version) else {
+        let parts = self.queue.take(lane, portion.positions);
+        let Some(weights) = self.weights.get(&lane.version) else {
             return Err("weights were freed before the last request".to_owned());
         };
         let requests = &self.requests;
@@ -149,7 +149,7 @@ impl<D: Device> DeviceThread<D> {
             }
             rest.fill(0.0);
         };
-        let submitted = self.device.submit(weights, portion.size, &mut stage);
+        let submitted = self.device.submit(weights, lane.kind, portion.size, &mut stage);
         let now = self.now();
         self.count(|counts| counts.thread += now.saturating_sub(begun));
         match submitted {

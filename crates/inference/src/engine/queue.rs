@@ -3,24 +3,32 @@ use std::ops::Range;
 
 use super::schedule::Waiting;
 
+/// Requests that can share a batch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Lane {
+    /// The evaluating weights version.
+    pub(super) version: u64,
+    /// Kind of the requests.
+    pub(super) kind: usize,
+}
+
 /// A range of positions of one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) request: u64,
-    /// The evaluating weights version.
-    pub(super) version: u64,
+    pub(super) lane: Lane,
     pub(super) positions: Range<usize>,
     /// Number of batches with later positions that were submitted before this part.
     pub(super) overtaken: usize,
 }
 
-/// Positions waiting for a batch, in order of arrival. A batch has one version.
+/// Positions waiting for a batch, in order of arrival. A batch has one lane.
 #[derive(Debug, Default)]
 pub(super) struct Queue(VecDeque<Part>);
 
 impl Queue {
-    pub(super) fn push(&mut self, request: u64, version: u64, positions: usize) {
-        self.0.push_back(Part { request, version, positions: 0..positions, overtaken: 0 });
+    pub(super) fn push(&mut self, request: u64, lane: Lane, positions: usize) {
+        self.0.push_back(Part { request, lane, positions: 0..positions, overtaken: 0 });
     }
 
     /// Returns taken parts to the front, in order.
@@ -28,29 +36,29 @@ impl Queue {
         parts.into_iter().rev().for_each(|part| self.0.push_front(part));
     }
 
-    /// Returns the version of the next batch and the waiting positions: the version of the oldest request, unless
-    /// another version fills a batch of `target` first. At most `overtaken_max` batches overtake a request.
-    pub(super) fn next(&self, target: usize, overtaken_max: usize) -> (u64, Waiting) {
+    /// Returns the lane of the next batch and the waiting positions: the lane of the oldest request, unless another
+    /// lane fills a batch of `target` first. At most `overtaken_max` batches overtake a request.
+    pub(super) fn next(&self, target: usize, overtaken_max: usize) -> (Lane, Waiting) {
         let Some(oldest) = self.0.front() else { return Default::default() };
-        let mut versions: Vec<(u64, usize)> = vec![(oldest.version, 0)];
+        let mut lanes: Vec<(Lane, usize)> = vec![(oldest.lane, 0)];
         for part in &self.0 {
-            match versions.iter_mut().find(|(version, _)| *version == part.version) {
+            match lanes.iter_mut().find(|(lane, _)| *lane == part.lane) {
                 Some((_, waiting)) => *waiting += part.positions.len(),
-                None => versions.push((part.version, part.positions.len())),
+                None => lanes.push((part.lane, part.positions.len())),
             }
         }
         let is_overdue = oldest.overtaken >= overtaken_max;
-        let full = versions.iter().find(|(_, waiting)| *waiting >= target).filter(|_| !is_overdue);
-        let &(version, together) = full.unwrap_or(&versions[0]);
-        let all = versions.iter().map(|(_, waiting)| waiting).sum();
-        (version, Waiting { together, all, is_overdue })
+        let full = lanes.iter().find(|(_, waiting)| *waiting >= target).filter(|_| !is_overdue);
+        let &(lane, together) = full.unwrap_or(&lanes[0]);
+        let all = lanes.iter().map(|(_, waiting)| waiting).sum();
+        (lane, Waiting { together, all, is_overdue })
     }
 
-    /// Takes the first `positions` positions of a version.
-    pub(super) fn take(&mut self, version: u64, positions: usize) -> Vec<Part> {
+    /// Takes the first `positions` positions of a lane.
+    pub(super) fn take(&mut self, lane: Lane, positions: usize) -> Vec<Part> {
         let (mut taken, mut kept, mut left) = (Vec::new(), VecDeque::new(), positions);
         while let Some(mut part) = self.0.pop_front() {
-            if left == 0 || part.version != version {
+            if left == 0 || part.lane != lane {
                 part.overtaken += usize::from(left > 0);
                 kept.push_back(part);
                 continue;
@@ -71,14 +79,14 @@ impl Queue {
 mod tests {
     use super::*;
 
-    const OLD: u64 = 1;
-    const NEW: u64 = 2;
+    const OLD: Lane = Lane { version: 1, kind: 0 };
+    const NEW: Lane = Lane { version: 2, kind: 0 };
 
-    /// Returns a queue of requests with these versions and position counts, numbered from 0.
-    fn queue(requests: &[(u64, usize)]) -> Queue {
+    /// Returns a queue of requests with these lanes and position counts, numbered from 0.
+    fn queue(requests: &[(Lane, usize)]) -> Queue {
         let mut queue = Queue::default();
-        for (request, &(version, positions)) in (0..).zip(requests) {
-            queue.push(request, version, positions);
+        for (request, &(lane, positions)) in (0..).zip(requests) {
+            queue.push(request, lane, positions);
         }
         queue
     }
@@ -94,7 +102,7 @@ mod tests {
         assert_eq!(queue.next(7, 2), (OLD, Waiting { together: 8, all: 8, is_overdue: false }));
         assert_eq!(parts(&queue.take(OLD, 7)), [(1, 2..5), (2, 0..4)]);
         assert_eq!(parts(&queue.take(OLD, 7)), [(2, 4..5)]);
-        assert_eq!(queue.next(7, 2), (0, Waiting::default()));
+        assert_eq!(queue.next(7, 2), (Lane::default(), Waiting::default()));
     }
 
     #[test]
@@ -103,6 +111,15 @@ mod tests {
         assert_eq!(queue.next(100, 2), (OLD, Waiting { together: 8, all: 12, is_overdue: false }));
         assert_eq!(parts(&queue.take(OLD, 100)), [(0, 0..3), (2, 0..5)]);
         assert_eq!(queue.next(100, 2).0, NEW);
+    }
+
+    #[test]
+    fn a_batch_has_one_kind_of_request() {
+        let steps = Lane { kind: 1, ..OLD };
+        let mut queue = queue(&[(OLD, 3), (steps, 4), (OLD, 5), (steps, 6)]);
+        assert_eq!(parts(&queue.take(steps, 100)), [(1, 0..4), (3, 0..6)]);
+        assert_eq!(parts(&queue.take(OLD, 100)), [(0, 0..3), (2, 0..5)]);
+        assert_eq!(queue.next(7, 2), (Lane::default(), Waiting::default()));
     }
 
     #[test]

@@ -1,18 +1,19 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
+use super::queue::Lane;
 use super::{Device, Version};
 use crate::Error;
 
 /// The memory of a request; travels to the device thread and back.
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
-    /// `[B, C * H * W]`, in the order that the device takes.
+    /// `[B, C * H * W]`, in the order that the device takes; or other rows.
     pub(super) observations: Vec<f32>,
-    /// `[B, A + 3]`.
+    /// `[B, A + 3]`, or other rows.
     pub(super) logits: Vec<f32>,
 }
 
-/// The channel on which one evaluator waits for answers, one request at a time.
+/// The channel on which one caller waits for answers, one request at a time.
 #[derive(Debug, Default)]
 pub(super) struct Reply {
     answer: Mutex<Option<(Result<(), Error>, Buffers)>>,
@@ -36,12 +37,13 @@ impl Reply {
     }
 }
 
-/// Positions of one evaluator. A request dropped without an answer, for example after a panic of the device thread,
-/// sends an error, so that the evaluator never waits forever.
+/// Positions of one caller. A request dropped without an answer, for example after a panic of the device thread,
+/// sends an error, so that the caller never waits forever.
 pub(super) struct Request<D: Device> {
     pub(super) version: Arc<Version<D>>,
-    /// Number of the evaluator.
+    /// Number of the caller.
     pub(super) caller: u64,
+    pub(super) kind: usize,
     /// B, the number of positions.
     pub(super) positions: usize,
     /// Number of positions without logits.
@@ -53,12 +55,17 @@ pub(super) struct Request<D: Device> {
 impl<D: Device> Request<D> {
     pub(super) fn new(
         version: Arc<Version<D>>,
-        caller: u64,
+        (caller, kind): (u64, usize),
         positions: usize,
         buffers: Buffers,
         reply: Arc<Reply>,
     ) -> Self {
-        Self { version, caller, positions, unanswered: positions, buffers, reply: Some(reply) }
+        Self { version, caller, kind, positions, unanswered: positions, buffers, reply: Some(reply) }
+    }
+
+    /// Returns the requests that can share a batch with this request.
+    pub(super) fn lane(&self) -> Lane {
+        Lane { version: self.version.number, kind: self.kind }
     }
 
     /// Sends the logits back, or the error.
