@@ -162,6 +162,11 @@ impl Measured {
         let mut others: Vec<_> = others.map_while(|_| choice.backend.build_latent(manifest, bytes).ok()).collect();
         let mut callers: Vec<&mut dyn LatentModel> = vec![model];
         callers.extend(others.iter_mut().map(|other| &mut **other as &mut dyn LatentModel));
+        let merged_max = if choice.is_shared { threads.saturating_mul(batch_max) } else { 0 };
+        for size in BATCH_SIZES.into_iter().filter(|&size| size <= merged_max) {
+            // As for evaluators, the first batch of a size selects kernels.
+            try_out_latent(&mut callers[..1], position(manifest), &[size], Duration::ZERO, &*self.clock);
+        }
         let trial = try_out_latent(&mut callers, position(manifest), &[batch_max], TRIAL_TIME, &*self.clock);
         if let Some((batch, why)) = &trial.failure {
             tracing::warn!(model = &*name, batch, why, "learned model failed during measurement");

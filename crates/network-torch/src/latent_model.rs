@@ -1,123 +1,140 @@
 mod dense;
 mod dense_stochastic;
 mod heads;
+mod latent_network;
+mod pool;
 mod residual;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
 
 use ::network::is_vector;
-use game::ObservationShape;
-use inference::{Attributes, Batch, LatentModel, LatentPredictions, Slot, Unroll};
-use tch::{Device, Tensor};
-use weights::{Architecture, WeightsVersion};
+use game::{Action, ObservationShape};
+use inference::{Attributes, Batch, Caller, LatentModel, LatentPredictions, Precision, Slot, Unroll, Weights};
+use tch::Device;
+use weights::{Architecture, Model, WeightsVersion};
 
-use self::dense::Dense;
-use self::dense_stochastic::DenseStochastic;
-use self::residual::Residual;
+pub(crate) use self::latent_network::{LatentCall, LatentNetwork};
+pub(crate) use self::pool::{Place, Pool};
+use self::{latent_network::Layout, pool::INDICES};
 use crate::{
-    DeviceRules, Error, Network, SubmittingThreads,
+    Error, Network,
     batch_sizes::{CHUNK, CHUNK_ACCELERATED, MAX_BATCH, padded},
+    evaluator::{Accelerator, Prepared, Staging},
     layers::size,
-    muzero::rescale,
     network, process,
     rules::device_name,
 };
-use inference::Precision;
 
-/// Action of the steps that only fill a batch.
-const ANY_ACTION: i64 = 0;
+/// Result of a call.
+type Answered = Result<(), inference::Error>;
 
-/// A MuZero network, or an AlphaZero network of returns, that libtorch evaluates, with a pool of latent states on the
-/// device: batch norms folded, no gradients. Latent states are in the precision of the passes.
+/// A MuZero network, or an AlphaZero network of returns, that libtorch evaluates, with latent states on the device.
 ///
-/// Belongs to one thread at a time. A call transfers observations, or slot and action indices, to the device, and
-/// `[B, A + 2]` numbers from it: policy logits, values and, if the network has them, rewards. For afterstates the
-/// numbers are `[B, M + 1]`: logits of the chance codes and values.
+/// Belongs to one thread at a time, and computes in that thread; on MPS no other thread may use the device meanwhile.
+/// If [`Libtorch`](crate::Libtorch) has built the model on an accelerator, the engine of the device computes, merges
+/// the calls of several threads and keeps the states of all threads in one pool. A call transfers observations and
+/// indices to the device, and `[B, A + 2]` numbers from it: policy logits, values and, if the network has them,
+/// rewards. For afterstates the numbers are `[B, M + 1]`: logits of the chance codes and values.
 #[derive(Debug)]
 pub struct LibtorchLatent {
-    folded: Folded,
-    device: Device,
-    precision: Precision,
     attributes: Attributes,
     shape: ObservationShape,
     actions: usize,
-    /// M: number of chance codes; 0 without chance.
-    codes: usize,
-    /// Whether the network takes steps; an AlphaZero network does not.
-    has_dynamics: bool,
-    /// Maximum rows run through the network at once.
-    chunk: usize,
-    /// Whether batches are filled up to a few sizes, for which kernels are set up once.
-    pads: bool,
-    /// Latent states, `[slots, N]`.
-    pool: Tensor,
-    slots: usize,
-    /// `[B, A + 2]`, `[B, A + 1]` without rewards or, for afterstates, `[B, M + 1]` of the latest chunk.
-    outputs: Vec<f32>,
+    model: Model,
+    // Fields are dropped in this order: the slots after all calls that use them.
+    means: Means,
+    /// Reserved slots.
+    place: Arc<Place>,
 }
 
-/// Kinds of networks. Latent states are rows `[B, N]`.
+/// Where a model computes.
 #[derive(Debug)]
-enum Folded {
-    Dense(Dense),
-    Residual(Box<Residual>),
-    DenseStochastic(Box<DenseStochastic>),
+enum Means {
+    /// In the calling thread.
+    Own {
+        network: LatentNetwork,
+        pool: Pool,
+        host: Staging,
+        /// Answers of the latest chunk.
+        answers: Vec<f32>,
+        /// Maximum rows run through the network at once.
+        chunk: usize,
+        /// Whether batches are filled up to a few sizes, for which kernels are set up once.
+        pads: bool,
+    },
+    /// On an engine.
+    Merged { callers: [Caller<Accelerator>; LatentCall::ALL.len()], weights: Weights<Accelerator> },
 }
 
-impl Folded {
-    /// Returns N, the size of a latent state.
-    fn state_size(&self) -> usize {
-        match self {
-            Self::Dense(dense) => dense.state_size(),
-            Self::Residual(residual) => residual.state_size(),
-            Self::DenseStochastic(stochastic) => stochastic.state_size(),
+/// Arguments of a call.
+#[derive(Debug, Clone, Copy)]
+struct Input<'a> {
+    call: LatentCall,
+    /// Observations of an initial call.
+    batch: Option<&'a Batch>,
+    /// Steps; the state of an observation has the choice 0.
+    steps: &'a [Unroll],
+}
+
+/// Sizes of a call.
+#[derive(Debug, Clone, Copy)]
+struct Widths {
+    /// Number of actions or chance codes to choose from.
+    choices: usize,
+    /// Number of logits in an answer.
+    logits: usize,
+    /// Number of logits, values and rewards in an answer.
+    answer: usize,
+}
+
+impl<'a> Input<'a> {
+    fn steps(call: LatentCall, steps: &'a [Unroll]) -> Self {
+        Self { call, batch: None, steps }
+    }
+
+    /// Writes rows as [`Pool::compute`] takes them, then zeros.
+    fn write(&self, rows: Range<usize>, place: Place, numbers: &mut [f32]) {
+        let observed = self.batch.map_or(0, |batch| batch.shape().len());
+        let mut numbers = numbers.chunks_exact_mut(observed + INDICES);
+        for (row, numbers) in rows.zip(&mut numbers) {
+            let (observation, indices) = numbers.split_at_mut(observed);
+            if let Some(batch) = self.batch {
+                observation.copy_from_slice(batch.observation(row));
+            }
+            let Unroll { from, action, to } = self.steps[row];
+            let at = |Slot(slot): Slot| (place.start + slot as usize) as f32;
+            indices.copy_from_slice(&[at(from), f32::from(action.0), at(to)]);
+        }
+        numbers.for_each(|padding| padding.fill(0.0));
+    }
+
+    /// Sends the call to an engine, unless it is empty or under way.
+    fn send(&self, caller: &mut Caller<Accelerator>, place: Place, widths: Widths) {
+        let (rows, observed) = (self.steps.len(), self.batch.map_or(0, |batch| batch.shape().len()));
+        if rows > 0 && !caller.is_waiting() {
+            caller.send(rows, [observed + INDICES, widths.answer], |numbers| self.write(0..rows, place, numbers));
         }
     }
 
-    /// Maps observations `[B, C, H, W]` to latent states.
-    fn represent(&self, observations: &Tensor) -> Result<Tensor, Error> {
-        rescale(&match self {
-            Self::Dense(dense) => dense.represent(observations)?,
-            Self::Residual(residual) => residual.represent(observations)?,
-            Self::DenseStochastic(stochastic) => return stochastic.represent(observations),
-        })
-    }
-
-    /// Maps latent states and actions `[B]`, int64, or afterstates and chance codes, to the next latent states.
-    fn next(&self, states: &Tensor, actions: &Tensor) -> Result<Tensor, Error> {
-        rescale(&match self {
-            Self::Dense(dense) => dense.next(states, actions)?,
-            Self::Residual(residual) => residual.next(states, actions)?,
-            Self::DenseStochastic(stochastic) => return stochastic.follow(states, actions),
-        })
-    }
-
-    /// Maps latent states and actions `[B]`, int64, to afterstates.
-    fn act(&self, states: &Tensor, actions: &Tensor) -> Result<Tensor, Error> {
-        match self {
-            Self::Dense(_) => Err(::network::Error::Model { expected: "stochastic_muzero" }.into()),
-            Self::Residual(residual) => rescale(&residual.act(states, actions)?),
-            Self::DenseStochastic(stochastic) => stochastic.act(states, actions),
+    /// Adds answers to the predictions.
+    fn read(&self, widths: Widths, answers: &[f32], predictions: &mut LatentPredictions, version: u64) -> Answered {
+        for row in answers.chunks_exact(widths.answer) {
+            let (policy, scalars) = row.split_at(widths.logits);
+            let legal = self.batch.map(|batch| batch.legal(predictions.len()));
+            // The reward of an observation is not read.
+            let reward = if self.call == LatentCall::Recurrent { scalars[1] } else { 0.0 };
+            if !predictions.push_logits(policy, legal, scalars[0], reward) {
+                return Err(inference::Error::NotFinite { weights_version: version });
+            }
         }
+        Ok(())
     }
+}
 
-    /// Maps afterstates to logits of the chance codes and values, `[B, M + 1]`, float32.
-    fn predict_afterstates(&self, afterstates: &Tensor) -> Result<Tensor, Error> {
-        match self {
-            Self::Dense(_) => Err(::network::Error::Model { expected: "stochastic_muzero" }.into()),
-            Self::Residual(residual) => residual.predict_afterstates(afterstates),
-            Self::DenseStochastic(stochastic) => stochastic.predict_afterstates(afterstates),
-        }
-    }
-
-    /// Maps latent states to policy logits, values and rewards, `[B, A + 2]`, float32.
-    fn predict(&self, states: &Tensor) -> Result<Tensor, Error> {
-        match self {
-            Self::Dense(dense) => dense.predict(states),
-            Self::Residual(residual) => residual.predict(states),
-            Self::DenseStochastic(stochastic) => stochastic.predict(states),
-        }
-    }
+/// Returns the steps that stand for observations.
+fn of_observations(to: &[Slot]) -> Vec<Unroll> {
+    to.iter().map(|&slot| Unroll { from: slot, action: Action(0), to: slot }).collect()
 }
 
 impl LibtorchLatent {
@@ -134,7 +151,6 @@ impl LibtorchLatent {
         precision: Precision,
     ) -> Result<Self, Error> {
         process::apply();
-        let _alone = alone_on(device);
         Self::from_network(&Network::from_safetensors(architecture, bytes, device)?, version, precision)
     }
 
@@ -144,142 +160,114 @@ impl LibtorchLatent {
     /// [`training::Error::Network`] for an AlphaZero network of wins, draws and losses, [`Error::Libtorch`] if the
     /// device fails.
     pub fn from_network(network: &Network, version: WeightsVersion, precision: Precision) -> Result<Self, Error> {
-        let _guard = tch::no_grad_guard();
         let (device, architecture) = (network.device(), network.architecture());
-        let &Architecture { planes, height, width, actions, .. } = architecture;
-        let is_vector = is_vector(architecture);
-        let folded = if !is_vector {
-            Folded::Residual(Box::new(Residual::new(network, precision)?))
-        } else if architecture.model.codes() > 0 {
-            Folded::DenseStochastic(Box::new(DenseStochastic::new(network, precision)?))
-        } else {
-            Folded::Dense(Dense::new(network, precision)?)
-        };
-        let is_on_cpu = device == Device::Cpu;
+        let (is_on_cpu, is_vector) = (device == Device::Cpu, is_vector(architecture));
         let chunk = if is_on_cpu && !is_vector { CHUNK } else { CHUNK_ACCELERATED };
-        Ok(Self {
-            device,
-            precision,
-            attributes: Attributes {
-                name: format!("libtorch {} {precision}", device_name(device)).into(),
-                weights_version: version.0,
-                preferred_batch: chunk,
-                max_batch: MAX_BATCH,
-            },
-            shape: ObservationShape { planes, height, width },
-            actions,
-            codes: architecture.model.codes(),
-            has_dynamics: architecture.model.has_dynamics(),
+        let attributes = Attributes {
+            name: format!("libtorch {} {precision}", device_name(device)).into(),
+            weights_version: version.0,
+            preferred_batch: chunk,
+            max_batch: MAX_BATCH,
+        };
+        let means = Means::Own {
+            network: LatentNetwork::new(network, precision)?,
+            pool: Pool::new(device),
+            host: Staging::new(device),
+            answers: Vec::new(),
             chunk,
             // Plain matrices on a CPU need no set-up.
             pads: !(is_on_cpu && is_vector),
-            pool: Tensor::f_zeros([0, size(folded.state_size())], (crate::rules::kind(precision), device))?,
-            slots: 0,
-            outputs: Vec::new(),
-            folded,
-        })
+        };
+        Ok(Self::of(architecture, precision, attributes, means))
     }
 
-    /// Returns N, the numbers of a latent state.
-    #[must_use]
-    pub fn state_size(&self) -> usize {
-        self.folded.state_size()
+    /// Creates the model of one thread with weights on an engine.
+    pub(crate) fn merged(
+        architecture: &Architecture,
+        precision: Precision,
+        attributes: Attributes,
+        weights: Weights<Accelerator>,
+    ) -> Self {
+        let callers = LatentCall::ALL.map(|call| weights.caller(call as usize));
+        Self::of(architecture, precision, attributes, Means::Merged { callers, weights })
     }
 
-    /// Returns the indices of reserved slots on the device.
-    fn indices(&self, slots: &[Slot]) -> Result<Tensor, Error> {
-        slots.iter().for_each(|slot| self.check(*slot));
-        let numbers: Vec<i64> = slots.iter().map(|slot| i64::from(slot.0)).collect();
-        Ok(Tensor::f_from_slice(&numbers)?.f_to_device(self.device)?)
+    fn of(architecture: &Architecture, precision: Precision, attributes: Attributes, means: Means) -> Self {
+        let &Architecture { planes, height, width, actions, model, .. } = architecture;
+        let place = Arc::new(Place { layout: Layout::new(architecture, precision), start: 0, slots: 0 });
+        Self { attributes, shape: ObservationShape { planes, height, width }, actions, model, means, place }
     }
 
-    fn grow(&mut self, slots: usize) -> Result<(), Error> {
-        process::apply();
-        let _guard = tch::no_grad_guard();
-        let grown = Tensor::f_zeros(
-            [size(slots), size(self.folded.state_size())],
-            (crate::rules::kind(self.precision), self.device),
-        )?;
-        grown.f_narrow(0, 0, size(self.slots))?.f_copy_(&self.pool)?;
-        (self.pool, self.slots) = (grown, slots);
-        Ok(())
-    }
-
-    /// Returns the number of rows to compute for a chunk of `rows`.
-    fn filled(&self, rows: usize) -> usize {
-        if self.pads { padded(rows) } else { rows }
-    }
-
-    /// Copies observations `[B, C, H, W]` to the device and writes the states to the slots in `to`.
-    fn compute_initial(&mut self, observations: &[f32], to: &[Slot]) -> Result<(), Error> {
-        let _guard = tch::no_grad_guard();
-        let ObservationShape { planes, height, width } = self.shape;
-        let rows = self.filled(to.len());
-        let mut observations = Tensor::f_from_slice(observations)?;
-        if rows > to.len() {
-            observations = observations.f_constant_pad_nd([0, size((rows - to.len()) * self.shape.len())])?;
+    /// Checks a call and returns the sizes.
+    ///
+    /// # Panics
+    /// If a slot was not reserved or a choice is out of range.
+    fn checked(&self, Input { call, batch, steps }: Input<'_>) -> Result<Widths, inference::Error> {
+        let (actions, codes, has_dynamics) = (self.actions, self.model.codes(), self.model.has_dynamics());
+        let refused = |reason: &str| Err(inference::Error::Backend(reason.to_owned()));
+        let (choices, logits, scalars) = match call {
+            LatentCall::Initial => (1, actions, 1 + usize::from(has_dynamics)),
+            LatentCall::Recurrent if codes > 0 => (codes, actions, 2),
+            LatentCall::Recurrent if has_dynamics => (actions, actions, 2),
+            LatentCall::Act if codes > 0 => (actions, codes, 1),
+            LatentCall::Recurrent => return refused("the network has no dynamics"),
+            LatentCall::Act => return refused("the network has no afterstates"),
+        };
+        if let Some(batch) = batch {
+            batch.check(self.shape, actions, MAX_BATCH)?;
+            assert_eq!(batch.len(), steps.len(), "every observation has a slot");
         }
-        let shape = [rows, planes, height, width].map(size);
-        let observations =
-            observations.f_view(shape)?.f_to_device(self.device)?.f_to_kind(crate::rules::kind(self.precision))?;
-        let states = self.folded.represent(&observations)?;
-        let to = self.indices(to)?;
-        // The reward of an observation is not read.
-        let answers = self.folded.predict(&states)?;
-        self.keep(&states, &answers, &to)
-    }
-
-    /// Takes steps between slots, to states or to afterstates.
-    fn compute_steps(&mut self, steps: &[Unroll], kind: Step) -> Result<(), Error> {
-        let _guard = tch::no_grad_guard();
-        let (rows, any) = (self.filled(steps.len()), steps[0].from);
-        let filling = rows - steps.len();
-        let number = |slot: Slot| i64::from(slot.0);
-        let from = steps.iter().map(|step| number(step.from)).chain(std::iter::repeat_n(number(any), filling));
-        let actions = steps.iter().map(|step| i64::from(step.action.0)).chain(std::iter::repeat_n(ANY_ACTION, filling));
-        let to = steps.iter().map(|step| number(step.to));
-        // One copy transfers all indices.
-        let indices: Vec<i64> = from.chain(actions).chain(to).collect();
-        let indices = Tensor::f_from_slice(&indices)?.f_to_device(self.device)?;
-        let part = |start: usize, len: usize| indices.f_narrow(0, size(start), size(len));
-        let states = self.pool.f_index_select(0, &part(0, rows)?)?;
-        let (choices, to) = (part(rows, rows)?, part(2 * rows, steps.len())?);
-        if let Step::ToAfterstate = kind {
-            let afterstates = self.folded.act(&states, &choices)?;
-            let answers = self.folded.predict_afterstates(&afterstates)?;
-            return self.keep(&afterstates, &answers, &to);
-        }
-        let states = self.folded.next(&states, &choices)?;
-        let answers = self.folded.predict(&states)?;
-        self.keep(&states, &answers, &to)
-    }
-
-    /// Writes states or afterstates `[rows, N]` to the slots `to` `[B]`, and reads the answers `[rows, A + 2]`,
-    /// `[rows, A + 1]` without rewards, or `[rows, M + 1]`; rows from B on only fill the batch.
-    fn keep(&mut self, states: &Tensor, answers: &Tensor, to: &Tensor) -> Result<(), Error> {
-        let len = to.size()[0];
-        let outputs = answers.f_narrow(0, 0, len)?;
-        let _ = self.pool.f_index_copy_(0, to, &states.f_narrow(0, 0, len)?)?;
-        self.outputs.resize(outputs.numel(), 0.0);
-        network::read(&outputs, &mut self.outputs)
-    }
-
-    /// Asserts that the slots of steps were reserved, and that choices are below `choices`.
-    fn check_steps(&self, steps: &[Unroll], choices: usize) {
+        let slots = self.place.slots;
         for &Unroll { from, action, to } in steps {
-            self.check(from);
-            self.check(to);
+            for Slot(slot) in [from, to] {
+                assert!((slot as usize) < slots, "slot {slot} of {slots} was not reserved");
+            }
             assert!(action.index() < choices, "choice {} of {choices}", action.index());
         }
+        Ok(Widths { choices, logits, answer: logits + scalars })
     }
 
-    /// Asserts that a slot was reserved.
-    fn check(&self, slot: Slot) {
-        assert!((slot.0 as usize) < self.slots, "slot {} of {} was not reserved", slot.0, self.slots);
+    /// Makes a call, or waits for the answers if it was started. After an error no call is under way.
+    fn call(&mut self, input: Input<'_>, predictions: &mut LatentPredictions) -> Answered {
+        let answered = self.answer(input, predictions);
+        if answered.is_err() {
+            self.settle();
+        }
+        answered
     }
 
-    fn not_finite(&self) -> inference::Error {
-        inference::Error::NotFinite { weights_version: self.attributes.weights_version }
+    fn answer(&mut self, input: Input<'_>, predictions: &mut LatentPredictions) -> Answered {
+        let (place, version, widths) = (*self.place, self.attributes.weights_version, self.checked(input)?);
+        predictions.clear(widths.logits);
+        match &mut self.means {
+            Means::Own { network, pool, host, answers, chunk, pads } => {
+                process::apply();
+                for first in (0..input.steps.len()).step_by(*chunk) {
+                    let rows = first..input.steps.len().min(first + *chunk);
+                    let filled = if *pads { padded(rows.len()) } else { rows.len() };
+                    let stage = &mut |numbers: &mut [f32]| input.write(rows.clone(), place, numbers);
+                    let computed = pool.compute(network, (input.call, filled), host, stage)?;
+                    answers.resize(filled * widths.answer, 0.0);
+                    network::read(&computed, answers)?;
+                    input.read(widths, &answers[..rows.len() * widths.answer], predictions, version)?;
+                }
+                Ok(())
+            }
+            Means::Merged { callers, .. } => {
+                let caller = &mut callers[input.call as usize];
+                input.send(caller, place, widths);
+                let answers = if caller.is_waiting() { caller.receive()? } else { &[] };
+                input.read(widths, answers, predictions, version)
+            }
+        }
+    }
+
+    /// Waits until no call is under way.
+    fn settle(&mut self) {
+        if let Means::Merged { callers, .. } = &mut self.means {
+            // The caller of the model has withdrawn these calls.
+            callers.iter_mut().filter(|caller| caller.is_waiting()).for_each(|caller| drop(caller.receive()));
+        }
     }
 }
 
@@ -288,95 +276,61 @@ impl LatentModel for LibtorchLatent {
         self.attributes.clone()
     }
 
-    fn reserve(&mut self, slots: usize) -> Result<(), inference::Error> {
-        if slots <= self.slots {
+    fn reserve(&mut self, slots: usize) -> Answered {
+        if slots <= self.place.slots {
             return Ok(());
         }
-        let _alone = alone_on(self.device);
-        Ok(self.grow(slots)?)
-    }
-
-    fn initial(
-        &mut self,
-        batch: &Batch,
-        to: &[Slot],
-        predictions: &mut LatentPredictions,
-    ) -> Result<(), inference::Error> {
-        predictions.clear(self.actions);
-        batch.check(self.shape, self.actions, MAX_BATCH)?;
-        assert_eq!(batch.len(), to.len(), "every observation has a slot");
-        process::apply();
-        let _alone = alone_on(self.device);
-        let mut done = 0;
-        for to in to.chunks(self.chunk) {
-            let observations = &batch.observations()[done * self.shape.len()..][..to.len() * self.shape.len()];
-            self.compute_initial(observations, to)?;
-            for (i, row) in self.outputs.chunks_exact(self.outputs.len() / to.len()).enumerate() {
-                let (policy, value) = (&row[..self.actions], row[self.actions]);
-                if !predictions.push_logits(policy, Some(batch.legal(done + i)), value, 0.0) {
-                    return Err(self.not_finite());
-                }
+        self.settle();
+        let before = *self.place;
+        self.place = match &mut self.means {
+            Means::Own { pool, .. } => {
+                process::apply();
+                pool.reserve(before, slots)?
             }
-            done += to.len();
-        }
+            Means::Merged { weights, .. } => {
+                let place = Arc::<OnceLock<Arc<Place>>>::default();
+                let wanted = Prepared::Slots { before, slots, place: Arc::clone(&place) };
+                weights.load(wanted).map_err(|error| match error {
+                    inference::Error::Backend(reason) => Error::of_message(reason).into(),
+                    error => error,
+                })?;
+                Arc::clone(place.get().expect("loaded slots have a place"))
+            }
+        };
         Ok(())
     }
 
-    fn recurrent(&mut self, steps: &[Unroll], predictions: &mut LatentPredictions) -> Result<(), inference::Error> {
-        predictions.clear(self.actions);
-        if !self.has_dynamics {
-            return Err(inference::Error::Backend("the network has no dynamics".to_owned()));
+    fn start(&mut self, batch: &Batch, to: &[Slot], acts: &[Unroll], steps: &[Unroll]) {
+        if matches!(self.means, Means::Own { .. }) {
+            return;
         }
-        self.check_steps(steps, if self.codes > 0 { self.codes } else { self.actions });
-        process::apply();
-        let _alone = alone_on(self.device);
-        for steps in steps.chunks(self.chunk) {
-            self.compute_steps(steps, Step::ToState)?;
-            for row in self.outputs.chunks_exact(self.actions + 2) {
-                let (policy, [value, reward]) = (&row[..self.actions], [0, 1].map(|i| row[self.actions + i]));
-                if !predictions.push_logits(policy, None, value, reward) {
-                    return Err(self.not_finite());
-                }
+        self.settle();
+        let initial = Input { call: LatentCall::Initial, batch: Some(batch), steps: &of_observations(to) };
+        let further = [Input::steps(LatentCall::Act, acts), Input::steps(LatentCall::Recurrent, steps)];
+        for input in [initial].into_iter().chain(further) {
+            // A refused call gives the reason itself.
+            if let (Ok(widths), Means::Merged { callers, .. }) = (self.checked(input), &mut self.means) {
+                input.send(&mut callers[input.call as usize], *self.place, widths);
             }
         }
-        Ok(())
+    }
+
+    fn initial(&mut self, batch: &Batch, to: &[Slot], predictions: &mut LatentPredictions) -> Answered {
+        let steps = of_observations(to);
+        self.call(Input { call: LatentCall::Initial, batch: Some(batch), steps: &steps }, predictions)
+    }
+
+    fn recurrent(&mut self, steps: &[Unroll], predictions: &mut LatentPredictions) -> Answered {
+        self.call(Input::steps(LatentCall::Recurrent, steps), predictions)
     }
 
     fn codes(&self) -> usize {
-        self.codes
+        self.model.codes()
     }
 
-    fn act(&mut self, steps: &[Unroll], predictions: &mut LatentPredictions) -> Result<(), inference::Error> {
-        predictions.clear(self.codes);
-        self.check_steps(steps, self.actions);
-        process::apply();
-        let _alone = alone_on(self.device);
-        for steps in steps.chunks(self.chunk) {
-            self.compute_steps(steps, Step::ToAfterstate)?;
-            for row in self.outputs.chunks_exact(self.codes + 1) {
-                if !predictions.push_logits(&row[..self.codes], None, row[self.codes], 0.0) {
-                    return Err(self.not_finite());
-                }
-            }
-        }
-        Ok(())
+    fn act(&mut self, steps: &[Unroll], predictions: &mut LatentPredictions) -> Answered {
+        self.call(Input::steps(LatentCall::Act, steps), predictions)
     }
-}
-
-/// Result of a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
-    /// A latent state: by an action, or by a chance code from an afterstate.
-    ToState,
-    /// An afterstate, by an action.
-    ToAfterstate,
-}
-
-/// Locks a device that takes work of one thread at a time, until the results have been read.
-fn alone_on(device: Device) -> Option<MutexGuard<'static, ()>> {
-    static BUSY: Mutex<()> = Mutex::new(());
-    let is_exclusive = DeviceRules::of(device).submitting_threads == SubmittingThreads::One;
-    is_exclusive.then(|| BUSY.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 #[cfg(test)]

@@ -164,6 +164,14 @@ impl Network {
         Ok(cast)
     }
 
+    /// Moves the network to `device`.
+    pub(crate) fn moved_to(self, device: Device) -> Result<Self, Error> {
+        let _guard = tch::no_grad_guard();
+        let [parameters, statistics] =
+            [&self.flat_parameters, &self.flat_statistics].map(|flat| flat.f_to_device(device));
+        Self::from_flat(&self.architecture, self.layers, parameters?, statistics?)
+    }
+
     /// Copies the current network, with weights and biases in `kind`, norms and statistics in float32.
     pub(crate) fn copy(&self, kind: Kind) -> Result<Self, Error> {
         let _guard = tch::no_grad_guard();

@@ -1,7 +1,7 @@
 //! Training steps and an evaluation of each optional layer, model and setting, compared with the CPU in float32.
 
 use game::Action;
-use inference::{Batch, Evaluator as _, LatentModel as _, LatentPredictions, Predictions, Slot, Unroll};
+use inference::{Batch, Evaluator as _, LatentModel, LatentPredictions, Predictions, Slot, Unroll};
 use network_torch::{Device, LibtorchEvaluator, LibtorchLatent, Network, Trainer};
 use training::{
     Error, Examples, MomentFormat, Precision, Recompute, Trainer as _, TrainerSettings, TrainingKernel, UnrolledBatch,
@@ -140,12 +140,15 @@ fn evaluation_error(architecture: &Architecture, device: Device) -> Result<f64> 
     Ok((errors.iter().sum::<f64>() / wholes.iter().sum::<f64>()).sqrt())
 }
 
-/// Returns all numbers that a learned model predicts for the positions and after one step from each.
 fn latent(architecture: &Architecture, bytes: &[u8], batch: &Batch, device: Device) -> Result<Vec<f32>> {
-    let mut model = LibtorchLatent::new(architecture, WeightsVersion(1), bytes, device, Precision::F32)?;
-    let slots: Vec<Slot> = (0..2 * u32::try_from(POSITIONS)?).map(Slot).collect();
+    answers(&mut LibtorchLatent::new(architecture, WeightsVersion(1), bytes, device, Precision::F32)?, batch)
+}
+
+/// Returns all numbers that a learned model predicts for the positions and after one step from each.
+pub(super) fn answers(model: &mut dyn LatentModel, batch: &Batch) -> Result<Vec<f32>> {
+    let slots: Vec<Slot> = (0..2 * u32::try_from(batch.len())?).map(Slot).collect();
     model.reserve(slots.len())?;
-    let (from, to) = slots.split_at(POSITIONS);
+    let (from, to) = slots.split_at(batch.len());
     let mut predictions = LatentPredictions::default();
     model.initial(batch, from, &mut predictions)?;
     let mut numbers = flat(&predictions);

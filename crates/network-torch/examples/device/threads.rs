@@ -5,9 +5,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use inference::{Batch, Predictions};
-use network_torch::{Libtorch, PrecisionPreference};
-use weights::{Architecture, Digest, Manifest, WeightsVersion};
+use network_torch::{Device, Libtorch, Network, PrecisionPreference};
+use weights::{Architecture, Digest, Manifest, Model, WeightsVersion};
 
+use crate::layers::{answers, relative};
 use crate::memory::held_bytes;
 use crate::output::Kind;
 use crate::towers::{CONNECT_FOUR, distance, plain, positions, trained_weights};
@@ -19,6 +20,8 @@ const THREADS: usize = 8;
 const NETWORKS: u64 = 3;
 /// Interval between two weights versions.
 const SWAP: Duration = Duration::from_millis(100);
+/// Calls of each thread with a learned model.
+const LEARNED_ROUNDS: usize = 20;
 /// Maximum change of memory use after a depth, in MiB.
 const MEMORY_BAR: f64 = 64.0;
 
@@ -53,7 +56,36 @@ pub(super) fn run(settings: &Settings) -> Result<()> {
             None => settings.skipped(&of("change of memory held"), "the system does not report it"),
         }
     }
+    let error = learned(&libtorch)?;
+    let name = format!("{THREADS} threads with learned models: error against one thread");
+    settings.at_most(Kind::Correctness, &name, (error, "relative"), 2e-2);
     Ok(())
+}
+
+/// Returns the largest error of learned models that share a pool, against one model after the other.
+fn learned(libtorch: &Libtorch) -> Result<f64> {
+    let model = Model::StochasticMuzero { support: 5, codes: 4 };
+    let architecture = Architecture { model, ..plain(2, 32, CONNECT_FOUR) };
+    let bytes = Network::new(&architecture, Device::Cpu, 7)?.to_safetensors()?;
+    let (digest, size_bytes) = (Digest::of(&bytes), bytes.len() as u64);
+    let version = WeightsVersion(1);
+    let manifest = Manifest { version, training_step: 0, digest, size_bytes, architecture: architecture.clone() };
+    let batches: Vec<Batch> =
+        (0..THREADS).map(|thread| positions(&architecture, 32 + 24 * thread, thread as u64)).collect();
+    let answer = |batch: &Batch| answers(&mut *libtorch.latent_model(&manifest, &bytes)?, batch);
+    let expected = batches.iter().map(answer).collect::<Result<Vec<_>>>()?;
+    let worker = |batch: &Batch, expected: &[f32]| -> Result<Vec<f64>> {
+        let mut model = libtorch.latent_model(&manifest, &bytes)?;
+        (0..LEARNED_ROUNDS).map(|_| Ok(relative(&answers(&mut *model, batch)?, expected))).collect()
+    };
+    let errors: Vec<Result<Vec<f64>>> = thread::scope(|scope| {
+        let pairs = batches.iter().zip(&expected);
+        let workers: Vec<_> = pairs.map(|(batch, expected)| scope.spawn(move || worker(batch, expected))).collect();
+        workers.into_iter().map(|worker| worker.join().expect("a thread panicked")).collect()
+    });
+    let errors = errors.into_iter().collect::<Result<Vec<_>>>()?.concat();
+    // NaN is the largest.
+    Ok(errors.into_iter().fold(0.0, |most: f64, error| if most.is_nan() || error <= most { most } else { error }))
 }
 
 struct Bench<'a> {

@@ -5,7 +5,7 @@ use crate::{Error, dispatcher};
 /// A CPU buffer for copies to or from a device. It is reused for later batches, and pinned where that allows a copy
 /// while a batch is computed.
 #[derive(Debug)]
-pub(super) struct Staging {
+pub(crate) struct Staging {
     pub(super) device: Device,
     /// `[capacity]`, float32, contiguous, on the CPU.
     tensor: Option<Tensor>,
@@ -14,7 +14,7 @@ pub(super) struct Staging {
 
 impl Staging {
     /// Creates a buffer for copies to or from `device`; nothing is allocated yet.
-    pub(super) fn new(device: Device) -> Self {
+    pub(crate) fn new(device: Device) -> Self {
         Self { device, tensor: None, capacity: 0 }
     }
 
@@ -22,7 +22,7 @@ impl Staging {
     ///
     /// # Errors
     /// [`Error::Libtorch`] if memory cannot be allocated.
-    pub(super) fn tensor(&mut self, len: usize) -> Result<Tensor, Error> {
+    pub(crate) fn tensor(&mut self, len: usize) -> Result<Tensor, Error> {
         let tensor = match self.tensor.take() {
             Some(tensor) if self.capacity >= len => tensor,
             _ => {
@@ -38,7 +38,7 @@ impl Staging {
     ///
     /// # Errors
     /// The same as [`tensor`](Self::tensor).
-    pub(super) fn numbers(&mut self, len: usize) -> Result<&mut [f32], Error> {
+    pub(crate) fn numbers(&mut self, len: usize) -> Result<&mut [f32], Error> {
         let tensor = self.tensor(len)?;
         // SAFETY: the tensor is float32, contiguous, on the CPU and at least `len` long; `self.tensor` keeps the
         // memory alive while `self` is borrowed. Nothing else accesses it: other tensors of this memory live only

@@ -9,7 +9,6 @@ use inference::Precision;
 /// A dense MuZero network, or AlphaZero network of returns, for inference. Latent states are `[B, H]`.
 #[derive(Debug)]
 pub(super) struct Dense {
-    units: usize,
     actions: usize,
     atoms: usize,
     representation: DenseTrunk,
@@ -59,23 +58,17 @@ impl Dense {
     /// Copies a dense network.
     pub(super) fn new(network: &Network, precision: Precision) -> Result<Self, Error> {
         let (layers, kind) = (network.layers.muzero()?, crate::rules::kind(precision));
-        let (units, actions) = (network.architecture().channels, network.architecture().actions);
         let heads = heads::all(layers);
         let dynamics = layers.dynamics.as_ref().map(|dynamics| Dynamics::new(network, &dynamics.trunk, kind));
         let outputs: Vec<&Layer> = heads.iter().map(|head| &head.output).collect();
         Ok(Self {
-            units,
-            actions,
+            actions: network.architecture().actions,
             atoms: layers.value.output.outputs,
             representation: DenseTrunk::new(network, &layers.representation, kind)?,
             dynamics: dynamics.transpose()?,
             hidden: Hidden::new(network, &heads, kind)?,
             outputs: Batched::new(network, &outputs, kind, |weight| Ok(weight.shallow_clone()))?,
         })
-    }
-
-    pub(super) fn state_size(&self) -> usize {
-        self.units
     }
 
     /// Maps observations `[B, C, 1, 1]` to states before the rescaling.

@@ -23,10 +23,6 @@ impl DenseStochastic {
         Ok(Self { network: network.copy(kind)?, kind })
     }
 
-    pub(super) fn state_size(&self) -> usize {
-        self.network.architecture().channels
-    }
-
     /// Maps observations `[B, C, 1, 1]` to states.
     pub(super) fn represent(&self, observations: &Tensor) -> Result<Tensor, Error> {
         self.tower()?.represent(observations)

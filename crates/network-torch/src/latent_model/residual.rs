@@ -111,11 +111,6 @@ impl Residual {
         fusing::on_device(&self.architecture, device, precision, samples)
     }
 
-    pub(super) fn state_size(&self) -> usize {
-        let &Architecture { height, width, channels, .. } = &self.architecture;
-        channels * height * width
-    }
-
     /// Maps observations `[B, P, H, W]` to states before the rescaling.
     pub(super) fn represent(&self, observations: &Tensor) -> Result<Tensor, Error> {
         let missing = folded::padding(self.architecture.planes, self.rules);

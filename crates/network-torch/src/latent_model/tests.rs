@@ -10,7 +10,7 @@ use rand_chacha::ChaCha8Rng;
 use tch::{Device, Kind, Tensor};
 use weights::{Architecture, Model, WeightsVersion};
 
-use super::LibtorchLatent;
+use super::{LibtorchLatent, Means};
 use crate::{
     DeviceRules, Error, Network, categorical,
     layers::Mode,
@@ -30,6 +30,12 @@ fn model_of(network: &Network, precision: Precision) -> LibtorchLatent {
     let mut model = LibtorchLatent::from_network(network, WeightsVersion(9), precision).unwrap();
     model.reserve(SLOTS).unwrap();
     model
+}
+
+/// Limits the rows that run through the network at once.
+fn set_chunk(model: &mut LibtorchLatent, rows: usize) {
+    let Means::Own { chunk, .. } = &mut model.means else { panic!("the model computes in this thread") };
+    *chunk = rows;
 }
 
 /// Random observations, with a different illegal action in each.
@@ -153,7 +159,7 @@ fn agrees_with_the_network_with_chance(
     let chance = tower.layers.chance.as_ref().unwrap();
     let mut model = model_of(&network, precision);
     // A batch is several chunks, and the last chunk is filled up.
-    model.chunk = 5;
+    set_chunk(&mut model, 5);
     let mut predictions = LatentPredictions::default();
     let rows = 0..u32::try_from(ROWS).unwrap();
     let [states_at, afterstates_at] =
@@ -292,7 +298,7 @@ fn several_steps_may_start_from_one_slot_and_their_answers_do_not_depend_on_the_
 fn a_batch_beyond_a_chunk_is_answered_row_by_row() {
     let network = seasoned(&residual(), 85);
     let mut model = model_of(&network, Precision::F32);
-    model.chunk = 4;
+    set_chunk(&mut model, 4);
     let mut whole = model_of(&network, Precision::F32);
     let batch = observations(&residual(), ROWS);
     let to: Vec<Slot> = (0..13).map(Slot).collect();
@@ -323,7 +329,7 @@ fn reserving_more_slots_keeps_the_states() {
         model.reserve(100).unwrap();
         model.reserve(7).unwrap();
         assert_eq!(after_one_action(&mut model), before);
-        assert_eq!(model.pool.size()[0], 100);
+        assert_eq!(model.place.slots, 100);
     }
 }
 
