@@ -37,16 +37,17 @@ pub(super) const PROGRAMS: [&str; 8] =
     [DEVICE, "zerofleet", "replay-server", "learner", "actor", "arena", "inference-server", "zerofleet-bench"];
 
 /// Steps in run order. Later steps compare with results of earlier steps. PyTorch comes last, since it measures as much
-/// as the remaining time permits. The program `device` checks the symbols that the engine may call (`abi`), threads
-/// while weights change, learner groups over NCCL, and the precision of `auto`; it measures evaluations/s (`sweep`) and
-/// training (`learner`) by network and batch size.
-pub(super) const STEPS: [Step; 17] = [
+/// as the remaining time permits. The program `device` checks the symbols that the engine may call (`abi`), CUDA graphs
+/// of every batch size, threads while weights change, learner groups over NCCL, and the precision of `auto`; it measures
+/// evaluations/s (`sweep`) and training (`learner`) by network and batch size.
+pub(super) const STEPS: [Step; 18] = [
     step("env", 30, &PROGRAMS, checks::env),
     step("load", 45, &[DEVICE], checks::load),
     step("abi", 20, &[DEVICE], checks::device),
     step("numbers", 80, &[DEVICE], checks::numbers),
     step("train", 60, &[DEVICE], checks::train),
     step("layers", 60, &[DEVICE], checks::train),
+    step("graphs", 60, &[DEVICE], checks::device),
     step("threads", 40, &[DEVICE], checks::device),
     step("nccl", 60, &[DEVICE], checks::device),
     step("precision", 20, &[DEVICE], checks::device),

@@ -1,6 +1,9 @@
 //! C symbols that the engine and the learner may call without a shim.
 
 use std::ffi::CStr;
+use std::time::Instant;
+
+use network_torch::{Libtorch, PrecisionPreference};
 
 use crate::memory::symbol;
 use crate::{Result, Settings};
@@ -42,12 +45,24 @@ const OF_NCCL: [&CStr; 8] = [
     c"ncclGetLastError",
 ];
 
+/// Exported by the library for CUDA graphs, which is opened after the CUDA half.
+const OF_GRAPHS: [&CStr; 8] = [
+    c"zf_graphs_open",
+    c"zf_graphs_close",
+    c"zf_graphs_enter",
+    c"zf_graphs_leave",
+    c"zf_graphs_begin",
+    c"zf_graphs_end",
+    c"zf_graphs_replay",
+    c"zf_graphs_free",
+];
+
 /// Looks every symbol up.
 pub(super) fn run(settings: &Settings) -> Result<()> {
     let device = settings.device()?.device;
     check(settings, "symbols of libtorch", &OF_LIBTORCH);
     if !device.is_cuda() {
-        settings.skipped("symbols of libtorch_cuda, the CUDA runtime and NCCL", "the device is no CUDA device");
+        settings.skipped("symbols of the CUDA half, its runtime, NCCL and graphs", "the device is no CUDA device");
         return Ok(());
     }
     check(settings, "symbols of libtorch_cuda", &OF_LIBTORCH_CUDA);
@@ -57,6 +72,12 @@ pub(super) fn run(settings: &Settings) -> Result<()> {
     let nccl = unsafe { libc::dlopen(c"libnccl.so.2".as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
     settings.claim("libnccl.so.2 is found", if nccl.is_null() { "no" } else { "yes" }, !nccl.is_null());
     check(settings, "symbols of NCCL", &OF_NCCL);
+    // Evaluation opens the library.
+    let libtorch = Libtorch::new(settings.preference, PrecisionPreference::Bf16, Instant::now)?;
+    let refusal = libtorch.graphs().unwrap_or_default();
+    let found = if refusal.is_empty() { "yes" } else { &refusal };
+    settings.claim("libzerofleet_graphs.so is opened", found, refusal.is_empty());
+    check(settings, "symbols of libzerofleet_graphs.so", &OF_GRAPHS);
     Ok(())
 }
 

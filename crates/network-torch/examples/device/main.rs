@@ -13,6 +13,7 @@
 )]
 
 mod abi;
+mod graphs;
 mod layers;
 mod load;
 mod memory;
@@ -34,13 +35,14 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>
 /// A step with the function that runs it.
 type Step = (&'static str, fn(&Settings) -> Result<()>);
 
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 11] = [
     ("load", load::load),
     ("precision", load::precision),
     ("abi", abi::run),
     ("numbers", numbers::run),
     ("train", train::run),
     ("layers", layers::run),
+    ("graphs", graphs::run),
     ("threads", threads::run),
     ("nccl", nccl::run),
     ("sweep", speed::sweep),

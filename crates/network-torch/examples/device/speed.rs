@@ -177,7 +177,8 @@ fn flops(architecture: &Architecture) -> Result<f64> {
     Ok(2.0 * Layers::new(architecture)?.multiply_adds() as f64)
 }
 
-fn manifest(architecture: &Architecture, bytes: &[u8]) -> Manifest {
+/// Returns the manifest of the first version.
+pub(super) fn manifest(architecture: &Architecture, bytes: &[u8]) -> Manifest {
     Manifest {
         version: WeightsVersion(1),
         training_step: 0,

@@ -11,7 +11,7 @@ use weights::{Architecture, Digest, Manifest, Model, WeightsVersion};
 use crate::layers::{answers, relative};
 use crate::memory::held_bytes;
 use crate::output::Kind;
-use crate::towers::{CONNECT_FOUR, distance, plain, positions, trained_weights};
+use crate::towers::{CONNECT_FOUR, distance, largest, plain, positions, trained_weights};
 use crate::{Result, Settings};
 
 /// Number of evaluating threads.
@@ -83,9 +83,7 @@ fn learned(libtorch: &Libtorch) -> Result<f64> {
         let workers: Vec<_> = pairs.map(|(batch, expected)| scope.spawn(move || worker(batch, expected))).collect();
         workers.into_iter().map(|worker| worker.join().expect("a thread panicked")).collect()
     });
-    let errors = errors.into_iter().collect::<Result<Vec<_>>>()?.concat();
-    // NaN is the largest.
-    Ok(errors.into_iter().fold(0.0, |most: f64, error| if most.is_nan() || error <= most { most } else { error }))
+    Ok(largest(errors.into_iter().collect::<Result<Vec<_>>>()?.concat()))
 }
 
 struct Bench<'a> {

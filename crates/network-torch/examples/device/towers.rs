@@ -124,6 +124,12 @@ pub(super) fn distance(got: &Predictions, i: usize, reference: &Predictions, j: 
     (policy.0 + outcome.0, policy.1 + outcome.1)
 }
 
+/// Returns the largest error, NaN if there is one; 0 without errors.
+pub(super) fn largest(errors: impl IntoIterator<Item = f64>) -> f64 {
+    let larger = |most: f64, error| if most.is_nan() || error <= most { most } else { error };
+    errors.into_iter().fold(0.0, larger)
+}
+
 fn squares(got: &[f32], reference: &[f32]) -> (f64, f64) {
     let logits = |probabilities: &[f32]| -> Vec<f64> {
         let logarithms: Vec<f64> = probabilities.iter().map(|&probability| f64::from(probability).ln()).collect();
