@@ -11,6 +11,7 @@ mod checks;
 mod load;
 mod pack;
 mod row;
+mod runs;
 mod session;
 mod steps;
 

@@ -299,7 +299,8 @@ pub(super) fn drain(session: &mut Session) -> Result<()> {
     session.rows.claim("its exit status", &status.to_string(), status.success());
     session.rows.at_most("time from SIGINT to its end", (seconds, "s"), Kind::Correctness, DRAIN_BAR_SECONDS);
     let left = processes_with(&runs.display().to_string());
-    let found = if left.is_empty() { "none".to_owned() } else { left.join("; ") };
+    let lines: Vec<&str> = left.iter().map(|(_, line)| line.as_str()).collect();
+    let found = if left.is_empty() { "none".to_owned() } else { lines.join("; ") };
     session.rows.claim("processes left", &found, left.is_empty());
     match before.filter(|_| session.has_gpu()) {
         Some(before) => {
@@ -313,7 +314,7 @@ pub(super) fn drain(session: &mut Session) -> Result<()> {
 }
 
 /// Adds the device of learner and actors, which `auto` must have placed on the GPU, and the most memory of a device.
-fn placed(session: &mut Session, readings: &[Value]) {
+pub(super) fn placed(session: &mut Session, readings: &[Value]) {
     let expected = session.device();
     for role in ["learner", "actor"] {
         let engine = readings.iter().rev().find_map(|reading| reading["engines"][role].as_str()).unwrap_or("unknown");
@@ -328,7 +329,7 @@ fn placed(session: &mut Session, readings: &[Value]) {
 
 /// Returns a command that trains on `device`, with the run `run` in the directory `runs`. With `auto` the processes are
 /// placed as in any run.
-fn training(session: &Session, runs: &Path, game: &str, minutes: &str, device: &str) -> Command {
+pub(super) fn training(session: &Session, runs: &Path, game: &str, minutes: &str, device: &str) -> Command {
     let runs = runs.display().to_string();
     let roles: &[&str] = if device == "auto" { &["learner", "actor"] } else { &["learner", "actor", "arena"] };
     let sets: Vec<String> = roles.iter().map(|role| format!("{role}.device={device}")).collect();
@@ -338,7 +339,7 @@ fn training(session: &Session, runs: &Path, game: &str, minutes: &str, device: &
 }
 
 /// Starts a run with output to the file `run.log`.
-fn start(mut command: Command, work: &Path) -> Result<std::process::Child> {
+pub(super) fn start(mut command: Command, work: &Path) -> Result<std::process::Child> {
     let log = fs::File::create(work.join("run.log")).context("create run.log")?;
     command.stdout(log.try_clone().context("use run.log for both output and errors")?).stderr(log);
     command.spawn().context("start zerofleet train")
@@ -350,17 +351,20 @@ fn last_line(work: &Path) -> String {
 }
 
 /// Returns the recorded metrics of a run, without an incomplete last line.
-fn readings(metrics: &Path) -> Vec<Value> {
+pub(super) fn readings(metrics: &Path) -> Vec<Value> {
     let text = fs::read_to_string(metrics).unwrap_or_default();
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// Returns the command lines of processes that contain `text`.
-fn processes_with(text: &str) -> Vec<String> {
+/// Returns id and command line of each process with `text` in the command line.
+pub(super) fn processes_with(text: &str) -> Vec<(String, String)> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
-    let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
-    lines.filter(|line| line.contains(text)).collect()
+    let process = |entry: fs::DirEntry| {
+        let line = fs::read(entry.path().join("cmdline")).ok()?;
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        line.contains(text).then(|| (entry.file_name().to_string_lossy().into_owned(), line))
+    };
+    entries.filter_map(process).collect()
 }
 
 /// Trains Connect Four for eight minutes on the device.

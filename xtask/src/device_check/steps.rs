@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::checks;
 use super::session::{DEVICE, Session};
+use super::{checks, runs};
 
 /// Total time of all default steps, in seconds. A borrowed machine is available for ten minutes, including its start.
 const BUDGET_SECONDS: u64 = 480;
@@ -40,7 +40,7 @@ pub(super) const PROGRAMS: [&str; 8] =
 /// as the remaining time permits. The program `device` checks the symbols that the engine may call (`abi`), CUDA graphs
 /// of every batch size, threads while weights change, learner groups over NCCL, and the precision of `auto`; it measures
 /// evaluations/s (`sweep`) and training (`learner`) by network and batch size.
-pub(super) const STEPS: [Step; 18] = [
+pub(super) const STEPS: [Step; 22] = [
     step("env", 30, &PROGRAMS, checks::env),
     step("load", 45, &[DEVICE], checks::load),
     step("abi", 20, &[DEVICE], checks::device),
@@ -57,6 +57,10 @@ pub(super) const STEPS: [Step; 18] = [
     step("run", 120, RUN, checks::run),
     step("drain", 120, RUN, checks::drain),
     step("reference", 100, &[], checks::reference),
+    Step { default: false, ..step("muzero", 110, RUN, runs::muzero) },
+    Step { default: false, ..step("killed", 120, RUN, runs::killed) },
+    Step { default: false, ..step("group", 110, RUN, runs::group) },
+    Step { default: false, ..step("boards", 110, RUN, runs::boards) },
     Step { default: false, ..step("connect4", 560, RUN, checks::connect4) },
     Step { default: false, ..step("connect4-cpu", 560, RUN, checks::connect4_cpu) },
 ];
@@ -131,8 +135,8 @@ mod tests {
     #[test]
     fn without_names_every_step_runs_that_fits_the_budget() {
         let default = chosen_names(&[]);
-        assert_eq!(default.len(), STEPS.len() - 2);
-        assert!(!default.iter().any(|name| name.starts_with("connect4")), "{default:?}");
+        let further = STEPS.iter().map(|step| step.name).filter(|name| !default.contains(name));
+        assert_eq!(further.collect::<Vec<_>>(), ["muzero", "killed", "group", "boards", "connect4", "connect4-cpu"]);
     }
 
     #[test]

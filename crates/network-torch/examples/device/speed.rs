@@ -130,7 +130,7 @@ fn peak(settings: &Settings, device: Device) -> Result<f64> {
 }
 
 /// Returns calls per second over `time`, after three uncounted calls.
-fn calls_per_second(time: Duration, mut call: impl FnMut() -> Result<()>) -> Result<f64> {
+pub(super) fn calls_per_second(time: Duration, mut call: impl FnMut() -> Result<()>) -> Result<f64> {
     for _ in 0..3 {
         call()?;
     }

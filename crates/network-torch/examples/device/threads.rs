@@ -4,13 +4,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use inference::{Batch, Predictions};
+use game::Action;
+use inference::{Batch, LatentPredictions, Predictions, Slot, Unroll};
 use network_torch::{Device, Libtorch, Network, PrecisionPreference};
 use weights::{Architecture, Digest, Manifest, Model, WeightsVersion};
 
 use crate::layers::{answers, relative};
 use crate::memory::held_bytes;
 use crate::output::Kind;
+use crate::speed::{calls_per_second, manifest};
 use crate::towers::{CONNECT_FOUR, distance, largest, plain, positions, trained_weights};
 use crate::{Result, Settings};
 
@@ -59,7 +61,41 @@ pub(super) fn run(settings: &Settings) -> Result<()> {
     let error = learned(&libtorch)?;
     let name = format!("{THREADS} threads with learned models: error against one thread");
     settings.at_most(Kind::Correctness, &name, (error, "relative"), 2e-2);
+    let threads = settings.sized(16, 2);
+    let name = format!("{threads} threads with MuZero networks of {}", crate::towers::name(&bench.architecture));
+    let model = Model::Muzero { support: 5 };
+    let architecture = Architecture { model, ..bench.architecture };
+    let games = settings.sized(128, 16);
+    settings.value(&name, simulations_per_second(&libtorch, &architecture, (threads, games), time)?, "simulations/s");
     Ok(())
+}
+
+/// Returns simulations/s of all threads together. Each thread takes a step in every one of its trees at a time.
+fn simulations_per_second(
+    libtorch: &Libtorch,
+    architecture: &Architecture,
+    (threads, games): (u64, u32),
+    time: Duration,
+) -> Result<f64> {
+    let bytes = Network::new(architecture, Device::Cpu, 7)?.to_safetensors()?;
+    let manifest = manifest(architecture, &bytes);
+    let worker = |thread: u64| -> Result<f64> {
+        let mut model = libtorch.latent_model(&manifest, &bytes)?;
+        let slots: Vec<Slot> = (0..2 * games).map(Slot).collect();
+        model.reserve(slots.len())?;
+        let (from, to) = slots.split_at(slots.len() / 2);
+        let mut predictions = LatentPredictions::default();
+        model.initial(&positions(architecture, from.len(), thread), from, &mut predictions)?;
+        let step = |(&from, &to): (&Slot, &Slot)| Unroll { from, action: Action(2), to };
+        let steps: Vec<Unroll> = from.iter().zip(to).map(step).collect();
+        let calls = calls_per_second(time, || model.recurrent(&steps, &mut predictions).map_err(Into::into))?;
+        Ok(f64::from(games) * calls)
+    };
+    thread::scope(|scope| {
+        let worker = &worker;
+        let workers: Vec<_> = (0..threads).map(|thread| scope.spawn(move || worker(thread))).collect();
+        workers.into_iter().map(|worker| worker.join().expect("a thread panicked")).sum()
+    })
 }
 
 /// Returns the largest error of learned models that share a pool, against one model after the other.
@@ -67,9 +103,7 @@ fn learned(libtorch: &Libtorch) -> Result<f64> {
     let model = Model::StochasticMuzero { support: 5, codes: 4 };
     let architecture = Architecture { model, ..plain(2, 32, CONNECT_FOUR) };
     let bytes = Network::new(&architecture, Device::Cpu, 7)?.to_safetensors()?;
-    let (digest, size_bytes) = (Digest::of(&bytes), bytes.len() as u64);
-    let version = WeightsVersion(1);
-    let manifest = Manifest { version, training_step: 0, digest, size_bytes, architecture: architecture.clone() };
+    let manifest = manifest(&architecture, &bytes);
     let batches: Vec<Batch> =
         (0..THREADS).map(|thread| positions(&architecture, 32 + 24 * thread, thread as u64)).collect();
     let answer = |batch: &Batch| answers(&mut *libtorch.latent_model(&manifest, &bytes)?, batch);
