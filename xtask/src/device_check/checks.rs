@@ -31,6 +31,8 @@ const DRAIN_BAR_SECONDS: f64 = 10.0;
 const DRAIN_KILL_SECONDS: u64 = 20;
 /// Difference in device memory that is attributed to other programs, in MiB.
 const MEMORY_BAR_MEBIBYTES: f64 = 64.0;
+/// Maximum change of the device memory that a run holds, from minute 1 to minute 5, in MiB.
+const MEMORY_GROWTH_BAR_MEBIBYTES: f64 = 256.0;
 /// Returns true if a metrics reading shows that this part of the start is over.
 type IsAfter = fn(&Value) -> bool;
 /// Parts of the start of a run, each with the first reading after it.
@@ -320,11 +322,25 @@ pub(super) fn placed(session: &mut Session, readings: &[Value]) {
         let engine = readings.iter().rev().find_map(|reading| reading["engines"][role].as_str()).unwrap_or("unknown");
         session.rows.claim(&format!("{role}: on {expected}"), engine, engine.contains(expected));
     }
-    let devices = readings.iter().filter_map(|reading| reading["devices"].as_array()).flatten();
-    let held = |device: &Value| device["memory_held_bytes"].as_f64().or(device["memory_used_bytes"].as_f64());
-    if let Some(bytes) = devices.filter_map(held).reduce(f64::max) {
-        session.rows.value("most device memory of the run", bytes / f64::from(1 << 20), "MiB");
+    if let Some(mebibytes) = readings.iter().filter_map(held_mebibytes).reduce(f64::max) {
+        session.rows.value("most device memory of the run", mebibytes, "MiB");
     }
+}
+
+/// Returns the memory that a run holds on the device with the most, in MiB.
+fn held_mebibytes(reading: &Value) -> Option<f64> {
+    let held = |device: &Value| device["memory_held_bytes"].as_f64().or(device["memory_used_bytes"].as_f64());
+    let most = reading["devices"].as_array()?.iter().filter_map(held).reduce(f64::max)?;
+    Some(most / f64::from(1 << 20))
+}
+
+/// Returns the change of the device memory of a run from minute 1 to minute 5, in MiB.
+fn memory_growth(readings: &[Value]) -> Option<f64> {
+    let held_at = |seconds: f64| {
+        let is_reached = |reading: &&Value| reading["elapsed_seconds"].as_f64() >= Some(seconds);
+        readings.iter().find(is_reached).and_then(held_mebibytes)
+    };
+    Some(held_at(300.0)? - held_at(60.0)?)
 }
 
 /// Returns a command that trains on `device`, with the run `run` in the directory `runs`. With `auto` the processes are
@@ -401,6 +417,14 @@ fn connect_four(session: &mut Session, device: &str, name: &str) -> Result<()> {
     if device == "auto" {
         placed(session, &readings);
     }
+    let name = "change of device memory from minute 1 to minute 5";
+    match memory_growth(&readings) {
+        Some(growth) => {
+            let bar = MEMORY_GROWTH_BAR_MEBIBYTES;
+            session.rows.at_most(name, (growth.abs(), "MiB"), Kind::Correctness, bar);
+        }
+        None => session.rows.skipped(name, "no device memory is recorded at both times"),
+    }
     let curve = curve(&readings);
     for minute in 1..=8 {
         let accuracy = curve.iter().rfind(|(seconds, _)| *seconds <= 60.0 * f64::from(minute) + 5.0);
@@ -462,6 +486,18 @@ mod tests {
         );
         assert!(!is_placed(&note("cpu"), "cuda") && !is_placed(&note("unknown"), "cuda"));
         assert!(!is_placed("no note in the report", "cuda"));
+    }
+
+    #[test]
+    fn the_growth_of_memory_is_between_the_first_readings_of_minute_1_and_minute_5() {
+        let reading = |seconds: f64, mebibytes: f64| {
+            let device = json!({"memory_held_bytes": null, "memory_used_bytes": mebibytes * 1_048_576.0});
+            json!({"elapsed_seconds": seconds, "devices": [device, {"device": "cpu"}]})
+        };
+        let readings = [reading(5.0, 10.0), reading(61.0, 500.0), reading(299.0, 900.0), reading(301.0, 400.0)];
+        assert_eq!(memory_growth(&readings), Some(-100.0));
+        assert_eq!(memory_growth(&readings[..3]), None, "the run was too short");
+        assert_eq!(memory_growth(&[json!({"elapsed_seconds": 400.0})]), None);
     }
 
     #[test]
