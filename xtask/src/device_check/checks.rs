@@ -215,6 +215,34 @@ pub(super) fn selfplay(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
+/// Measures training steps alone, and the share of time in which kernels of a learner run that never waits for games.
+pub(super) fn learner(session: &mut Session) -> Result<()> {
+    let name = "learner with a full replay server: share of time in which a kernel runs";
+    session.device_step(&[], &[])?;
+    if !session.has_gpu() {
+        session.rows.skipped(name, "no GPU");
+        return Ok(());
+    }
+    // The only process on the GPU, so that the load of the GPU is the load by the learner.
+    let mut arguments = vec!["phases", "--full-replay", "--json", "--set", "learner.device=cuda"];
+    arguments.extend(["--seconds", "10", "--warm-up-seconds", "8"]);
+    let ended = session.wait(session.command(&session.program("zerofleet-bench"), &arguments))?;
+    match ended.failure.as_deref().map_or_else(|| busy_share(&ended.output).ok_or("no load in the report"), Err) {
+        Ok(share) => session.rows.speed(name, (share, "share"), Some(BUSY_BAR)),
+        Err(reason) => session.rows.claim(name, reason, false),
+    }
+    Ok(())
+}
+
+/// Returns the load of the first accelerator, from a report of `bench phases --json`.
+fn busy_share(output: &str) -> Option<f64> {
+    let report: Value = serde_json::from_str(output).ok()?;
+    let mut notes = report["notes"].as_array()?.iter().filter_map(Value::as_str);
+    let note = notes.find(|note| note.starts_with("accelerator: "))?;
+    let percent: f64 = note.split_once(", busy ")?.1.split_once(" % ")?.0.parse().ok()?;
+    Some(percent / 100.0)
+}
+
 /// Returns the first value of `metric` in `section`, from a report of `zerofleet-bench --json`.
 fn report_value(output: &str, section: &str, metric: &str) -> Option<f64> {
     let report: Value = serde_json::from_str(output).ok()?;
@@ -476,6 +504,14 @@ mod tests {
         ]});
         assert_eq!(report_value(&report.to_string(), "self-play", "evaluations/s"), Some(7.0));
         assert_eq!(report_value("no report", "self-play", "evaluations/s"), None);
+    }
+
+    #[test]
+    fn the_load_of_the_accelerator_is_read_from_a_note() {
+        let share = |note: &str| busy_share(&json!({"notes": ["first", note]}).to_string());
+        assert_eq!(share("accelerator: NVIDIA H200, busy 92.5 % of the time, 3.00 GB in use"), Some(0.925));
+        assert_eq!(share("accelerator: NVIDIA H200, busy – of the time, unknown memory in use"), None);
+        assert_eq!([share("accelerator: none in use"), busy_share("no report")], [None; 2]);
     }
 
     #[test]

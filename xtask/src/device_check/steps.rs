@@ -53,7 +53,7 @@ pub(super) const STEPS: [Step; 22] = [
     step("precision", 20, &[DEVICE], checks::device),
     step("sweep", 70, &[DEVICE], checks::device),
     step("selfplay", 90, &["zerofleet-bench"], checks::selfplay),
-    step("learner", 60, &[DEVICE], checks::device),
+    step("learner", 110, &PROGRAMS, checks::learner),
     step("run", 120, RUN, checks::run),
     step("drain", 120, RUN, checks::drain),
     step("reference", 100, &[], checks::reference),
