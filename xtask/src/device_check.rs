@@ -111,7 +111,7 @@ fn check(root: &Path, options: &Options, folder: &Path, chosen: &[&'static Step]
     }
     let rows = session.rows.all();
     let table = row::table(rows, &seconds);
-    println!("\n{table}");
+    println!("\n{}\n{table}", session.card());
     let verdicts: Vec<_> = seconds
         .iter()
         .map(|&(name, seconds)| json!({"step": name, "verdict": session.verdict(name).to_string(), "seconds": seconds}))

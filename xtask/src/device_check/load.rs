@@ -29,6 +29,11 @@ pub(super) fn memory_mebibytes() -> Option<f64> {
     samples(&gpu::query(FIELDS).ok()?).first().map(|sample| sample.memory_mebibytes)
 }
 
+/// Reads the present clock of the first GPU, in MHz.
+pub(super) fn clock_megahertz() -> Option<f64> {
+    gpu::query("clocks.sm").ok()?.lines().next()?.trim().parse().ok()
+}
+
 /// Parses lines with busy percent and mebibytes; skips other lines.
 fn samples(text: &str) -> Vec<Sample> {
     let sample = |line: &str| {

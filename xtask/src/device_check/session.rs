@@ -12,6 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use super::load;
 use super::row::{self, Rows, Verdict};
 use super::{Options, Wanted};
 use crate::gpu::{self, Gpu};
@@ -49,6 +50,8 @@ pub(super) struct Session {
     /// The GPU, or the reason for skipping steps that need one.
     pub(super) gpu: Result<Gpu, String>,
     pub(super) out: PathBuf,
+    /// Highest clock of the GPU after a step, in MHz.
+    clock: Option<f64>,
     log: File,
     work: TempDir,
     pub(super) rows: Rows,
@@ -89,6 +92,7 @@ impl Session {
             python,
             gpu,
             out: options.out.clone(),
+            clock: None,
             log: File::create(&file).with_context(|| format!("create {}", file.display()))?,
             work: TempDir::with_prefix("device-check-").context("create a temporary directory")?,
             rows: Rows::default(),
@@ -105,6 +109,18 @@ impl Session {
             let text = format!("{error:#}");
             self.log(&text);
             self.rows.claim("the step was completed", &text, false);
+        }
+        if self.has_gpu() {
+            self.clock = [self.clock, load::clock_megahertz()].into_iter().flatten().reduce(f64::max);
+        }
+    }
+
+    /// Describes the conditions of all numbers in one line.
+    pub(super) fn card(&self) -> String {
+        let peak = |step: &&str| self.rows.best(step, |name| name.starts_with("peak: "));
+        match &self.gpu {
+            Ok(gpu) => card(gpu, self.clock, ["sweep", "learner", "reference"].iter().find_map(peak)),
+            Err(reason) => format!("the CPU ({reason})"),
         }
     }
 
@@ -130,6 +146,7 @@ impl Session {
             "cores": workspace::cores(),
             "gpu": self.gpu.as_ref().ok(),
             "no_gpu": self.gpu.as_ref().err(),
+            "card": self.card(),
             "libtorch": self.libtorch.folders,
             "torch_version": self.libtorch.version,
         })
@@ -247,6 +264,13 @@ impl Session {
     }
 }
 
+/// Describes a GPU, the highest clock after a step in MHz, and the measured peak in TFLOP/s.
+fn card(gpu: &Gpu, clock: Option<f64>, peak: Option<f64>) -> String {
+    let clock = clock.map_or("unknown".to_owned(), |clock| format!("{clock:.0} MHz"));
+    let peak = peak.map_or("not measured".to_owned(), |peak| format!("{peak:.0} TFLOP/s"));
+    format!("{gpu}, clock {clock}, peak of the bf16 product {peak}")
+}
+
 /// Finds the libraries of Python's torch.
 fn locate(python: &OsString) -> Result<Libtorch, String> {
     let mut command = Command::new(python);
@@ -320,6 +344,16 @@ mod tests {
         assert_eq!(checked("exit 0").verdict("abi"), Verdict::Fail);
         let session = checked("echo '{\"step\": 1}'");
         assert_eq!((session.verdict("abi"), session.rows.all().len()), (Verdict::Fail, 1));
+    }
+
+    #[test]
+    fn the_card_is_described_with_driver_clock_and_peak() {
+        let gpu = gpu::parse("9.0, 0, 580.95, 143771, NVIDIA H200\n").remove(0);
+        let text = "GPU 0: NVIDIA H200, driver 580.95, compute capability 9.0, memory 143771 MiB, clock 1980 MHz, \
+                    peak of the bf16 product 671 TFLOP/s";
+        assert_eq!(card(&gpu, Some(1980.0), Some(671.2)), text);
+        assert!(card(&gpu, None, None).ends_with("clock unknown, peak of the bf16 product not measured"));
+        assert_eq!(checked("exit 0").card(), "the CPU (the check was started with --device cpu)");
     }
 
     #[test]
