@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use super::load::{self, Sampler};
-use super::row::Kind;
+use super::row::{Kind, Rows};
 use super::session::Session;
 use crate::gpu::DRIVER_MIN;
 use crate::{files, libtorch, workspace};
@@ -21,6 +21,17 @@ const CAPABILITY_MIN: f64 = 7.5;
 const EXACT: [(&str, &str); 1] = [("NVIDIA_TF32_OVERRIDE", "0")];
 /// Minimum evaluations/s of the network alone, as a multiple of PyTorch's best eager mode.
 const REFERENCE_BAR: f64 = 1.1;
+/// Minimum evaluations/s relative to a CUDA graph of fused kernels in PyTorch, by network and batch size.
+const EVALUATION_BARS: [(&str, u32, Option<f64>); 6] = [
+    ("6x64", 2048, Some(0.9)),
+    ("10x128", 2048, Some(0.97)),
+    ("20x256", 2048, Some(0.99)),
+    ("6x64", 512, Some(0.75)),
+    ("10x128", 512, Some(0.75)),
+    ("20x256", 512, None),
+];
+/// Minimum positions/s of training of 6x64 in batches of 256, relative to PyTorch in each mode.
+const TRAINING_BARS: [(&str, Option<f64>); 3] = [("eager", None), ("compile", Some(1.2)), ("graph", Some(0.9))];
 /// Minimum speed of self-play relative to the network alone, and minimum fraction of time in which a kernel runs.
 const SELFPLAY_BAR: f64 = 0.85;
 const BUSY_BAR: f64 = 0.9;
@@ -165,7 +176,27 @@ pub(super) fn reference(session: &mut Session) -> Result<()> {
             session.rows.speed(&format!("{tower} as a multiple of PyTorch's best {mode}"), (ours / theirs, "x"), bar);
         }
     }
+    for (tower, batch, bar) in EVALUATION_BARS {
+        let names = ["bf16", "graph of fused bf16"].map(|mode| format!("{tower} {mode}, batch {batch}"));
+        multiple(&mut session.rows, ("sweep", &names), bar);
+    }
+    for tower in ["6x64", "10x128", "20x256"] {
+        for (mode, bar) in TRAINING_BARS {
+            let names = ["bf16", &format!("training {mode}")].map(|mode| format!("{tower} {mode}, batch 256"));
+            multiple(&mut session.rows, ("learner", &names), bar.filter(|_| tower == "6x64"));
+        }
+    }
     Ok(())
+}
+
+/// Adds the speed of an earlier step as a multiple of the speed in PyTorch, from the rows with these names.
+fn multiple(rows: &mut Rows, (step, [ours, theirs]): (&str, &[String; 2]), bar: Option<f64>) {
+    let of = |step, name: &String| rows.best(step, |row| row == name);
+    let name = format!("{ours}: multiple of {}", theirs.rsplit_once(',').map_or(theirs.as_str(), |(mode, _)| mode));
+    match of(step, ours).zip(of("reference", theirs)) {
+        Some((ours, theirs)) => rows.speed(&name, (ours / theirs, "x"), bar),
+        None => rows.skipped(&name, &format!("{step} and reference did not both measure it")),
+    }
 }
 
 /// Measures the speed of self-play relative to the network alone, and the load of the GPU during self-play.
@@ -500,6 +531,7 @@ fn curve(readings: &[Value]) -> Vec<(f64, f64)> {
 mod tests {
     use serde_json::json;
 
+    use super::super::row::Verdict;
     use super::*;
 
     #[test]
@@ -518,6 +550,23 @@ mod tests {
         ]});
         assert_eq!(report_value(&report.to_string(), "self-play", "evaluations/s"), Some(7.0));
         assert_eq!(report_value("no report", "self-play", "evaluations/s"), None);
+    }
+
+    #[test]
+    fn a_multiple_is_of_the_rows_with_exactly_these_names() {
+        let names = ["6x64 bf16, batch 256", "6x64 training graph, batch 256"].map(str::to_owned);
+        let mut rows = Rows::default();
+        rows.start("learner");
+        rows.value(&names[0], 90.0, "positions/s");
+        rows.value("6x64 bf16, batch 2560", 900.0, "positions/s");
+        rows.start("reference");
+        multiple(&mut rows, ("learner", &names), Some(0.9));
+        rows.value(&names[1], 120.0, "positions/s");
+        multiple(&mut rows, ("learner", &names), Some(0.9));
+        let [.., skipped, _, measured] = rows.all() else { panic!("{rows:?}") };
+        assert_eq!(skipped.verdict(), Verdict::Skip);
+        assert_eq!((measured.verdict(), measured.value.as_f64()), (Verdict::Warn, Some(0.75)));
+        assert_eq!(measured.name, "6x64 bf16, batch 256: multiple of 6x64 training graph");
     }
 
     #[test]

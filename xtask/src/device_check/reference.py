@@ -1,4 +1,5 @@
-"""Measures the network of zerofleet in PyTorch, for `cargo xtask device-check`: evaluations/s by mode and batch size.
+"""Measures the network of zerofleet in PyTorch, for `cargo xtask device-check`: evaluations/s, and positions/s
+of training, by mode and batch size.
 
 Prints one JSON object per line, as the other steps do. Inputs stay on the device and are timed with its events, so that
 PyTorch is measured at its best: zerofleet's own figures include every copy.
@@ -14,6 +15,7 @@ import time
 PLANES, HEIGHT, WIDTH, ACTIONS = 3, 6, 7, 7
 HEAD_CHANNELS, VALUE_HIDDEN = 32, 64
 TIMED_SECONDS = 0.25
+TRAINED_ROWS = 256
 
 
 def line(name, value, unit, kind="information"):
@@ -133,18 +135,19 @@ def seconds_per_call(call):
     return statistics.median(times)
 
 
-def captured(network, x):
-    """Returns a call that replays the network as a CUDA graph."""
+def captured(call):
+    """Returns a call that replays the operations of `call` as a CUDA graph."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         for _ in range(3):
-            network(x)
+            call()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        network(x)
-    return graph.replay
+        call()
+    # The replay needs the tensors of `call`.
+    return lambda: (call, graph.replay())
 
 
 def make(blocks, channels, mode):
@@ -166,24 +169,70 @@ def observations(batch, kind):
     return x.contiguous(memory_format=torch.channels_last)
 
 
-def measure(tower, mode, batch, wrap):
-    """Prints the evaluations/s of a tower in a mode; a mode that fails is reported and costs no other."""
+class Training:
+    """A training step as the learner takes it: forward and backward in bf16 with parameters in float32, clipped AdamW,
+    and the average of the parameters."""
+
+    def __init__(self, blocks, channels, rows):
+        torch.manual_seed(1)
+        self.network = Tower(blocks, channels).to("cuda").to(memory_format=torch.channels_last).train()
+        self.forward = self.network
+        self.parameters = list(self.network.parameters())
+        self.averages = [parameter.detach().clone() for parameter in self.parameters]
+        self.optimizer = torch.optim.AdamW(self.parameters, lr=1e-3, fused=True, capturable=True)
+        self.x = observations(rows, torch.float32)
+        self.policies = torch.full((rows, ACTIONS), 1 / ACTIONS, device="cuda")
+        self.outcomes = torch.full((rows, 3), 1 / 3, device="cuda")
+
+    def step(self):
+        self.optimizer.zero_grad(set_to_none=True)
+        # A cache of casts would not outlive the capture of a graph.
+        with torch.autocast("cuda", dtype=torch.bfloat16, cache_enabled=False):
+            outputs = self.forward(self.x)
+        policies, outcomes = outputs.float().split([ACTIONS, 3], 1)
+        loss = functional.cross_entropy(policies, self.policies) + functional.cross_entropy(outcomes, self.outcomes)
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.parameters, 1.0, foreach=True)
+        self.optimizer.step()
+        with torch.no_grad():
+            torch._foreach_lerp_(self.averages, self.parameters, 0.01)
+
+
+def measure_training(tower, mode, rows):
+    """Prints the positions/s of training in a mode: `eager`, `compile` (default mode), or `graph` of the whole step."""
     blocks, channels = tower
-    operations = mode if wrap is None else f"{wrap} of {mode}"
-    name = f"{blocks}x{channels} {operations}, batch {batch}"
+
+    def made():
+        training = Training(blocks, channels, rows)
+        if mode == "compile":
+            training.forward = torch.compile(training.network, dynamic=False)
+        return captured(training.step) if mode == "graph" else training.step
+
+    with torch.enable_grad():
+        report(f"{blocks}x{channels} training {mode}, batch {rows}", rows, "positions/s", made)
+
+
+def report(name, count, unit, make_call):
+    """Prints the speed of the made call; a call that fails is reported and costs no other."""
     try:
-        network, kind = make(blocks, channels, mode)
-        x = observations(batch, kind)
-        if wrap == "graph":
-            call = captured(network, x)
-        elif wrap == "compile":
-            compiled = torch.compile(network, dynamic=False)
-            call = lambda: compiled(x)
-        else:
-            call = lambda: network(x)
-        line(name, batch / seconds_per_call(call), "evaluations/s")
+        line(name, count / seconds_per_call(make_call()), unit)
     except Exception as error:  # Any failure of PyTorch, of its compiler or of the memory.
         line(name, str(error).strip().splitlines()[0][:200] if str(error).strip() else repr(error), "", "skipped")
+
+
+def measure(tower, mode, batch, wrap):
+    """Prints the evaluations/s of a tower in a mode."""
+    blocks, channels = tower
+    operations = mode if wrap is None else f"{wrap} of {mode}"
+
+    def made():
+        network, kind = make(blocks, channels, mode)
+        x = observations(batch, kind)
+        called = torch.compile(network, dynamic=False) if wrap == "compile" else network
+        call = lambda: called(x)
+        return captured(call) if wrap == "graph" else call
+
+    report(f"{blocks}x{channels} {operations}, batch {batch}", batch, "evaluations/s", made)
 
 
 def fused_error(tower):
@@ -221,19 +270,25 @@ def main():
         rate = 2 * side**3 / seconds_per_call(lambda: left @ right)
         line(f"peak: bf16 product of {side}x{side}", rate / 1e12, "TFLOP/s")
         del left, right
-        # What the bar needs comes first, what takes long to compile last.
-        plan = [(tower, mode, batch, None) for tower in towers for batch in batches
-                for mode in ("folded bf16", "eager bf16", "eager f32", "fused bf16")]
-        plan += [(tower, mode, batch, "graph") for tower in towers for batch in batches
-                 for mode in ("folded bf16", "fused bf16")]
-        plan += [(tower, "folded bf16", batches[0], "compile") for tower in towers]
+        # What the bars need comes first, what takes long to compile last.
+        pairs = [(tower, batch) for tower in towers for batch in batches]
+        plan = [(measure, (tower, "fused bf16", batch, "graph")) for tower, batch in pairs]
+        plan += [(measure, (tower, mode, batch, None)) for tower, batch in pairs
+                 for mode in ("folded bf16", "eager bf16")]
+        of_training = [(measure_training, (tower, mode, TRAINED_ROWS)) for mode in ("graph", "eager", "compile")
+                       for tower in sorted(towers)]
+        plan += of_training[:-2]  # Larger networks are compiled for long.
+        plan += [(measure, (tower, mode, batch, None)) for tower, batch in pairs
+                 for mode in ("eager f32", "fused bf16")]
+        plan += [(measure, (tower, "folded bf16", batch, "graph")) for tower, batch in pairs]
+        plan += [(measure, (tower, "folded bf16", batches[0], "compile")) for tower in towers] + of_training[-2:]
         fused_error(towers[0])
-        for number, (tower, mode, batch, wrap) in enumerate(plan):
+        for number, (function, of) in enumerate(plan):
             if time.monotonic() - start > arguments.seconds:
                 line("modes", f"{len(plan) - number} of {len(plan)} were not measured in {arguments.seconds:.0f} s", "",
                      "skipped")
                 break
-            measure(tower, mode, batch, wrap)
+            function(*of)
 
 
 if __name__ == "__main__":

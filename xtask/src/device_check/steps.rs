@@ -38,7 +38,7 @@ pub(super) const PROGRAMS: [&str; 8] =
 
 /// Steps in run order. Later steps compare with results of earlier steps. PyTorch comes last, since it measures as much
 /// as the remaining time permits. The program `device` checks the symbols that the engine may call (`abi`), CUDA graphs
-/// of every batch size, threads while weights change, learner groups over NCCL, and the precision of `auto`; it measures
+/// of every batch size, threads while weights change, learner groups over NCCL, and the precision of `auto`. It measures
 /// evaluations/s (`sweep`) and training (`learner`) by network and batch size.
 pub(super) const STEPS: [Step; 22] = [
     step("env", 30, &PROGRAMS, checks::env),
@@ -56,7 +56,7 @@ pub(super) const STEPS: [Step; 22] = [
     step("learner", 110, &PROGRAMS, checks::learner),
     step("run", 120, RUN, checks::run),
     step("drain", 120, RUN, checks::drain),
-    step("reference", 100, &[], checks::reference),
+    step("reference", 180, &[], checks::reference),
     Step { default: false, ..step("muzero", 110, RUN, runs::muzero) },
     Step { default: false, ..step("killed", 120, RUN, runs::killed) },
     Step { default: false, ..step("group", 110, RUN, runs::group) },
