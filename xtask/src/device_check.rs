@@ -7,6 +7,7 @@
 //! a bar that the value must meet, and a kind. A missed bar for correctness is a failure, a missed bar for speed a
 //! warning. docs/device-check.md describes the steps. Start with [`run`].
 
+mod baseline;
 mod checks;
 mod load;
 mod pack;
@@ -56,6 +57,9 @@ pub struct Options {
     /// libtorch directory [default: Python's torch, else `.libtorch/lib`].
     #[arg(long, value_name = "DIR")]
     pub libtorch: Option<PathBuf>,
+    /// Compare with the `check.json` of another build on the same machine, in the step `baseline`.
+    #[arg(long, value_name = "FILE")]
+    pub against: Option<PathBuf>,
     /// Total time limit in seconds [default: 480, or the sum of the named steps' limits].
     #[arg(long, value_name = "SECONDS")]
     pub budget_seconds: Option<u64>,

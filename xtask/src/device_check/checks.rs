@@ -30,7 +30,7 @@ const EVALUATION_BARS: [(&str, u32, Option<f64>); 6] = [
     ("10x128", 512, Some(0.75)),
     ("20x256", 512, None),
 ];
-/// Minimum positions/s of training of 6x64 in batches of 256, relative to PyTorch in each mode.
+/// Minimum training speed of 6x64 in batches of 256, relative to PyTorch in each mode.
 const TRAINING_BARS: [(&str, Option<f64>); 3] = [("eager", None), ("compile", Some(1.2)), ("graph", Some(0.9))];
 /// Minimum speed of self-play relative to the network alone, and minimum fraction of time in which a kernel runs.
 const SELFPLAY_BAR: f64 = 0.85;
@@ -511,7 +511,7 @@ fn connect_four(session: &mut Session, device: &str, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns the number of positions and the accuracy with search, from a report of `zerofleet eval --json`.
+/// Returns position count and accuracy with search, from a report of `zerofleet eval --json`.
 fn evaluated(output: &str) -> Option<[f64; 2]> {
     let report: Value = serde_json::from_str(output).ok()?;
     let overall = &report["with_search"]["overall"];

@@ -27,8 +27,16 @@ here=$(cd "$(dirname "$0")" && pwd)
 exec "$here/bin/xtask" device-check --run --folder "$here" "$@"
 "#;
 
+/// Scripts of the archive.
+const SCRIPTS: [(&str, &str); 4] = [
+    ("run.sh", SCRIPT),
+    ("half-hour-1.sh", include_str!("half-hour-1.sh")),
+    ("half-hour-2.sh", include_str!("half-hour-2.sh")),
+    ("half-hour-3.sh", include_str!("half-hour-3.sh")),
+];
+
 /// Builds the programs of these steps, strips them, and copies them into a directory with the library for CUDA graphs,
-/// the script and the manifest.
+/// the scripts and the manifest.
 ///
 /// # Errors
 /// A build fails, or a program needs a library that other machines may lack.
@@ -54,9 +62,7 @@ pub(super) fn stage(root: &Path, chosen: &[&Step]) -> Result<PathBuf> {
     }
     // Binaries search the sibling `lib`.
     libtorch::compile_graphs(root, &workspace::libtorch(root), &folder.join("lib").join(libtorch::GRAPHS))?;
-    let script = folder.join("run.sh");
-    files::write(&script, SCRIPT)?;
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).context("make run.sh executable")?;
+    write_scripts(&folder)?;
     let git = |arguments: &[&str]| workspace::output(Command::new("git").current_dir(root).args(arguments));
     let manifest = json!({
         "commit": git(&["rev-parse", "HEAD"])?.trim(),
@@ -68,6 +74,17 @@ pub(super) fn stage(root: &Path, chosen: &[&Step]) -> Result<PathBuf> {
     });
     files::write(&folder.join("manifest.json"), serde_json::to_string_pretty(&manifest)? + "\n")?;
     Ok(folder)
+}
+
+/// Writes the scripts, executable.
+fn write_scripts(folder: &Path) -> Result<()> {
+    for (name, text) in SCRIPTS {
+        let file = folder.join(name);
+        files::write(&file, text)?;
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755))
+            .with_context(|| format!("make {name} executable"))?;
+    }
+    Ok(())
 }
 
 /// Builds the programs and xtask in release mode with one call of cargo, so that features are unified over all
@@ -182,19 +199,35 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_packed_with_its_executable_script() {
+    fn scripts_have_the_syntax_of_a_shell_name_existing_steps_and_explain_missing_arguments() {
+        let work = tempfile::tempdir().unwrap();
+        write_scripts(work.path()).unwrap();
+        for (name, text) in &SCRIPTS[1..] {
+            workspace::output(Command::new("sh").arg("-n").arg(work.path().join(name))).unwrap();
+            for (_, rest) in text.match_indices("--steps ").map(|(at, found)| text.split_at(at + found.len())) {
+                let named = rest.split([' ', '\n']).next().unwrap();
+                let named: Vec<String> = named.split(',').map(str::to_owned).collect();
+                assert_eq!(steps::chosen(&named).unwrap().len(), named.len(), "{name}");
+            }
+            let error = workspace::output(&mut Command::new(work.path().join(name))).unwrap_err().to_string();
+            assert!(error.contains("usage: ") && error.contains(name), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_folder_is_packed_with_its_executable_scripts() {
         let work = tempfile::tempdir().unwrap();
         let folder = work.path().join(NAME);
         fs::create_dir_all(folder.join("bin")).unwrap();
-        fs::write(folder.join("run.sh"), SCRIPT).unwrap();
-        fs::set_permissions(folder.join("run.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+        write_scripts(&folder).unwrap();
         let output = work.path().join("check.tar.gz");
         archive(&folder, &output).unwrap();
         let listed = workspace::output(Command::new("tar").arg("--list").arg("--verbose").arg("--file").arg(&output));
         let listed = listed.unwrap();
-        assert!(
-            listed.lines().any(|line| line.starts_with("-rwxr-xr-x") && line.ends_with("device-check/run.sh")),
-            "{listed}"
-        );
+        for (name, _) in SCRIPTS {
+            let is_script =
+                |line: &str| line.starts_with("-rwxr-xr-x") && line.ends_with(&format!("device-check/{name}"));
+            assert!(listed.lines().any(is_script), "{listed}");
+        }
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn muzero(session: &mut Session) -> Result<()> {
     let sets = ["learner", "actor"].map(|role| format!("{role}.device={}", session.device()));
     more.extend(sets.iter().flat_map(|set| ["--set", set]));
     let game = session.sized("connect_four", "tic_tac_toe");
-    let readings = trained(session, game, session.sized("1.2", "0.4"), &more)?;
+    let readings = trained(session, game, session.sized("0.9", "0.4"), &more)?;
     let name = format!("MuZero, {threads} threads");
     match rate(&readings, "simulations") {
         Some(rate) => session.rows.value(&name, rate, "simulations/s"),
@@ -44,14 +44,14 @@ pub(super) fn boards(session: &mut Session) -> Result<()> {
     let small = ["--set", "network.blocks=1", "--set", "network.channels=16"];
     let mut more = vec!["--boards", board, "--set", "network.heads=pooled", "--set", "replay.min_items=500"];
     more.extend(session.sized(None, Some(small)).into_iter().flatten());
-    trained(session, game, session.sized("1.2", "0.6"), &more).map(drop)
+    trained(session, game, session.sized("0.8", "0.6"), &more).map(drop)
 }
 
 /// Trains with two learners, which share the only GPU and sum by Gloo.
 pub(super) fn group(session: &mut Session) -> Result<()> {
     let game = session.sized("connect_four", "tic_tac_toe");
     let learners = ["--learners", "2", "--set", "learner.collective=gloo"];
-    trained(session, game, session.sized("1.2", "0.6"), &learners)?;
+    trained(session, game, session.sized("0.8", "0.6"), &learners)?;
     let line = logged(&session.work().join(session.rows.step()).join("run/logs"), BY_GLOO);
     session.rows.claim("the learners sum by Gloo", line.as_deref().unwrap_or("no learner reports it"), line.is_some());
     Ok(())
@@ -116,7 +116,7 @@ pub(super) fn killed(session: &mut Session) -> Result<()> {
     workspace::output(Command::new("kill").args(["-INT", &child.id().to_string()])).context("send SIGINT")?;
     // `timeout` ends a run that does not end by itself.
     let status = child.wait().context("wait for the run")?;
-    session.rows.claim("its exit status", &status.to_string(), status.success());
+    session.rows.claim("exit status of the run", &status.to_string(), status.success());
     let log = fs::read_to_string(session.work().join("run.log")).unwrap_or_default();
     session.log(&format!("zerofleet train with a killed learner:\n{log}({status})"));
     checks::placed(session, &checks::readings(&metrics));

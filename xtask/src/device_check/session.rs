@@ -50,6 +50,8 @@ pub(super) struct Session {
     /// The GPU, or the reason for skipping steps that need one.
     pub(super) gpu: Result<Gpu, String>,
     pub(super) out: PathBuf,
+    /// Report of the baseline.
+    pub(super) against: Option<PathBuf>,
     /// Highest clock of the GPU after a step, in MHz.
     clock: Option<f64>,
     log: File,
@@ -92,6 +94,7 @@ impl Session {
             python,
             gpu,
             out: options.out.clone(),
+            against: options.against.clone(),
             clock: None,
             log: File::create(&file).with_context(|| format!("create {}", file.display()))?,
             work: TempDir::with_prefix("device-check-").context("create a temporary directory")?,
@@ -306,6 +309,7 @@ mod tests {
             folder: None,
             device: Wanted::Cpu,
             libtorch: Some("/libraries".into()),
+            against: None,
             budget_seconds: None,
         };
         let mut session = Session::new(folder.path(), &options, folder.path()).unwrap();

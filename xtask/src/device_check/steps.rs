@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::session::{DEVICE, Session};
-use super::{checks, runs};
+use super::{baseline, checks, runs};
 
 /// Total time of all default steps, in seconds. A borrowed machine is available for ten minutes, including its start.
 const BUDGET_SECONDS: u64 = 480;
@@ -36,11 +36,11 @@ const RUN: &[&str] = &["zerofleet", "replay-server", "learner", "actor", "arena"
 pub(super) const PROGRAMS: [&str; 8] =
     [DEVICE, "zerofleet", "replay-server", "learner", "actor", "arena", "inference-server", "zerofleet-bench"];
 
-/// Steps in run order. Later steps compare with results of earlier steps. PyTorch comes last, since it measures as much
-/// as the remaining time permits. The program `device` checks the symbols that the engine may call (`abi`), CUDA graphs
-/// of every batch size, threads while weights change, learner groups over NCCL, and the precision of `auto`. It measures
-/// evaluations/s (`sweep`) and training (`learner`) by network and batch size.
-pub(super) const STEPS: [Step; 22] = [
+/// Steps in run order. Later steps compare with results of earlier steps. PyTorch comes last by default, since it
+/// measures as much as the remaining time permits. The program `device` checks the symbols that the engine may call
+/// (`abi`), CUDA graphs of every batch size, threads while weights change, learner groups over NCCL, and the precision
+/// of `auto`. It measures evaluations/s (`sweep`) and training (`learner`) by network and batch size.
+pub(super) const STEPS: [Step; 23] = [
     step("env", 30, &PROGRAMS, checks::env),
     step("load", 45, &[DEVICE], checks::load),
     step("abi", 20, &[DEVICE], checks::device),
@@ -48,7 +48,7 @@ pub(super) const STEPS: [Step; 22] = [
     step("train", 60, &[DEVICE], checks::train),
     step("layers", 60, &[DEVICE], checks::train),
     step("graphs", 60, &[DEVICE], checks::device),
-    step("threads", 40, &[DEVICE], checks::device),
+    step("threads", 60, &[DEVICE], checks::device),
     step("nccl", 60, &[DEVICE], checks::device),
     step("precision", 20, &[DEVICE], checks::device),
     step("sweep", 70, &[DEVICE], checks::device),
@@ -56,11 +56,12 @@ pub(super) const STEPS: [Step; 22] = [
     step("learner", 110, &PROGRAMS, checks::learner),
     step("run", 120, RUN, checks::run),
     step("drain", 120, RUN, checks::drain),
-    step("reference", 180, &[], checks::reference),
-    Step { default: false, ..step("muzero", 110, RUN, runs::muzero) },
+    Step { default: false, ..step("muzero", 100, RUN, runs::muzero) },
     Step { default: false, ..step("killed", 120, RUN, runs::killed) },
-    Step { default: false, ..step("group", 110, RUN, runs::group) },
-    Step { default: false, ..step("boards", 110, RUN, runs::boards) },
+    Step { default: false, ..step("group", 100, RUN, runs::group) },
+    Step { default: false, ..step("boards", 100, RUN, runs::boards) },
+    Step { default: false, ..step("baseline", 10, &[], baseline::compare) },
+    step("reference", 180, &[], checks::reference),
     Step { default: false, ..step("connect4", 560, RUN, checks::connect4) },
     Step { default: false, ..step("connect4-cpu", 560, RUN, checks::connect4_cpu) },
 ];
@@ -136,7 +137,10 @@ mod tests {
     fn without_names_every_step_runs_that_fits_the_budget() {
         let default = chosen_names(&[]);
         let further = STEPS.iter().map(|step| step.name).filter(|name| !default.contains(name));
-        assert_eq!(further.collect::<Vec<_>>(), ["muzero", "killed", "group", "boards", "connect4", "connect4-cpu"]);
+        assert_eq!(
+            further.collect::<Vec<_>>(),
+            ["muzero", "killed", "group", "boards", "baseline", "connect4", "connect4-cpu"]
+        );
     }
 
     #[test]

@@ -70,7 +70,7 @@ pub(super) fn run(settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-/// Returns simulations/s of all threads together. Each thread takes a step in every one of its trees at a time.
+/// Returns simulations/s of all threads together. Each thread takes one step in each of many trees at a time.
 fn simulations_per_second(
     libtorch: &Libtorch,
     architecture: &Architecture,
