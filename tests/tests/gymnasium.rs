@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tests::{Cluster, Python, Role, SEED, program, wait_until};
 
-const START: Duration = Duration::from_secs(60);
+const START: Duration = Duration::from_secs(240);
 /// Time that `zerofleet train` grants a fleet to drain.
 const DRAIN: Duration = Duration::from_secs(10);
 const LEARN: Duration = Duration::from_secs(120);

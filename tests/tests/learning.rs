@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use tests::{Cluster, Role, SEED, SMALL_TIC_TAC_TOE, wait_until};
 
-const START: Duration = Duration::from_secs(60);
+const START: Duration = Duration::from_secs(240);
 /// Longer than the steps take on a slow machine.
 const LEARN: Duration = Duration::from_secs(1800);
 /// Minimum number of training steps, far more than weights need to play perfectly by chance.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tests::{Cluster, Role, SEED, wait_until};
 
-const START: Duration = Duration::from_secs(60);
-const LEARN: Duration = Duration::from_secs(240);
+/// Limit of each of two waits.
+const LIMIT: Duration = Duration::from_secs(240);
 /// All of the 32 evaluation episodes are won, as a miss costs 2/32.
 const SOLVED: f64 = 0.98;
 
@@ -21,12 +21,12 @@ fn catch_is_learnt(settings: &str, simulations: u32) {
     let mean_return = |cluster: &mut Cluster| cluster.metric(Role::Arena, "zerofleet_arena_return_mean");
     // Without an actor there is no training, so that the first measured weights are the initial weights.
     cluster.start(&[Role::Replay, Role::Learner, Role::Arena]).unwrap();
-    wait_until("the initial weights are measured", START, || Ok(mean_return(&mut cluster).is_some())).unwrap();
+    wait_until("the initial weights are measured", LIMIT, || Ok(mean_return(&mut cluster).is_some())).unwrap();
     let untrained = mean_return(&mut cluster).unwrap();
     assert!(untrained < 0.3, "untrained weights have a mean return of {untrained}");
 
     cluster.start(&[Role::Actor]).unwrap();
-    wait_until("a version catches every ball", LEARN, || {
+    wait_until("a version catches every ball", LIMIT, || {
         Ok(mean_return(&mut cluster).is_some_and(|mean| mean >= SOLVED))
     })
     .unwrap();
