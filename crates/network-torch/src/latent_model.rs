@@ -80,8 +80,6 @@ struct Input<'a> {
 /// Sizes of a call.
 #[derive(Debug, Clone, Copy)]
 struct Widths {
-    /// Number of actions or chance codes to choose from.
-    choices: usize,
     /// Number of logits in an answer.
     logits: usize,
     /// Number of logits, values and rewards in an answer.
@@ -224,7 +222,7 @@ impl LibtorchLatent {
             }
             assert!(action.index() < choices, "choice {} of {choices}", action.index());
         }
-        Ok(Widths { choices, logits, answer: logits + scalars })
+        Ok(Widths { logits, answer: logits + scalars })
     }
 
     /// Makes a call, or waits for the answers if it was started. After an error no call is under way.

@@ -15,13 +15,12 @@ use crate::{
     graph::{Graph, Recorder},
 };
 
-/// Callback for texts about a device.
-pub(super) type Report = Box<dyn Fn(String) + Send + Sync>;
+use super::{Guarded, Reports};
 
 /// A weights version on the device.
 #[derive(Debug)]
-pub(super) struct Loaded {
-    pub(super) folded: Folded,
+pub(crate) struct Loaded {
+    pub(super) weights: Guarded,
     /// Number of the load, from 1.
     number: u64,
 }
@@ -34,7 +33,7 @@ pub(super) struct Graphs {
     loads: u64,
     /// Human-readable reason for evaluation without graphs.
     refusal: Arc<OnceLock<String>>,
-    report: Arc<OnceLock<Report>>,
+    reports: Reports,
 }
 
 /// Fixed weights of a network for one board, and the graphs that read them.
@@ -58,34 +57,32 @@ struct Recorded {
 
 impl Graphs {
     /// Creates graphs without networks. Without a recorder, the reason is passed on to `refusal`.
-    pub(super) fn new(
-        recorder: Result<Recorder, String>,
-        refusal: Arc<OnceLock<String>>,
-        report: Arc<OnceLock<Report>>,
-    ) -> Self {
+    pub(super) fn new(recorder: Result<Recorder, String>, refusal: Arc<OnceLock<String>>, reports: Reports) -> Self {
         let recorder = recorder.map_err(|reason| drop(refusal.set(reason))).ok();
-        Self { recorder, frames: Vec::new(), loads: 0, refusal, report }
+        Self { recorder, frames: Vec::new(), loads: 0, refusal, reports }
     }
 
     /// Numbers a version.
-    pub(super) fn loaded(&mut self, folded: Folded) -> Loaded {
+    pub(super) fn loaded(&mut self, weights: Guarded) -> Loaded {
         self.loads += 1;
-        Loaded { folded, number: self.loads }
+        Loaded { weights, number: self.loads }
     }
 
     /// Submits a batch with observations `[B · H · W · C]` in host memory. Returns the logits `[B, A + 3]` in a tensor
     /// that the next batch overwrites, or `None` if the batch must be evaluated without a graph.
     pub(super) fn replayed(&mut self, loaded: &Loaded, observations: &Tensor, size: usize) -> Option<Tensor> {
         let recorder = self.recorder.as_ref()?;
-        let architecture = loaded.folded.architecture();
+        // A version that left float16 has no graph: it is rare, and has weights in another format.
+        let version = (loaded.weights.unless_wide()?, loaded.number);
+        let architecture = version.0.architecture();
         let index = match self.frames.iter().position(|frame| frame.weights.architecture() == architecture) {
             Some(index) => Ok(index),
-            None => Frame::of(loaded).map(|frame| {
+            None => Frame::of(version).map(|frame| {
                 self.frames.push(frame);
                 self.frames.len() - 1
             }),
         };
-        match index.and_then(|index| self.frames[index].replayed(recorder, loaded, observations, size)) {
+        match index.and_then(|index| self.frames[index].replayed(recorder, version, observations, size)) {
             Ok(logits) => logits,
             Err(error) => {
                 self.refuse(error.to_string());
@@ -97,26 +94,24 @@ impl Graphs {
     /// Frees all graphs; from now on batches are evaluated without.
     fn refuse(&mut self, reason: String) {
         (self.recorder, self.frames) = (None, Vec::new());
-        if let Some(report) = self.report.get() {
-            report(format!("evaluation without CUDA graphs: {reason}"));
-        }
+        self.reports.send(format!("evaluation without CUDA graphs: {reason}"));
         drop(self.refusal.set(reason));
     }
 }
 
 impl Frame {
-    fn of(Loaded { folded, number }: &Loaded) -> Result<Self, Error> {
-        Ok(Self { weights: folded.copied()?, resident: *number, latest: *number, graphs: HashMap::new() })
+    fn of((weights, number): (&Folded, u64)) -> Result<Self, Error> {
+        Ok(Self { weights: weights.copied()?, resident: number, latest: number, graphs: HashMap::new() })
     }
 
     fn replayed(
         &mut self,
         recorder: &Recorder,
-        loaded: &Loaded,
+        version: (&Folded, u64),
         observations: &Tensor,
         size: usize,
     ) -> Result<Option<Tensor>, Error> {
-        if !self.holds(loaded)? {
+        if !self.holds(version)? {
             return Ok(None);
         }
         if let Some(recorded) = self.graphs.get(&size) {
@@ -133,14 +128,14 @@ impl Frame {
 
     /// Copies the weights of a version into the fixed tensors, unless they are there. Returns false if the batch should
     /// be evaluated without a copy: the versions of two players alternate, and would be copied for every batch.
-    fn holds(&mut self, Loaded { folded, number }: &Loaded) -> Result<bool, Error> {
-        let before = std::mem::replace(&mut self.latest, *number);
-        if self.resident != *number {
-            if before != *number {
+    fn holds(&mut self, (weights, number): (&Folded, u64)) -> Result<bool, Error> {
+        let before = std::mem::replace(&mut self.latest, number);
+        if self.resident != number {
+            if before != number {
                 return Ok(false);
             }
-            self.weights.copy_from(folded)?;
-            self.resident = *number;
+            self.weights.copy_from(weights)?;
+            self.resident = number;
         }
         Ok(true)
     }
@@ -171,11 +166,12 @@ mod tests {
 
     use inference::{Device as _, Precision};
     use tch::Device;
-    use weights::Architecture;
+    use weights::{Architecture, WeightsVersion};
 
     use super::*;
     use crate::{
-        evaluator::accelerator::{Accelerator, InFlight},
+        Network,
+        evaluator::accelerator::{Accelerator, InFlight, OnDevice, Prepared},
         tests::{
             networks::{pooled, seasoned, small},
             stand_in::{Fault, StandIn},
@@ -199,21 +195,26 @@ mod tests {
             // Several threads could add in another order.
             crate::set_threads(1);
             let stand_in = StandIn { fault, ..StandIn::default() };
-            let (refusal, report) = (Arc::default(), Arc::<OnceLock<Report>>::default());
+            let (refusal, receiver) = (Arc::default(), Reports::default());
             let reports = Arc::<Mutex<Vec<String>>>::default();
             let texts = Arc::clone(&reports);
-            assert!(report.set(Box::new(move |text| texts.lock().unwrap().push(text))).is_ok());
-            let graphs = Graphs::new(Ok(Recorder::StandIn(stand_in.clone())), Arc::clone(&refusal), report);
+            receiver.send_to(move |text| texts.lock().unwrap().push(text));
+            let graphs = Graphs::new(Ok(Recorder::StandIn(stand_in.clone())), Arc::clone(&refusal), receiver);
             Self { accelerator: Accelerator::new(Device::Cpu, graphs), stand_in, refusal, reports }
         }
 
-        fn load(&mut self, architecture: &Architecture, seed: u64) -> Loaded {
-            let network = seasoned(architecture, seed);
-            self.accelerator.load(Folded::on_host(&network, Precision::F32, Device::Cpu).unwrap()).unwrap()
+        fn load(&mut self, architecture: &Architecture, seed: u64) -> OnDevice {
+            self.load_in(Precision::F32, &seasoned(architecture, seed))
         }
 
-        fn submit(&mut self, weights: &Loaded, size: usize, seed: u16) -> InFlight {
-            self.accelerator.submit(weights, size, &mut |staged| stage(staged, seed)).unwrap()
+        fn load_in(&mut self, precision: Precision, network: &Network) -> OnDevice {
+            let format = (Device::Cpu, precision);
+            let weights = Guarded::on_host(network, WeightsVersion(1), format, Reports::default()).unwrap();
+            self.accelerator.load(Prepared::Evaluator(Box::new(weights))).unwrap()
+        }
+
+        fn submit(&mut self, weights: &OnDevice, size: usize, seed: u16) -> InFlight {
+            self.accelerator.submit(weights, 0, size, &mut |staged| stage(staged, seed)).unwrap()
         }
 
         fn logits(&mut self, batch: InFlight) -> Vec<f32> {
@@ -223,7 +224,7 @@ mod tests {
         }
 
         /// Evaluates a batch, and asserts the bits of an evaluation without graphs.
-        fn assert_exact(&mut self, weights: &Loaded, size: usize, seed: u16) {
+        fn assert_exact(&mut self, weights: &OnDevice, size: usize, seed: u16) {
             let batch = self.submit(weights, size, seed);
             assert_eq!(self.logits(batch), without_graphs(weights, size, seed), "{size} positions");
         }
@@ -235,7 +236,9 @@ mod tests {
         }
     }
 
-    fn without_graphs(Loaded { folded, .. }: &Loaded, size: usize, seed: u16) -> Vec<f32> {
+    fn without_graphs(weights: &OnDevice, size: usize, seed: u16) -> Vec<f32> {
+        let OnDevice::Evaluator(loaded) = weights else { panic!("weights of an evaluator") };
+        let folded = loaded.weights.current();
         let Architecture { planes, height, width, .. } = folded.architecture();
         let mut numbers = vec![0.0; size * planes * height * width];
         stage(&mut numbers, seed);
@@ -286,6 +289,19 @@ mod tests {
     }
 
     #[test]
+    fn a_version_that_left_float16_is_evaluated_without_a_graph_and_the_next_one_by_graphs() {
+        let mut trial = Trial::new(None);
+        let network = seasoned(&small(), 5);
+        let _ = tch::no_grad(|| network.tensor("stem.norm.bias").shallow_clone().fill_(1e5));
+        let beyond = trial.load_in(Precision::F16, &network);
+        trial.assert_exact(&beyond, 16, 1);
+        assert_eq!((trial.counts(), trial.refusal.get()), ([0, 0], None));
+        let within = trial.load_in(Precision::F16, &seasoned(&small(), 5));
+        trial.assert_exact(&within, 16, 2);
+        assert_eq!((trial.counts(), trial.refusal.get()), ([1, 1], None));
+    }
+
+    #[test]
     fn a_size_without_the_memory_for_a_graph_is_no_reason_to_give_graphs_up() {
         let mut trial = Trial::new(Some(Fault::Memory));
         let weights = trial.load(&small(), 5);
@@ -298,7 +314,7 @@ mod tests {
     #[test]
     fn without_a_recorder_the_reason_is_passed_on() {
         let refusal = Arc::default();
-        let graphs = Graphs::new(Err("no library".to_owned()), Arc::clone(&refusal), Arc::default());
+        let graphs = Graphs::new(Err("no library".to_owned()), Arc::clone(&refusal), Reports::default());
         assert!(graphs.recorder.is_none());
         assert_eq!(refusal.get().map(String::as_str), Some("no library"));
     }

@@ -46,7 +46,7 @@ impl Reports {
 /// in a weight or in an activation, float32 computes: an infinite number would make wrong predictions, and a limited
 /// number too.
 #[derive(Debug)]
-pub(super) struct Guarded {
+pub(crate) struct Guarded {
     folded: Folded,
     /// In float32, if `folded` is in float16.
     wide: Option<Folded>,
@@ -64,7 +64,7 @@ impl Guarded {
         (device, precision): (Device, Precision),
         reports: Reports,
     ) -> Result<Self, Error> {
-        let fold = |precision| Folded::on_host(network, precision, device);
+        let fold = |precision| Folded::on_host(network, precision, device)?.pinned();
         let is_f16 = precision == Precision::F16;
         let wide = is_f16.then(|| fold(Precision::F32)).transpose()?;
         let guarded = Self { folded: fold(precision)?, wide, is_wide: Cell::new(false), version, reports };
@@ -83,6 +83,11 @@ impl Guarded {
     /// Returns the form that computes the next batches.
     pub(super) fn current(&self) -> &Folded {
         self.wide.as_ref().filter(|_| self.is_wide.get()).unwrap_or(&self.folded)
+    }
+
+    /// Returns the weights, unless the form in float32 computes in their place.
+    pub(super) fn unless_wide(&self) -> Option<&Folded> {
+        (!self.is_wide.get()).then_some(&self.folded)
     }
 
     /// Replaces the logits `[B, A + 3]` of these observations by the logits in float32, if float16 could not hold them
