@@ -3,8 +3,8 @@
 //!
 //! A workload is computed at several sizes in several settings: a device, an engine, a precision, and a split over CPU
 //! cores. The settings of one workload are measured in turns, because the speed of a machine varies during the
-//! measurement. If a device fails, the report states the reason. Start with [`measure`]; [`compare`](fn@compare) has the
-//! same measurements by operation and size, for the CPU and one accelerator.
+//! measurement. If a device fails, the report states the reason. Start with [`measure`]; [`compare`](fn@compare)
+//! has the same measurements by operation and size, for the CPU and one accelerator.
 
 mod compare;
 mod latent;
@@ -76,8 +76,8 @@ pub fn measure(args: &Args, so_far: SoFar<'_>) -> anyhow::Result<Report> {
     form.measure(args, so_far)
 }
 
-/// Measures the CPU and the first accelerator as [`measure`] does, and returns a report with a row for each operation and
-/// size.
+/// Measures the CPU and the first accelerator as [`measure`] does, and returns a report with a row for each operation
+/// and size.
 ///
 /// # Errors
 /// An option is invalid.

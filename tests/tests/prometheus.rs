@@ -26,7 +26,7 @@ const MAY_BE_PENDING: [&str; 5] =
 
 /// Metrics of functions that this fleet does not use: deeper searches during waits, exhaustive play, reanalysis,
 /// several boards, categorical values, refusals, accelerators, credentials and trace spans.
-const NOT_SEEN_HERE: [&str; 44] = [
+const NOT_SEEN_HERE: [&str; 45] = [
     "zerofleet_actor_device_batches_total",
     "zerofleet_actor_device_padded_positions_total",
     "zerofleet_actor_device_positions_total",

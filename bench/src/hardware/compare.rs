@@ -11,7 +11,7 @@ use crate::series::Speeds;
 /// The section of all rows.
 const SECTION: &str = "comparison";
 
-/// Adds a row for each size of a workload: the times of the CPU and of the accelerator, each in the fastest setting, the
+/// Adds a row for each workload size: the times of CPU and accelerator, each in the fastest setting, the
 /// speed-up, and the size from which on the accelerator is faster. Without an accelerator, adds the times of the CPU.
 pub(super) fn add(report: &mut Report, workload: &str, kind: Kind, settings: &[Speeds<Setting>]) {
     let accelerator = settings.iter().find_map(|of| of.label.accelerator.as_deref());

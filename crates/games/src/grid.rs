@@ -95,7 +95,7 @@ pub(crate) fn parse_cell(text: &str, size: usize) -> Option<usize> {
     (row < size && column < size).then_some(row * size + column)
 }
 
-/// Returns the character of a cell: `X` with a stone of the first player, `O` with one of the second, `.` if empty.
+/// Returns the character of a cell: `X` for the first player, `O` for the second, `.` if empty.
 pub(crate) const fn symbol(owner: Option<Player>) -> char {
     match owner {
         Some(Player::First) => 'X',

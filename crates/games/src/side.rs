@@ -1,6 +1,6 @@
 use crate::entry::Sizes;
 
-/// Size of a game, `MIN` to `MAX`: cells along a side of a square board, or what the module of the game documents.
+/// Size of a game, `MIN` to `MAX`: cells along a side, or what the module of the game documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Side<const MIN: u8, const MAX: u8>(pub(crate) u8);
 

@@ -1,8 +1,8 @@
 //! The devices that a process computes on, as metrics: `zerofleet_device_…` in docs/metrics.md.
 //!
 //! A process calls [`placed`] with a device for each kind of tensors. While any is an accelerator, a task of
-//! [`run`](crate::run) reads load and memory once a second. A process on the CPU exports only the placement. A value that
-//! the driver does not report is not exported.
+//! [`run`](crate::run) reads load and memory once a second. A process on the CPU exports only the placement. A value
+//! that the driver does not report is not exported.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,8 +2,8 @@
 pub(crate) const NUMBERS: usize = 7;
 
 /// Control values that the members sum in every step, together with the contributions. Only the coordinator sets
-/// `progress`, `publish` and `reform`, so each sum equals the coordinator's value. All whole numbers are small enough to
-/// be exact in float32, which represents integers up to 2²⁴.
+/// `progress`, `publish` and `reform`, so each sum equals the coordinator's value. All whole numbers are small enough
+/// to be exact in float32, which represents integers up to 2²⁴.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Control {
     /// Number of batches in the step: 0 or 1 per member.

@@ -120,9 +120,8 @@ fn a_batch_without_valid_samples_is_skipped() {
 #[test]
 fn a_batch_passes_over_the_share_of_the_window_that_its_valid_samples_make_up() {
     let mut preparers = preparers(1);
-    let drawn = |sequence, is_legal, table_items| {
-        (Sample { table_items, ..sample(sequence, is_legal, 1) }, server("a"))
-    };
+    let drawn =
+        |sequence, is_legal, table_items| (Sample { table_items, ..sample(sequence, is_legal, 1) }, server("a"));
     hand_in(&preparers, vec![drawn(1, true, 4), drawn(2, false, 2), drawn(3, true, 8)]);
     assert_eq!(preparers.batches.recv_timeout(DEADLINE).unwrap().window_passes, 0.375);
 }

@@ -383,8 +383,8 @@ fn a_key_that_is_set_wins_over_the_value_for_a_gpu_in_every_source() {
 fn the_run_file_of_a_run_on_a_cpu_or_a_mac_has_the_bytes_of_its_settings_alone() {
     let mac = || Machine { accelerators: Accelerators::One { name: "mps".to_owned(), refused: None }, ..machine() };
     let of_cpu: &[&str] = &["learner.device=cpu", "actor.device=cpu"];
-    let machines: [(fn() -> Machine, &[&str]); 3] = [(machine, &[]), (mac, &[]), (gpu_machine, of_cpu)];
-    for (machine, sets) in machines {
+    let machines: [fn() -> Machine; 3] = [machine, mac, gpu_machine];
+    for (machine, sets) in machines.into_iter().zip([&[], &[], of_cpu]) {
         let runs = Runs::new();
         let plan = session(&runs, machine, sets);
         let sets = sets.iter().map(|&set| set.to_owned()).collect();
