@@ -13,8 +13,13 @@ const HEADER: &str = "include/torch/headeronly/version.h";
 const CUDA_HALF: &str = "lib/libtorch_cuda.so";
 
 /// C functions of the CPU half that the programs call. The linker checks the C++ functions.
-const FUNCTIONS: [&str; 4] =
-    ["aoti_torch_new_tensor_handle", "torch_call_dispatcher", "torch_list_push_back", "torch_new_list_reserve_size"];
+const FUNCTIONS: [&str; 5] = [
+    "aoti_torch_copy_",
+    "aoti_torch_new_tensor_handle",
+    "torch_call_dispatcher",
+    "torch_list_push_back",
+    "torch_new_list_reserve_size",
+];
 
 /// Checks that the programs can be built with the libtorch in `folder`.
 ///
