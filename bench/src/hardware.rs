@@ -34,7 +34,7 @@ pub struct Args {
     /// Lengths of the vectors to add, multiply, sum and copy.
     #[arg(long, value_delimiter = ',', default_value = "65536,1048576,16777216")]
     pub elements: Vec<usize>,
-    /// Residual towers as in AlphaZero, each BLOCKSxCHANNELS@HEIGHTxWIDTH [default: 6x64@6x7].
+    /// Residual towers as in AlphaZero, each BLOCKSxCHANNELS@HEIGHTxWIDTH; 6x64@6x7 by default.
     ///
     /// With `--compare` and no file, the default is 20x256@19x19.
     #[arg(long, value_delimiter = ',')]

@@ -282,8 +282,8 @@ mod tests {
             enc_util: 0,
             dec_util: 0,
         };
-        let samples = [sample(7, 20), sample(8, 100), sample(7, 40), sample(9, 130)];
-        assert_eq!([7, 9, 1].map(|id| busy(&samples, id)), [Some(0.3), Some(1.0), None]);
+        let samples = [sample(7, 25), sample(8, 100), sample(7, 75), sample(9, 130)];
+        assert_eq!([7, 9, 1].map(|id| busy(&samples, id)), [Some(0.5), Some(1.0), None]);
     }
 
     #[test]
