@@ -55,7 +55,7 @@ pub(crate) fn compile(root: &Path, torch: &Path, library: &Path) -> Result<()> {
 /// Compiles the library, and returns the parts that could not be checked on this machine, in human-readable form.
 ///
 /// # Errors
-/// Same as [`compile`].
+/// The library does not compile, or a symbol is missing.
 pub fn check(root: &Path) -> Result<Vec<String>> {
     if !cfg!(target_os = "linux") {
         return Ok(vec!["the library for CUDA graphs is compiled on Linux only".to_owned()]);
