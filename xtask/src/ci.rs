@@ -101,6 +101,8 @@ pub fn run(root: &Path) -> Result<()> {
 /// They do not compile.
 fn aarch64(root: &Path) -> Result<Option<String>> {
     const TARGET: &str = "aarch64-unknown-linux-gnu";
+    // Without rustup or a network, the check below gives the reason.
+    let _ = workspace::run(Command::new("rustup").current_dir(root).args(["target", "add", TARGET]));
     let sysroot = workspace::output(Command::new("rustc").current_dir(root).args(["--print", "sysroot"]))?;
     if !Path::new(sysroot.trim()).join("lib/rustlib").join(TARGET).exists() {
         let reason = format!("kernels for aarch64: `rustup target add {TARGET}` installs the standard library");

@@ -1,5 +1,6 @@
-// The part of the CUDA runtime's interface that the headers of libtorch name, so that the library for CUDA graphs compiles
-// without NVIDIA's headers, which come in several large packages. Names, values and signatures are those of CUDA 13.
+// The part of the CUDA runtime's interface that the headers of libtorch name, so that the library for CUDA graphs
+// compiles without NVIDIA's headers, which come in several large packages. Names, values and signatures are those of
+// CUDA 13.
 #pragma once
 
 #include <cstddef>

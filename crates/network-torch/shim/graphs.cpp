@@ -1,8 +1,8 @@
 // A C interface to the CUDA graphs of libtorch: a stream on which work is captured, a memory pool that graphs share, and
 // graphs. The library is opened after the CUDA half of libtorch, which defines everything that is undefined here.
 //
-// No function throws. A function that can fail returns a handle, or null with the reason in `error`, of `capacity` bytes.
-// All of them take a handle and a number, so that callers need one signature.
+// No function throws. A function that can fail returns a handle, or null with the reason in `error`, of `capacity`
+// bytes. All of them take a handle and a number, so that callers need one signature.
 
 #include <ATen/core/CachingHostAllocator.h>
 #include <ATen/cuda/CUDAGraph.h>

@@ -9,7 +9,8 @@ pub(crate) const OF_THE_CPU_HALF: &CStr = c"aoti_torch_device_type_cpu";
 /// A function of the CUDA half, `libtorch_cuda`.
 const OF_THE_CUDA_HALF: &CStr = c"torch_get_cuda_stream_from_pool";
 
-/// Returns the path of the CPU half, which every program with libtorch loads; `None` if the loader does not tell.
+/// Returns the path of the CPU half, which every program with libtorch loads; `None` if the loader
+/// does not list it.
 #[must_use]
 pub fn cpu_half() -> Option<PathBuf> {
     file_of(OF_THE_CPU_HALF)
