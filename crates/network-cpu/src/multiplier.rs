@@ -78,11 +78,7 @@ impl Multiplier {
 
     /// [`crate::pooling::activate`] with the instructions of this path, which must be a floating-point path.
     pub(crate) fn activate(&self, y: &mut Planes, position: usize, activation: Activation, channels: usize) {
-        of_leaf!(self.path, activate(y, position, activation, channels), {
-            #[cfg(target_arch = "x86_64")]
-            KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 =>
-                paths::avx512_bf16::activate(y, position, activation, channels),
-        });
+        of_leaf!(self.path, activate(y, position, activation, channels));
     }
 
     /// [`crate::pooling::pool`] with the instructions of this path, which must be a floating-point path.
@@ -95,11 +91,7 @@ impl Multiplier {
         channels: usize,
         with: &mut Summaries,
     ) {
-        of_leaf!(self.path, pool(activation, y, position, pooling, channels, with), {
-            #[cfg(target_arch = "x86_64")]
-            KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 =>
-                paths::avx512_bf16::pool(activation, y, position, pooling, channels, with),
-        });
+        of_leaf!(self.path, pool(activation, y, position, pooling, channels, with));
     }
 
     /// [`crate::pooling::excite`] with the instructions of this path, which must be a floating-point path.
@@ -114,11 +106,7 @@ impl Multiplier {
         channels: usize,
         with: &mut Summaries,
     ) {
-        of_leaf!(self.path, excite(activation, z, x, position, excitation, channels, with), {
-            #[cfg(target_arch = "x86_64")]
-            KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 =>
-                paths::avx512_bf16::excite(activation, z, x, position, excitation, channels, with),
-        });
+        of_leaf!(self.path, excite(activation, z, x, position, excitation, channels, with));
     }
 
     /// [`crate::pooling::multiply_pooled`] with the instructions of this path, which must be a floating-point path.
@@ -131,11 +119,7 @@ impl Multiplier {
         logits: &mut [f32],
         hidden: &mut [f32],
     ) {
-        of_leaf!(self.path, multiply_pooled(activation, features, position, matrices, logits, hidden), {
-            #[cfg(target_arch = "x86_64")]
-            KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 =>
-                paths::avx512_bf16::multiply_pooled(activation, features, position, matrices, logits, hidden),
-        });
+        of_leaf!(self.path, multiply_pooled(activation, features, position, matrices, logits, hidden));
     }
 
     /// [`rows::finish_rows`] with the instructions of this path, which must be a floating-point path.
@@ -147,74 +131,42 @@ impl Multiplier {
         padded: usize,
         output: &mut Planes,
     ) {
-        of_leaf!(self.path, finish_rows(finish, count, sums, padded, output), {
-            #[cfg(target_arch = "x86_64")]
-            KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 =>
-                paths::avx512_bf16::finish_rows(finish, count, sums, padded, output),
-        });
+        of_leaf!(self.path, finish_rows(finish, count, sums, padded, output));
     }
 
     /// [`rows::rescale`] with the instructions of this path, which must be a floating-point path.
     pub(crate) fn rescale(&self, planes: &mut Planes, position: usize, channels: usize) {
-        of_leaf!(self.path, rescale(planes, position, channels), {
-            #[cfg(target_arch = "x86_64")]
-            KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 =>
-                paths::avx512_bf16::rescale(planes, position, channels),
-        });
+        of_leaf!(self.path, rescale(planes, position, channels));
     }
 
     /// [`rows::means_of_atoms`] with the instructions of this path, which must be a floating-point path.
     pub(crate) fn means_of_atoms(&self, logits: &[f32], padded: usize, bound: usize, means: &mut [f32]) {
-        of_leaf!(self.path, means_of_atoms(logits, padded, bound, means), {
-            #[cfg(target_arch = "x86_64")]
-            KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 =>
-                paths::avx512_bf16::means_of_atoms(logits, padded, bound, means),
-        });
+        of_leaf!(self.path, means_of_atoms(logits, padded, bound, means));
     }
 
     /// [`crate::position_norm::normalise`] with the instructions of this path, which must be a floating-point path.
     pub(crate) fn normalise(&self, norm: &PositionNorm, y: &mut Planes, position: usize) {
-        of_leaf!(self.path, normalise(norm, y, position), {
-            #[cfg(target_arch = "x86_64")]
-            KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 =>
-                paths::avx512_bf16::normalise(norm, y, position),
-        });
+        of_leaf!(self.path, normalise(norm, y, position));
     }
 
     /// [`crate::position_norm::add`] with the instructions of this path, which must be a floating-point path.
     pub(crate) fn add(&self, z: &Planes, x: &mut Planes, position: usize, channels: usize) {
-        of_leaf!(self.path, add(z, x, position, channels), {
-            #[cfg(target_arch = "x86_64")]
-            KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 =>
-                paths::avx512_bf16::add(z, x, position, channels),
-        });
+        of_leaf!(self.path, add(z, x, position, channels));
     }
 
     /// [`crate::cells::take_cells`] with the instructions of this path, which must be a floating-point path.
     pub(crate) fn take_cells(&self, planes: &Planes, positions: Range<usize>, channels: usize, to: &mut [f32]) {
-        of_leaf!(self.path, take_cells(planes, positions, channels, to), {
-            #[cfg(target_arch = "x86_64")]
-            KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 =>
-                paths::avx512_bf16::take_cells(planes, positions, channels, to),
-        });
+        of_leaf!(self.path, take_cells(planes, positions, channels, to));
     }
 
     /// [`crate::cells::put_cells`] with the instructions of this path, which must be a floating-point path.
     pub(crate) fn put_cells(&self, from: &[f32], channels: usize, positions: Range<usize>, planes: &mut Planes) {
-        of_leaf!(self.path, put_cells(from, channels, positions, planes), {
-            #[cfg(target_arch = "x86_64")]
-            KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 =>
-                paths::avx512_bf16::put_cells(from, channels, positions, planes),
-        });
+        of_leaf!(self.path, put_cells(from, channels, positions, planes));
     }
 
     /// [`crate::cells::standardise`] with the instructions of this path, which must be a floating-point path.
     pub(crate) fn standardise(&self, from: &[f32], channels: usize, to: &mut Planes) {
-        of_leaf!(self.path, standardise(from, channels, to), {
-            #[cfg(target_arch = "x86_64")]
-            KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 =>
-                paths::avx512_bf16::standardise(from, channels, to),
-        });
+        of_leaf!(self.path, standardise(from, channels, to));
     }
 
     /// [`crate::cells::attend`] with the instructions of this path, which must be a floating-point path.
@@ -227,29 +179,17 @@ impl Multiplier {
         shares: &mut Shares,
         to: &mut Planes,
     ) {
-        of_leaf!(self.path, attend(sizes, pairs, qkv, padded, shares, to), {
-            #[cfg(target_arch = "x86_64")]
-            KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 =>
-                paths::avx512_bf16::attend(sizes, pairs, qkv, padded, shares, to),
-        });
+        of_leaf!(self.path, attend(sizes, pairs, qkv, padded, shares, to));
     }
 
     /// [`crate::cells::add_rows`] with the instructions of this path, which must be a floating-point path.
     pub(crate) fn add_rows(&self, sums: &[f32], padded: usize, channels: usize, to: &mut [f32]) {
-        of_leaf!(self.path, add_rows(sums, padded, channels, to), {
-            #[cfg(target_arch = "x86_64")]
-            KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 =>
-                paths::avx512_bf16::add_rows(sums, padded, channels, to),
-        });
+        of_leaf!(self.path, add_rows(sums, padded, channels, to));
     }
 
     /// [`crate::cells::activate_rows`] with the instructions of this path, which must be a floating-point path.
     pub(crate) fn activate_rows(&self, activation: Activation, sums: &[f32], padded: usize, to: &mut Planes) {
-        of_leaf!(self.path, activate_rows(activation, sums, padded, to), {
-            #[cfg(target_arch = "x86_64")]
-            KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 =>
-                paths::avx512_bf16::activate_rows(activation, sums, padded, to),
-        });
+        of_leaf!(self.path, activate_rows(activation, sums, padded, to));
     }
 
     /// Computes the values of `input` at the points of minimal filtering, for the first positions.

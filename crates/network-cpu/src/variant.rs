@@ -29,13 +29,20 @@ pub enum KernelVariant {
     PortableI8,
 }
 
-/// Calls a function in the leaf of an available path; the given arms come before the float32 arms.
+/// Calls a function in the leaf of an available path. The given arms come before the float32 arms; without them, paths
+/// that multiply bfloat16 use the float32 arm of AVX-512, since only products differ.
 macro_rules! of_leaf {
-    ($path:expr, $function:ident $arguments:tt $(, { $($arms:tt)* })?) => {
+    ($path:expr, $function:ident $arguments:tt) => {
+        of_leaf!($path, $function $arguments, {
+            #[cfg(target_arch = "x86_64")]
+            KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 => paths::avx512::$function $arguments,
+        })
+    };
+    ($path:expr, $function:ident $arguments:tt, { $($arms:tt)* }) => {
         // SAFETY: the path is available.
         unsafe {
             match $path {
-                $($($arms)*)?
+                $($arms)*
                 #[cfg(target_arch = "x86_64")]
                 KernelVariant::Avx512F32 => paths::avx512::$function $arguments,
                 #[cfg(target_arch = "x86_64")]

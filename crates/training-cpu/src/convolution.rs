@@ -10,7 +10,7 @@ use crate::Path;
 use crate::buffer::Buffer;
 use crate::elements::{self, Pair};
 use crate::shape::{CellPair, Shape, evenly};
-use crate::vector::{PANEL_MAX, REGISTERS, Task, Vector, for_rows};
+use crate::vector::{Formats, PANEL_MAX, REGISTERS, Task, Vector, for_rows};
 
 /// Weights of a convolution in the multiplication order of a path:
 /// `[panels][taps][elements of inputs][outputs of panel]`.
@@ -163,6 +163,7 @@ struct Convolve<'a> {
 }
 
 impl Task for Convolve<'_> {
+    const FORMATS: Formats = Formats::Elements;
     type Output = ();
 
     #[inline(always)]

@@ -3,7 +3,7 @@
 use half::bf16;
 
 use crate::Path;
-use crate::vector::{Task, Vector};
+use crate::vector::{Formats, Task, Vector};
 
 /// Returns the element of one or two factors; a missing second factor counts as 0.
 #[inline(always)]
@@ -29,6 +29,7 @@ pub(crate) fn factors(path: Path) -> usize {
 struct Factors;
 
 impl Task for Factors {
+    const FORMATS: Formats = Formats::Elements;
     type Output = usize;
 
     #[inline(always)]
@@ -47,6 +48,7 @@ pub(crate) struct Pair<'a> {
 }
 
 impl Task for Pair<'_> {
+    const FORMATS: Formats = Formats::Bf16;
     type Output = ();
 
     #[inline(always)]

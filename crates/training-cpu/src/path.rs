@@ -1,6 +1,6 @@
 use training::Precision;
 
-use crate::vector::{Task, portable};
+use crate::vector::{Formats, Task, portable};
 #[cfg(target_arch = "x86_64")]
 use crate::vector::{avx2, avx512, avx512_bf16};
 
@@ -86,10 +86,13 @@ impl Path {
         match self {
             // SAFETY: the path is available.
             #[cfg(target_arch = "x86_64")]
-            Self::Amx | Self::Avx512Bf16 => unsafe { avx512_bf16::run(task) },
+            Self::Amx | Self::Avx512Bf16 if const { !matches!(T::FORMATS, Formats::F32) } => unsafe {
+                avx512_bf16::run(task)
+            },
+            _ if const { matches!(T::FORMATS, Formats::Bf16) } => unreachable!("{self} has no bfloat16"),
             // SAFETY: the path is available.
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => unsafe { avx512::run(task) },
+            Self::Amx | Self::Avx512Bf16 | Self::Avx512 => unsafe { avx512::run(task) },
             // SAFETY: the path is available.
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => unsafe { avx2::run(task) },

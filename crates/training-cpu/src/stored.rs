@@ -4,7 +4,7 @@ use half::bf16;
 
 use crate::Path;
 use crate::buffer::Buffer;
-use crate::vector::{Task, Vector};
+use crate::vector::{Formats, Task, Vector};
 
 /// Storage format of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -194,6 +194,7 @@ struct Widen<'a> {
 }
 
 impl Task for Widen<'_> {
+    const FORMATS: Formats = Formats::Bf16;
     type Output = ();
 
     #[inline(always)]
@@ -216,6 +217,7 @@ struct Narrow<'a> {
 }
 
 impl Task for Narrow<'_> {
+    const FORMATS: Formats = Formats::Bf16;
     type Output = ();
 
     #[inline(always)]

@@ -104,10 +104,22 @@ pub(crate) trait Vector {
     }
 }
 
+/// Number formats of a task, so that no task is compiled for a path that cannot run it, or twice with equal results.
+pub(crate) enum Formats {
+    /// float32 on every path.
+    F32,
+    /// The elements of products: float32 or bfloat16, by path.
+    Elements,
+    /// bfloat16; the task runs only on paths that have it.
+    Bf16,
+}
+
 /// Work for a path, compiled once per path with the instructions of that path.
 ///
 /// `run`, and everything called in its loops, is `#[inline(always)]`: only inlined code is compiled for the path.
 pub(crate) trait Task {
+    /// Number formats of the task; a task that uses [`Vector::FACTORS`] or bfloat16 must state them.
+    const FORMATS: Formats = Formats::F32;
     /// Result of `run`.
     type Output;
 

@@ -12,7 +12,7 @@ use crate::Path;
 use crate::buffer::Buffer;
 use crate::convolution::rows_max;
 use crate::shape::{Shape, evenly};
-use crate::vector::{PANEL_MAX, REGISTERS, Task, Vector, for_rows};
+use crate::vector::{Formats, PANEL_MAX, REGISTERS, Task, Vector, for_rows};
 
 /// Cells with products summed in registers.
 const CELLS: usize = 168;
@@ -107,6 +107,7 @@ impl Part<'_> {
 }
 
 impl Task for Part<'_> {
+    const FORMATS: Formats = Formats::Elements;
     type Output = ();
 
     #[inline(always)]

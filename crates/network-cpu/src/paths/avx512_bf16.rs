@@ -9,7 +9,6 @@ use std::mem::transmute;
 
 use crate::multiply::{lanes, leaf};
 use crate::planes::Line;
-use crate::pooling::passes;
 
 /// Sixteen float32 sums of pairs of products.
 pub(crate) struct Avx512Bf16;
@@ -66,8 +65,4 @@ leaf! {
     Avx512Bf16, 24;
     1 groups in 1 registers: 1 2 3 4 5 6 7 8 9 10 11 12 13 14, twice 1 2 3 4 5 6 7;
     2 groups in 2 registers: 1 2 3 4 5 6 7 8 9 10 11 12 13 14, twice 1 2 3 4 5 6 7;
-}
-
-passes! {
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
 }

@@ -4,7 +4,7 @@
 use half::bf16;
 
 use crate::norm::{Combination, GradientSums, Norm};
-use crate::vector::{Task, Vector};
+use crate::vector::{Formats, Task, Vector};
 
 /// `y = relu(n + skip)`.
 pub(crate) struct Forward<'a> {
@@ -15,6 +15,7 @@ pub(crate) struct Forward<'a> {
 }
 
 impl Task for Forward<'_> {
+    const FORMATS: Formats = Formats::Bf16;
     type Output = ();
 
     #[inline(always)]
@@ -53,6 +54,7 @@ pub(crate) struct Backward<'a> {
 }
 
 impl Task for Backward<'_> {
+    const FORMATS: Formats = Formats::Bf16;
     type Output = ();
 
     #[inline(always)]
@@ -98,6 +100,7 @@ pub(crate) struct Combine<'a> {
 }
 
 impl Task for Combine<'_> {
+    const FORMATS: Formats = Formats::Bf16;
     type Output = ();
 
     #[inline(always)]

@@ -9,7 +9,7 @@ use super::{Transform, VALUES, along_both_sides};
 use crate::Path;
 use crate::buffer::Buffer;
 use crate::shape::{Shape, evenly};
-use crate::vector::{Task, Vector};
+use crate::vector::{Formats, Task, Vector};
 use crate::weight_gradient::{Products, Rows, Sums, gather, panels, tile_of};
 
 /// Parts of a gradient: more than the threads of most machines, and few enough to sum the parts quickly.
@@ -157,6 +157,7 @@ struct Multiply<'a> {
 }
 
 impl Task for Multiply<'_> {
+    const FORMATS: Formats = Formats::Elements;
     type Output = ();
 
     #[inline(always)]

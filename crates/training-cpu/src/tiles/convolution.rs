@@ -9,7 +9,7 @@ use crate::buffer::Buffer;
 use crate::norm::Moments;
 use crate::shape::Shape;
 use crate::stored::{Stored, StoredMut};
-use crate::vector::{Task, Vector};
+use crate::vector::{Formats, Task, Vector};
 
 /// Output tiles multiplied together.
 const GROUPS: usize = 2;
@@ -143,6 +143,7 @@ struct Pack<'a> {
 }
 
 impl Task for Pack<'_> {
+    const FORMATS: Formats = Formats::Bf16;
     type Output = ();
 
     #[inline(always)]
@@ -173,6 +174,7 @@ struct PackTransposed<'a> {
 }
 
 impl Task for PackTransposed<'_> {
+    const FORMATS: Formats = Formats::Bf16;
     type Output = ();
 
     #[inline(always)]
@@ -331,6 +333,7 @@ struct Convolve<'a, F> {
 }
 
 impl<F: Finish> Task for Convolve<'_, F> {
+    const FORMATS: Formats = Formats::Bf16;
     type Output = ();
 
     #[inline(always)]
