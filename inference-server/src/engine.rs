@@ -250,7 +250,7 @@ impl Handle {
             let newest_version = *newest.borrow_and_update();
             let may_come = newest_version.is_none_or(|newest| wanted > newest && wanted - newest <= VERSIONS_AHEAD_MAX);
             if may_come && reserved.is_none() {
-                reserved = Some(self.shared.reserve(request.batch.len())?);
+                reserved = Some(self.shared.reserve(request.client, request.batch.len())?);
             }
             let comes = async { may_come && newest.changed().await.is_ok() };
             if !tokio::time::timeout_at(deadline.into(), comes).await.unwrap_or(false) {
@@ -304,12 +304,13 @@ impl Handle {
 /// dropped.
 struct Reservation<'a> {
     shared: &'a Shared,
+    client: u64,
     positions: usize,
 }
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        self.shared.state.lock().queue.release(self.positions);
+        self.shared.state.lock().queue.release(self.client, self.positions);
     }
 }
 
@@ -318,9 +319,9 @@ impl Shared {
         self.begun.elapsed()
     }
 
-    fn reserve(&self, positions: usize) -> Result<Reservation<'_>, Rejection> {
-        self.state.lock().queue.reserve(positions)?;
-        Ok(Reservation { shared: self, positions })
+    fn reserve(&self, client: u64, positions: usize) -> Result<Reservation<'_>, Rejection> {
+        self.state.lock().queue.reserve(client, positions)?;
+        Ok(Reservation { shared: self, client, positions })
     }
 
     /// Queues a request in parts of at most one batch each, so that other clients have turns between the parts of a

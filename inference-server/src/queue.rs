@@ -91,11 +91,12 @@ pub enum Next<T> {
 #[derive(Debug)]
 pub struct Queue<T> {
     settings: QueueSettings,
+    /// Clients with requests or reserved positions.
     clients: HashMap<u64, Client<T>>,
     /// Clients with requests, in turn order.
     turns: VecDeque<u64>,
     waiting: usize,
-    /// Number of positions in requests for weights versions that have not arrived.
+    /// Sum of the reserved positions of all clients.
     reserved: usize,
     in_flight: usize,
     pace: Pace,
@@ -106,8 +107,16 @@ struct Client<T> {
     requests: VecDeque<(Duration, Request<T>)>,
     /// Number of positions in the requests.
     waiting: usize,
+    /// Number of positions in requests for weights versions that have not arrived.
+    reserved: usize,
     /// Number of positions that the client may add to a batch before the next client has a turn.
     credit: usize,
+}
+
+impl<T> Client<T> {
+    fn empty() -> Self {
+        Self { requests: VecDeque::new(), waiting: 0, reserved: 0, credit: 0 }
+    }
 }
 
 /// The speed of an evaluator, from recent batches.
@@ -164,28 +173,39 @@ impl<T> Queue<T> {
         self.waiting
     }
 
-    /// Counts the positions of a request that cannot be queued yet, until they are [released](Self::release).
+    /// Counts the positions of a request of client `id` that cannot be queued yet as waiting, until they are
+    /// [released](Self::release).
     ///
     /// # Errors
     /// [`Rejection::Full`].
-    pub fn reserve(&mut self, positions: usize) -> Result<(), Rejection> {
-        self.check_room(positions)?;
+    pub fn reserve(&mut self, id: u64, positions: usize) -> Result<(), Rejection> {
+        self.check_room(id, positions)?;
+        self.clients.entry(id).or_insert_with(Client::empty).reserved += positions;
         self.reserved += positions;
         Ok(())
     }
 
-    /// Stops counting reserved positions.
-    pub fn release(&mut self, positions: usize) {
+    /// Stops counting reserved positions of a client.
+    pub fn release(&mut self, id: u64, positions: usize) {
         self.reserved = self.reserved.saturating_sub(positions);
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.reserved = client.reserved.saturating_sub(positions);
+        }
+        self.remove_idle_clients();
     }
 
-    fn check_room(&self, positions: usize) -> Result<(), Rejection> {
+    fn check_room(&self, id: u64, positions: usize) -> Result<(), Rejection> {
+        let (held, most) = (self.waiting + self.reserved, self.settings.waiting_max);
+        let client = self.clients.get(&id);
+        let others = self.clients.len() - usize::from(client.is_some());
+        let own = client.map_or(0, |client| client.waiting + client.reserved) + positions;
+        // A client within the equal share is also accepted by a queue that the other clients have filled.
+        let is_within_share = own * (others + 1) <= most && held + positions <= 2 * most;
         // An empty queue accepts a request of any size: there would never be more capacity.
-        let held = self.waiting + self.reserved;
-        if held > 0 && held + positions > self.settings.waiting_max {
-            return Err(Rejection::Full { retry_after: self.expected(self.waiting, 0) });
+        if held == 0 || held + positions <= most || is_within_share {
+            return Ok(());
         }
-        Ok(())
+        Err(Rejection::Full { retry_after: self.expected(self.waiting, 0) })
     }
 
     /// Returns the expected wait for a request of `positions` positions that arrives now, after `waiting` positions in
@@ -204,12 +224,9 @@ impl<T> Queue<T> {
     pub fn push(&mut self, parts: Vec<Request<T>>, now: Duration) -> Result<(), Rejection> {
         let Some(&Request { client: id, deadline, .. }) = parts.first() else { return Ok(()) };
         let positions: usize = parts.iter().map(|part| part.positions).sum();
-        let others = self.clients.len() - usize::from(self.clients.contains_key(&id));
-        let own = self.clients.get(&id).map_or(0, |client| client.waiting) + positions;
-        // A client within the equal share is also accepted by a queue that the other clients have filled.
-        let is_within_share = own * (others + 1) <= self.settings.waiting_max
-            && self.waiting + self.reserved + positions <= 2 * self.settings.waiting_max;
-        self.check_room(positions).or_else(|full| if is_within_share { Ok(()) } else { Err(full) })?;
+        self.check_room(id, positions)?;
+        let before = self.clients.get(&id).map_or(0, |client| client.waiting);
+        let (others, own) = (self.turns.len() - usize::from(before > 0), before + positions);
         // In turns, each other client adds as many positions as this client, in whole requests.
         let ahead = self.waiting.min(own * (others + 1) + self.settings.batch_max);
         let expected = self.expected(ahead, positions);
@@ -220,11 +237,11 @@ impl<T> Queue<T> {
             return Err(Rejection::Late { expected, retry_after: expected / 2 });
         }
         self.waiting += positions;
-        let turns = &mut self.turns;
-        let client = self.clients.entry(id).or_insert_with(|| {
-            turns.push_back(id);
-            Client { requests: VecDeque::new(), waiting: 0, credit: 0 }
-        });
+        let client = self.clients.entry(id).or_insert_with(Client::empty);
+        if client.requests.is_empty() {
+            client.credit = 0;
+            self.turns.push_back(id);
+        }
         client.waiting = own;
         client.requests.extend(parts.into_iter().map(|part| (now, part)));
         Ok(())
@@ -337,9 +354,9 @@ impl<T> Queue<T> {
     }
 
     fn remove_idle_clients(&mut self) {
-        self.clients.retain(|_, client| !client.requests.is_empty());
+        self.clients.retain(|_, client| !client.requests.is_empty() || client.reserved > 0);
         let clients = &self.clients;
-        self.turns.retain(|id| clients.contains_key(id));
+        self.turns.retain(|id| clients.get(id).is_some_and(|client| !client.requests.is_empty()));
     }
 }
 

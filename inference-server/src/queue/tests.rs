@@ -168,11 +168,25 @@ fn a_client_within_its_share_is_accepted_by_a_queue_that_others_have_filled() {
 }
 
 #[test]
-fn requests_for_versions_to_come_keep_no_other_client_out() {
+fn requests_for_versions_to_come_count_to_the_share_of_the_client_and_keep_no_other_client_out() {
     let mut queue = Queue::new(QueueSettings { waiting_max: 100, ..settings() });
-    queue.reserve(100).expect("the queue is empty");
-    queue.reserve(1).expect_err("the reservations fill the queue");
-    push(&mut queue, request(2, 1));
+    queue.reserve(1, 100).expect("the queue is empty");
+    queue.reserve(1, 1).expect_err("the client has filled the queue");
+    queue.push(vec![request(1, 1)], Duration::ZERO).expect_err("the client has filled the queue");
+    // Half of the queue for the second client, by a reservation and a request together.
+    queue.reserve(2, 20).expect("less than the share");
+    queue.push(vec![request(2, 31)], Duration::ZERO).expect_err("more than the share");
+    push(&mut queue, request(2, 30));
+    queue.reserve(3, 34).expect_err("more than the share");
+    queue.reserve(3, 33).expect("a third of the queue");
+    queue.reserve(4, 20).expect_err("twice the limit is the bound of memory");
+    // A client without requests has no turn.
+    assert_eq!(queue.turns, [2]);
+    for (client, positions) in [(1, 100), (2, 20), (3, 33)] {
+        queue.release(client, positions);
+    }
+    assert_eq!((queue.waiting(), queue.clients.len()), (30, 1));
+    push(&mut queue, request(1, 70));
 }
 
 #[test]
