@@ -163,19 +163,29 @@ impl Handle {
     /// # Errors
     /// [`Rejection`] if there is no answer.
     pub async fn evaluate(&self, request: EvalRequest) -> Result<Answer, Rejection> {
-        self.evaluate_with(None, request).await
+        self.evaluate_with(None, request, None).await
     }
 
     /// Evaluates like [`evaluate`](Self::evaluate), but with the given weights, if any, in place of the requested
-    /// version.
+    /// version. With `pauses`, the shortest and the longest, a request that the full queue refuses is repeated after a
+    /// pause, and counts once.
     pub(crate) async fn evaluate_with(
         &self,
         version: Option<Arc<Version>>,
         request: EvalRequest,
+        pauses: Option<[Duration; 2]>,
     ) -> Result<Answer, Rejection> {
         let deadline = request.deadline.unwrap_or_else(|| Instant::now() + self.shared.timeout);
-        let (held, wanted) = (version.clone(), request.version);
-        let answer = self.evaluate_by(version, request, deadline).await;
+        let answer = loop {
+            let answer = self.evaluate_by(version.clone(), request.clone(), deadline).await;
+            if let Err(Rejection::Full { retry_after }) = answer
+                && let Some([shortest, longest]) = pauses
+            {
+                tokio::time::sleep(retry_after.clamp(shortest, longest)).await;
+            } else {
+                break answer;
+            }
+        };
         match &answer {
             Ok(answer) => {
                 metrics::answered(answer.predictions.len(), answer.queued);
@@ -183,7 +193,8 @@ impl Handle {
             }
             Err(rejection) => {
                 metrics::rejected(rejection);
-                if let Some(version) = held.or_else(|| self.resident(wanted)).or_else(|| self.resident(None)) {
+                let version = version.or_else(|| self.resident(request.version));
+                if let Some(version) = version.or_else(|| self.resident(None)) {
                     version.triton.rejected(rejection);
                 }
                 let counts = &mut self.shared.counts.lock();
@@ -334,11 +345,8 @@ impl Shared {
     ) -> Result<Vec<oneshot::Receiver<Result<Answer, Rejection>>>, Rejection> {
         let (since, weights) = (self.now(), version.key());
         let deadline = Some(deadline.saturating_duration_since(self.begun));
-        let mut state = self.state.lock();
-        if self.draining.is_cancelled() {
-            return Err(Rejection::Draining);
-        }
-        let part_max = state.queue.batch_max().max(1);
+        // The parts are allocated without the lock, for which other requests and the evaluators wait.
+        let part_max = self.state.lock().queue.batch_max().max(1);
         let part = |start: usize| {
             let (reply, answer) = oneshot::channel();
             let range = start..batch.len().min(start + part_max);
@@ -349,6 +357,10 @@ impl Shared {
             (Request { client, weights, positions, deadline, payload }, answer)
         };
         let (parts, answers) = (0..batch.len()).step_by(part_max).map(part).unzip();
+        let mut state = self.state.lock();
+        if self.draining.is_cancelled() {
+            return Err(Rejection::Draining);
+        }
         state.queue.push(parts, since)?;
         let waiting = state.queue.waiting();
         drop(state);

@@ -103,7 +103,7 @@ impl OpenInference {
         let evaluation = EvalRequest { client, version, batch: Arc::clone(&batch), deadline };
         // The weights are held from here on: the times belong to the version that evaluates.
         let held = self.engine.resident(version);
-        let answer = self.engine.evaluate_with(held.clone(), evaluation).await?;
+        let answer = self.engine.evaluate_with(held.clone(), evaluation, None).await?;
         let start = Instant::now();
         let response = response::write(&answer.predictions, &batch, &outputs, form, model.actions);
         let written = start.elapsed();

@@ -302,16 +302,7 @@ impl Evaluator for QueueClient {
             batch: Arc::new(batch.clone()),
             deadline: Some(self.ends.until + LATER),
         };
-        let evaluation = async {
-            loop {
-                match self.handle.evaluate_with(Some(Arc::clone(&self.version)), request.clone()).await {
-                    Err(Rejection::Full { retry_after }) => {
-                        tokio::time::sleep(retry_after.clamp(PAUSE[0], PAUSE[1])).await;
-                    }
-                    answered => break answered,
-                }
-            }
-        };
+        let evaluation = self.handle.evaluate_with(Some(Arc::clone(&self.version)), request, Some(PAUSE));
         match self.runtime.block_on(self.ends.unless_come(evaluation)) {
             Some(Ok(answer)) => *predictions = answer.predictions,
             Some(Err(rejection)) => return Err(Error::Backend(rejection.to_string())),

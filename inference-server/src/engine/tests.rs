@@ -208,8 +208,8 @@ async fn requests_for_the_next_version_count_towards_the_waiting_positions() {
     }
     let full = |refused: Option<Result<_, Rejection>>| matches!(refused, Some(Err(Rejection::Full { .. })));
     assert!(full(fixture.handle.evaluate(next()).now_or_never()));
-    // Requests for a version that is served have room of their own.
-    fixture.handle.evaluate(request(batch(1, 1))).await.unwrap();
+    // They leave the share of another client free.
+    fixture.handle.evaluate(EvalRequest { client: 1, ..request(batch(1, 1)) }).await.unwrap();
     // A client that stops waiting frees capacity.
     waiting.pop();
     waiting.push(Box::pin(fixture.handle.evaluate(next())));

@@ -46,7 +46,7 @@ impl Cached {
         let held = self.handle.resident(version);
         let evaluate = |batch: Batch| {
             let request = engine::EvalRequest { client, version, batch: Arc::new(batch), deadline };
-            self.handle.evaluate_with(held.clone(), request)
+            self.handle.evaluate_with(held.clone(), request, None)
         };
         // The cache has no answers for a version yet to come.
         let (Some(memory), Some(held)) = (&self.memory, &held) else {

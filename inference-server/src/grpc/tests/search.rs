@@ -112,6 +112,32 @@ async fn a_search_that_waits_for_the_device_at_its_time_returns_the_best_move_fo
 }
 
 #[tokio::test]
+async fn the_attempts_of_a_search_while_the_queue_is_full_are_no_refused_requests() {
+    let device = Device::default();
+    let server = Server::start_on(device.clone(), |section| {
+        (section.batch_max, section.waiting_positions_max) = (64, 1);
+    })
+    .await;
+    server.publish(1);
+    let handle = server.running.handle.clone();
+    within(handle.served()).await;
+    device.limit(0);
+    // The empty queue accepts a request of many batches, of which each thread takes one.
+    let request = EvalRequest { client: 1, version: None, batch: Arc::new(batch(1, 1000)), deadline: None };
+    let fills = tokio::spawn({
+        let handle = handle.clone();
+        async move { handle.evaluate(request).await }
+    });
+    until(|| handle.counts().waiting_positions > 0).await;
+    let timed = SearchQuery { time: Some(Duration::from_millis(30)), ..query(&[]) };
+    let late = refused(within(advisor(&server).select_move(timed)).await.unwrap_err());
+    assert_eq!((late.code(), handle.counts().rejected), (Code::DeadlineExceeded, 0));
+    device.set(DeviceState::default());
+    within(fills).await.unwrap().unwrap();
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn a_search_keeps_its_version_while_ten_others_replace_it() {
     let device = Device::default();
     let server = Server::start_on(device.clone(), |section| section.versions_kept = 2).await;
