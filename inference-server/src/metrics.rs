@@ -35,6 +35,7 @@ pub(crate) fn begin() {
     ] {
         add_rejections(&rejection, 0);
     }
+    searches_out_of_time(0);
     for reason in [Reason::Full, Reason::Delay, Reason::Idle] {
         counter!("zerofleet_inference_batches_total", "reason" => left(reason)).increment(0);
     }
@@ -100,6 +101,11 @@ pub(crate) fn rejected(rejection: &Rejection) {
 
 fn add_rejections(rejection: &Rejection, number: u64) {
     counter!("zerofleet_inference_refused_total", "why" => rejection.names().label).increment(number);
+}
+
+/// Adds searches that the time limit ended before the last simulation.
+pub(crate) fn searches_out_of_time(number: u64) {
+    counter!("zerofleet_inference_searches_out_of_time_total").increment(number);
 }
 
 /// Returns the label for the dispatch reason of a batch.

@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
 use crate::engine::{EvalRequest, Handle};
+use crate::metrics;
 use crate::places::Places;
 use crate::rejection::Rejection;
 use crate::versions::Version;
@@ -90,8 +91,13 @@ impl Searches {
             version,
             ends: Arc::clone(&ends),
         };
+        // The time is the only limit of the client's choice, so that it ends no search early.
+        let is_timed = query.simulations.is_none() && query.time.is_some();
         tokio::task::spawn_blocking(move || {
             let last = search_to_end(search, &reporter, queue_client, &ends);
+            if !is_timed && ends.have_cut_short(&last) {
+                metrics::searches_out_of_time(1);
+            }
             // The place is released first, since a client may start the next search as soon as it has the last report.
             drop(place);
             // A client that does not read must not hold a thread. The caller may have disconnected.
@@ -185,6 +191,13 @@ impl Ends {
             () = self.report_sender.closed() => None,
             () = tokio::time::sleep_until(self.until.into()) => None,
         }
+    }
+
+    /// Returns true if the search with this last report has ended by the time limit, before the last simulation.
+    fn have_cut_short(&self, last: &Result<Analysis, Status>) -> bool {
+        let is_complete = last.as_ref().is_ok_and(|report| report.simulations >= self.simulations);
+        let is_given_up = self.place_lost.is_cancelled() || self.report_sender.is_closed();
+        Instant::now() >= self.until && !is_complete && !is_given_up
     }
 
     /// Returns the status of a search that has ended before the first evaluation.
@@ -309,5 +322,28 @@ impl Evaluator for QueueClient {
             None => return Err(Error::Backend("the search has ended".to_owned())),
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_is_early_if_the_time_ends_it_before_the_last_simulation_and_nothing_else_has() {
+        let (report_sender, reports) = mpsc::channel(1);
+        let (until, place_lost) = (Instant::now(), CancellationToken::new());
+        let ends = Ends { simulations: 10, until, interval: None, place_lost, report_sender };
+        let report = |simulations| Ok(Analysis { simulations, ..Analysis::default() });
+        assert!(ends.have_cut_short(&report(9)) && ends.have_cut_short(&Err(ends.without_evaluation())));
+        assert!(!ends.have_cut_short(&report(10)));
+        let later = Ends { until: until + LATER, ..ends };
+        assert!(!later.have_cut_short(&report(9)));
+        let ends = Ends { until, ..later };
+        ends.place_lost.cancel();
+        assert!(!ends.have_cut_short(&report(9)));
+        let ends = Ends { place_lost: CancellationToken::new(), ..ends };
+        drop(reports);
+        assert!(!ends.have_cut_short(&report(9)));
     }
 }
