@@ -60,7 +60,7 @@ impl Moments {
     }
 
     /// Returns whether all moments differ by less than `tolerance`, relative to the standard deviation.
-    #[cfg(test)]
+    #[cfg(all(test, target_arch = "x86_64"))]
     pub(crate) fn is_close_to(&self, other: &Self, tolerance: f32) -> bool {
         let pairs = self.mean.iter().zip(&other.mean).zip(self.squares.iter().zip(&other.squares));
         self.rows == other.rows
@@ -72,6 +72,7 @@ impl Moments {
     }
 
     /// Computes the moments of `rows` rows from the sums and the sums of squares, `[C]` each.
+    #[cfg(target_arch = "x86_64")]
     pub(crate) fn of_sums(rows: usize, sums: &[f32], squares: &[f32]) -> Self {
         let mean = |sum: &f32| f64::from(*sum) / rows as f64;
         // NaN stays NaN.

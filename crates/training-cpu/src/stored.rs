@@ -40,6 +40,7 @@ pub(crate) struct Operand<'a> {
 
 impl<'a> Operand<'a> {
     /// Returns the numbers.
+    #[cfg(target_arch = "x86_64")]
     pub(crate) fn numbers(self) -> Stored<'a> {
         Stored::new(self.format, self.buffer)
     }
@@ -79,6 +80,7 @@ impl<'a> Stored<'a> {
     }
 
     /// Returns the number of numbers.
+    #[cfg(target_arch = "x86_64")]
     pub(crate) fn len(self) -> usize {
         match self {
             Self::F32(numbers) => numbers.len(),
@@ -110,6 +112,7 @@ impl<'a> Stored<'a> {
     }
 
     /// Returns the numbers as bfloat16: the stored numbers themselves, or a rounded copy in `room`.
+    #[cfg(target_arch = "x86_64")]
     pub(crate) fn narrowed<'b>(self, path: Path, room: &'b mut Vec<bf16>) -> &'b [bf16]
     where
         'a: 'b,
