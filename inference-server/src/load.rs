@@ -37,6 +37,9 @@ impl Loader {
             let loaded = tokio::task::spawn_blocking(move || loader.load(&published)).await;
             if let Err(error) = loaded.context("join the loading thread").and_then(|loaded| loaded) {
                 let error = service::chain(&error);
+                if self.handle.model().is_none() {
+                    self.readiness.not_ready(format!("weights {version} cannot be used: {error}"));
+                }
                 tracing::error!(%version, error, "cannot use weights; serving the previous version");
             }
         }

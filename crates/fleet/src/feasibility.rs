@@ -153,18 +153,11 @@ fn of_settings(
             format!("is {batch}, but replay.capacity_items and replay.max_times_sampled allow only {drawable}");
         refuse("learner.batch_size", reason);
     }
-    let (key, is_served) = match inference {
-        Inference::Remote => ("--inference", true),
-        Inference::Local => ("actor.inference", !config.actor.inference.is_empty()),
+    let served_by = match inference {
+        Inference::Remote => Some("--inference"),
+        Inference::Local => (!config.actor.inference.is_empty()).then_some("actor.inference"),
     };
-    if is_served && !config.run.boards.is_empty() {
-        let reason = "an inference server supports only one board, but run.boards names more";
-        refuse(key, reason.to_owned());
-    }
-    if is_served && architecture.model.support().is_some() {
-        let networks = if architecture.model.has_dynamics() { "MuZero networks" } else { "networks of returns" };
-        refuse(key, format!("an inference server does not support {networks}; leave it out"));
-    }
+    found.extend(served_by.and_then(|key| config.check_served(key).err()));
     Ok(found)
 }
 

@@ -98,6 +98,9 @@ impl RunFile {
         self.learner_settings()?;
         self.replay_settings()?;
         self.check_boards()?;
+        if !self.actor.inference.is_empty() {
+            self.check_served("actor.inference")?;
+        }
         let Self { run, environment, search, inference, security, .. } = self.clone();
         inference::Config { run, environment, search, inference, security }.settings()?;
         let Self { run, environment, search, arena, security, .. } = self.clone();
@@ -113,6 +116,24 @@ impl RunFile {
             on_board.run.game.clone_from(board);
             on_board.actor_settings()?;
             on_board.replay_settings()?;
+        }
+        Ok(())
+    }
+
+    /// Checks that inference servers, as requested by `key`, support the network and the boards.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names `key`, or another key that is invalid.
+    pub fn check_served(&self, key: &str) -> Result<(), ConfigError> {
+        if !self.run.boards.is_empty() {
+            let reason = "an inference server supports only one board, but run.boards names more";
+            return Err(ConfigError::invalid(key, reason));
+        }
+        let model = self.learner_settings()?.architecture().model;
+        if model.support().is_some() {
+            let networks = if model.has_dynamics() { "MuZero networks" } else { "networks of returns" };
+            let reason = format!("an inference server does not support {networks}; leave it out");
+            return Err(ConfigError::invalid(key, reason));
         }
         Ok(())
     }

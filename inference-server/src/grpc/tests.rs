@@ -28,6 +28,7 @@ const DEADLINE: Duration = Duration::from_secs(20);
 struct Server {
     running: Running,
     publisher: proto::weights::Publisher,
+    readiness: Readiness,
     drain: Drain,
     _learner: tokio::task::JoinHandle<Result<(), tonic::transport::Error>>,
 }
@@ -144,7 +145,7 @@ impl Server {
     }
 
     async fn start_on(device: Device, change: impl FnOnce(&mut InferenceSection)) -> Self {
-        let drain = Drain::new();
+        let (readiness, drain) = (Readiness::starting(), Drain::new());
         let bind = async || service::net::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let (listener, learner) = (bind().await, bind().await);
         let (service, publisher) = proto::weights::WeightsService::new(2);
@@ -161,12 +162,12 @@ impl Server {
             Chosen { backend: Arc::new(build), threads: 2 },
             Security::default(),
             listener,
-            Readiness::starting(),
+            readiness.clone(),
             Health::default(),
             drain.clone(),
         )
         .await;
-        Self { running: running.unwrap(), publisher, drain, _learner: learner }
+        Self { running: running.unwrap(), publisher, readiness, drain, _learner: learner }
     }
 
     fn endpoint(&self) -> String {
@@ -389,6 +390,18 @@ async fn weights_of_another_game_do_not_take_the_place_of_those_that_answer() {
     assert_eq!(within(client.evaluate(&batch, Some(3), None)).await.unwrap().version, 3);
     assert_eq!(server.stats().await.versions, [1, 3]);
     drop(client);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_use_the_only_weights_is_not_ready_for_this_reason() {
+    let server = Server::start(|_| {}).await;
+    let (mut manifest, bytes) = published(1);
+    manifest.architecture.game = "connect_four".into();
+    server.publisher.publish(manifest, bytes).unwrap();
+    until(|| server.readiness.reason().is_some_and(|reason| reason.starts_with("weights v1 cannot be used"))).await;
+    server.publish(2);
+    until(|| server.readiness.reason().is_none()).await;
     server.stop().await;
 }
 
