@@ -47,7 +47,9 @@ impl Pool {
     /// no model uses.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] if there is too little memory; all states are kept.
+    /// [`Error::OutOfMemory`] if there is too little memory; all states are kept, unless another process takes the
+    /// memory that they leave for a moment. Then every model of the layout has lost the states, and the next batch
+    /// fails, which ends the engine.
     pub(crate) fn reserve(&mut self, before: Place, slots: usize) -> Result<Arc<Place>, Error> {
         let _guard = tch::no_grad_guard();
         let (layout, device) = (before.layout, self.device);

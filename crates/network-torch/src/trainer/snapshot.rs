@@ -82,7 +82,7 @@ impl training::Snapshot for Snapshot {
     }
 
     fn files(&self) -> Result<Files, training::Error> {
-        let _guard = share_device();
+        let guard = share_device();
         let numbers = |[parameters, statistics]: &[Tensor; 2]| -> Result<Numbers, Error> {
             Ok(Numbers { parameters: network::download(parameters)?, statistics: network::download(statistics)? })
         };
@@ -94,6 +94,8 @@ impl training::Snapshot for Snapshot {
         let moments = state.moments.iter().map(Moment::download).collect::<Result<_, _>>()?;
         let network = numbers(&state.network)?;
         let loss_scale = state.loss_scale.as_ref().map(ScaleOnDevice::download).transpose()?;
+        // Encoding takes no device, and a recording would wait for it.
+        drop(guard);
         let mixed = MixedPrecision { loss_scale, float32_layers: state.float32_layers.clone() };
         let state = checkpoint::State { network, average, moments, step, progress, averaged_since, mixed };
         state.files(&self.layout, optimiser)
