@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
-use super::newcomers::Newcomer;
+use super::newcomers::{Newcomer, WARNING_INTERVAL};
 use crate::security::{Network, ServerTls, client_fault};
 
 /// Time limit of a handshake.
@@ -19,9 +19,6 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Time during which the server still reads from a rejected client, so that the client receives the alert.
 const LINGER: Duration = Duration::from_secs(1);
-
-/// Interval between warnings about failed handshakes, which any client can cause.
-const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Runs the TLS handshakes of connections that are not served yet.
 ///

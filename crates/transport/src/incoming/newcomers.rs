@@ -5,8 +5,8 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
@@ -21,6 +21,9 @@ const NEWCOMERS_MAX: usize = 512;
 /// last of the TCP handshake, whatever the round trip takes.
 const SILENT_AFTER: Duration = Duration::from_millis(20);
 
+/// Interval between warnings that any client can cause.
+pub(super) const WARNING_INTERVAL: Duration = Duration::from_secs(10);
+
 /// The connections without an accepted call.
 #[derive(Debug)]
 pub(super) struct Newcomers {
@@ -28,7 +31,15 @@ pub(super) struct Newcomers {
     known: Arc<Semaphore>,
     places: usize,
     /// The connections in order of arrival, and those that have ended since the last arrival.
-    open: Mutex<Vec<Arc<Newcomer>>>,
+    open: Vec<Arc<Newcomer>>,
+    closings: Closings,
+}
+
+/// Counts the connections closed to make room, for a warning at the first of them and a warning now and then.
+#[derive(Debug, Default)]
+struct Closings {
+    since_warning: u64,
+    warned: Option<Instant>,
 }
 
 /// A connection without an accepted call, held by nothing else than the connection and the list.
@@ -50,21 +61,26 @@ impl Newcomers {
     /// Creates the places for a server with `connections_max` connections.
     pub(super) fn new(connections_max: usize) -> Self {
         let known = Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)));
-        Self { known, places: connections_max.div_ceil(2).min(NEWCOMERS_MAX), open: Mutex::default() }
+        let places = connections_max.div_ceil(2).min(NEWCOMERS_MAX);
+        Self { known, places, open: Vec::new(), closings: Closings::default() }
     }
 
     /// Returns a place for a connection from `network`. If all are taken, closes another connection without a call.
     /// Returns `None` if known clients have all connections.
-    pub(super) fn place(&self, network: &Arc<Network>, now: Instant) -> Option<Arc<Newcomer>> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.retain(|newcomer| Arc::strong_count(newcomer) > 1);
+    pub(super) fn place(&mut self, network: &Arc<Network>, now: Instant) -> Option<Arc<Newcomer>> {
+        self.open.retain(|newcomer| Arc::strong_count(newcomer) > 1);
         let room = self.places.min(self.known.available_permits());
         if room == 0 {
             return None;
         }
-        if open.len() >= room {
-            let index = yielding(&open, now)?;
-            open.remove(index).closed.cancel();
+        if self.open.len() >= room {
+            let index = yielding(&self.open, now)?;
+            let newcomer = self.open.remove(index);
+            newcomer.closed.cancel();
+            if let Some(connections) = self.closings.count(now) {
+                let address = newcomer.network.address();
+                tracing::warn!(connections, %address, "closing connections without an accepted call to make room");
+            }
         }
         let newcomer = Arc::new(Newcomer {
             network: Arc::clone(network),
@@ -74,8 +90,20 @@ impl Newcomers {
             closed: CancellationToken::new(),
             known: Arc::clone(&self.known),
         });
-        open.push(Arc::clone(&newcomer));
+        self.open.push(Arc::clone(&newcomer));
         Some(newcomer)
+    }
+}
+
+impl Closings {
+    /// Counts a connection. If a warning is due, returns the number of connections since the last warning.
+    fn count(&mut self, now: Instant) -> Option<u64> {
+        self.since_warning += 1;
+        if self.warned.is_some_and(|warned| now.saturating_duration_since(warned) < WARNING_INTERVAL) {
+            return None;
+        }
+        self.warned = Some(now);
+        Some(std::mem::take(&mut self.since_warning))
     }
 }
 
@@ -114,7 +142,7 @@ mod tests {
         }
 
         /// Returns a place for a connection that arrives `ms` milliseconds after the start.
-        fn place(&self, address: &str, ms: u64) -> Arc<Newcomer> {
+        fn place(&mut self, address: &str, ms: u64) -> Arc<Newcomer> {
             let network = self.networks.of(address.parse().unwrap());
             self.newcomers.place(&network, self.start + Duration::from_millis(ms)).unwrap()
         }
@@ -126,7 +154,7 @@ mod tests {
 
     #[test]
     fn the_oldest_silent_connection_of_an_address_makes_room_for_another() {
-        let fixture = Fixture::new();
+        let mut fixture = Fixture::new();
         let [spoken, silent, later] = [0, 1, 2].map(|ms| fixture.place("192.0.2.1", ms));
         spoken.has_spoken.store(true, Ordering::Relaxed);
         let fourth = fixture.place("192.0.2.1", 100);
@@ -139,7 +167,7 @@ mod tests {
 
     #[test]
     fn the_address_with_the_most_connections_makes_room_and_a_certificate_is_closed_last() {
-        let fixture = Fixture::new();
+        let mut fixture = Fixture::new();
         let certified = fixture.place("192.0.2.1", 0);
         certified.has_certificate.store(true, Ordering::Relaxed);
         let [first, second] = [1, 2].map(|ms| fixture.place("192.0.2.1", ms));
@@ -150,8 +178,16 @@ mod tests {
     }
 
     #[test]
+    fn the_first_closed_connection_is_warned_of_at_once_and_later_ones_as_a_number() {
+        let start = Instant::now();
+        let mut closings = Closings::default();
+        let warnings = [0, 1, 9, 10, 11, 30].map(|s| closings.count(start + Duration::from_secs(s)));
+        assert_eq!(warnings, [Some(1), None, None, Some(3), None, Some(2)]);
+    }
+
+    #[test]
     fn a_place_is_free_again_when_the_connection_has_ended() {
-        let fixture = Fixture::new();
+        let mut fixture = Fixture::new();
         let [first, second, third] = [0, 1, 2].map(|ms| fixture.place("192.0.2.1", ms));
         drop(second);
         let fourth = fixture.place("192.0.2.1", 100);
@@ -160,7 +196,7 @@ mod tests {
 
     #[test]
     fn known_clients_keep_the_connections_that_newcomers_compete_for() {
-        let fixture = Fixture::new();
+        let mut fixture = Fixture::new();
         let establish = |newcomer: Arc<Newcomer>| Arc::clone(&newcomer.known).try_acquire_owned().unwrap();
         let known: Vec<_> = (0..5).map(|ms| establish(fixture.place("192.0.2.1", ms))).collect();
         // One connection is left.

@@ -53,6 +53,7 @@ struct Prefix(IpAddr);
 /// State of all connections from one address.
 #[derive(Debug)]
 pub(crate) struct Network {
+    prefix: Prefix,
     requests: Arc<Semaphore>,
     unfinished: Unfinished,
     unfinished_of_all: Unfinished,
@@ -85,7 +86,9 @@ impl Unfinished {
 impl Networks {
     /// Returns the network of `address`.
     pub(crate) fn of(&self, address: IpAddr) -> Arc<Network> {
-        self.open.get_or_make(Prefix::of(address), || Network {
+        let prefix = Prefix::of(address);
+        self.open.get_or_make(prefix, || Network {
+            prefix,
             requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
             unfinished: Unfinished::new(UNFINISHED_KIB),
             unfinished_of_all: self.unfinished_of_all.clone(),
@@ -94,6 +97,11 @@ impl Networks {
 }
 
 impl Network {
+    /// Returns the address, of IPv6 the first of the /64.
+    pub(crate) fn address(&self) -> IpAddr {
+        self.prefix.0
+    }
+
     /// Counts a single-message request until the message has arrived.
     ///
     /// # Errors
