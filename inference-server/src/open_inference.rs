@@ -70,7 +70,7 @@ impl Caller {
 }
 
 impl OpenInference {
-    /// Creates a service that serves until `drain` fires.
+    /// Creates a service that is not ready and takes no messages of streams once `drain` fires.
     #[must_use]
     pub fn new(engine: Handle, drain: CancellationToken) -> Self {
         Self { engine, drain, statistics: Arc::default() }
@@ -192,9 +192,8 @@ impl GrpcInferenceService for OpenInference {
         &self,
         request: Request<v2::ModelInferRequest>,
     ) -> Result<Response<v2::ModelInferResponse>, Status> {
-        if self.drain.is_cancelled() {
-            return Err(Rejection::Draining.into());
-        }
+        // Also while draining: the message of an accepted call may still have been arriving, and the transport refuses
+        // calls that begin later.
         let caller = Caller::of(&request);
         Ok(Response::new(self.infer(request.into_inner(), caller).await?))
     }

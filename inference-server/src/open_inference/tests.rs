@@ -353,13 +353,15 @@ async fn a_stream_is_answered_and_then_ends_as_unavailable_when_the_server_drain
 }
 
 #[tokio::test]
-async fn a_call_is_refused_once_the_server_drains() {
+async fn a_call_whose_message_arrives_while_the_server_drains_is_answered_and_a_later_call_is_refused() {
     let server = Server::hashing().await;
+    let mut client = server.client.clone();
     server.drain.start();
     let service = OpenInference::new(server.handle.clone(), server.drain.token());
-    let status = service.model_infer(Request::new(request(0, 1))).await.unwrap_err();
-    assert_eq!(status.code(), Code::Unavailable, "{status}");
+    check(&service.model_infer(Request::new(request(0, 1))).await.unwrap().into_inner(), 3, 0, 1);
     server.end().await;
+    let status = client.model_infer(request(0, 1)).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
 }
 
 #[tokio::test]
