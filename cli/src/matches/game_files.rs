@@ -40,7 +40,7 @@ pub(super) fn prepare(folder: &Path, game: &AnyGame) -> anyhow::Result<()> {
     fs::create_dir_all(folder).with_context(failed)?;
     for entry in fs::read_dir(folder).with_context(failed)? {
         let path = entry.with_context(failed)?.path();
-        let is_record = path.extension().is_some_and(|extension| extension == "sgf");
+        let is_record = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("sgf"));
         ensure!(
             !is_record,
             "--sgf: {} already contains records, such as {}; choose an empty directory",

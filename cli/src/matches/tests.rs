@@ -428,6 +428,10 @@ fn every_game_is_a_record_in_sgf_that_leads_through_its_moves_to_its_result() {
         let error = game_files::prepare(&folder, &game).unwrap_err().to_string();
         assert!(error.contains("already contains records"), "{error}");
     }
+    let capitals = tempfile::tempdir().unwrap();
+    fs::write(capitals.path().join("GAME.SGF"), "").unwrap();
+    let error = game_files::prepare(capitals.path(), &rules("go-5")).unwrap_err().to_string();
+    assert!(error.contains("GAME.SGF"), "{error}");
     let error = game_files::prepare(Path::new("records"), &rules("connect_four")).unwrap_err().to_string();
     assert_eq!(error, "--sgf: connect_four has no SGF format; use Go, Hex, Othello or Gomoku");
     assert!(!Path::new("records").exists());

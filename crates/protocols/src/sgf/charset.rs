@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use encoding_rs::{Encoding, UTF_8, WINDOWS_1252};
+use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE, WINDOWS_1252};
 
 /// Maximum number of characters quoted from the name of a charset.
 const NAME_CHARACTERS_MAX: usize = 40;
@@ -13,10 +13,20 @@ const TWO_BYTES_MAX: char = '\u{7ff}';
 /// Text in UTF-8, and a note if the charset was unclear.
 pub(super) type Decoded<'a> = (Cow<'a, str>, Option<String>);
 
-/// Decodes a file with a byte order mark, or with this value of `CA`. Without a known one, text that is not UTF-8 is
+/// Returns the charset of a file with a byte order mark, and the length of the mark. In UTF-16 without a mark, half of
+/// the first character, `(`, is zero.
+pub(super) fn by_beginning(bytes: &[u8]) -> Option<(&'static Encoding, usize)> {
+    Encoding::for_bom(bytes).or(match bytes {
+        [b'(', 0, ..] => Some((UTF_16LE, 0)),
+        [0, b'(', ..] => Some((UTF_16BE, 0)),
+        _ => None,
+    })
+}
+
+/// Decodes a file with a byte order mark or in UTF-16, or with this value of `CA`. Without a known one, text that is not UTF-8 is
 /// Latin-1 by the specification; Windows-1252 has the same letters.
 pub(super) fn decode<'a>(bytes: &'a [u8], charset: Option<&str>) -> Decoded<'a> {
-    if let Some((encoding, mark)) = Encoding::for_bom(bytes) {
+    if let Some((encoding, mark)) = by_beginning(bytes) {
         return decode_by(encoding, &bytes[mark..]);
     }
     let utf8 = std::str::from_utf8(bytes).ok();

@@ -10,16 +10,21 @@ pub(super) const HUNDREDTHS_MIN: f32 = 100.0;
 const UNNAMED_STONES_MAX: f32 = 5.0;
 /// Words that are not a number, longer ones first.
 const WORDS: &str = "stones zi points point pts moku komi コミ 出し 子 目 点 點 집 덤 黑 黒 贴 貼 又 と : =";
+/// Chinese digits from zero.
+const DIGITS: &str = "〇一二三四五六七八九";
+const FRACTIONS: [(&str, &str); 5] =
+    [(",", "."), ("¼", " 1/4"), ("¾", " 3/4"), ("四分之一", " 1/4"), ("四分之三", " 3/4")];
 const HALVES: &str = "半 반 half ½";
 
-/// Returns the points, whole or half, of a value: `6.5`, `6,5`, `6.5目`, `6目半`, and in stones `3.75`, `3又3/4子`
+/// Returns the points, whole or half, of a value: `6.5`, `6,5`, `6.5目`, `六目半`, and in stones `3.75`, `3又3/4子`
 /// or `375`. Returns `None` if the value is unclear.
 pub(super) fn points(value: &str) -> Option<f32> {
     (value.len() <= BYTES_MAX).then_some(())?;
     let mut text = value.to_lowercase();
     // Units of Chinese scoring; each is two points.
     let names_stones = ["子", "stones", "zi"].iter().any(|unit| text.contains(*unit));
-    text = text.replace(',', ".").replace('¼', " 1/4").replace('¾', " 3/4");
+    text = FRACTIONS.iter().fold(text, |text, (written, read)| text.replace(*written, read));
+    text = DIGITS.chars().zip('0'..='9').fold(text, |text, (digit, read)| text.replace(digit, &read.to_string()));
     text = HALVES.split(' ').fold(text, |text, half| text.replace(half, " 1/2"));
     text = WORDS.split(' ').fold(text, |text, word| text.replace(word, " "));
     let number = match *text.split_whitespace().collect::<Vec<_>>() {
@@ -62,6 +67,10 @@ mod tests {
             ("6 1/2", 6.5),
             ("6目半", 6.5),
             ("半目", 0.5),
+            ("六目半", 6.5),
+            ("七目半", 7.5),
+            ("黑贴三又四分之三子", 7.5),
+            ("三又3/4子", 7.5),
             ("コミ6目半", 6.5),
             ("6집반", 6.5),
             ("Komi: 7.5", 7.5),
@@ -86,7 +95,7 @@ mod tests {
     #[test]
     fn unclear_komi_is_none() {
         for value in
-            ["", "?", "NaN", "inf", "六目半", "0.3", "7.25", "6.5-7.5", "6 7", "-6 1/2", "B+6.5", "no", "1/0", "500.5"]
+            ["", "?", "NaN", "inf", "十目半", "0.3", "7.25", "6.5-7.5", "6 7", "-6 1/2", "B+6.5", "no", "1/0", "500.5"]
         {
             assert_eq!(points(value), None, "{value}");
         }

@@ -67,7 +67,9 @@ impl Tree {
         }
         let declared = charset::declared(bytes);
         // Text is decoded before it is parsed: a byte of `]` or `\` may be half of a character.
-        let (mut tree, note) = if let Ok(text) = std::str::from_utf8(bytes) {
+        let (mut tree, note) = if let Ok(text) = std::str::from_utf8(bytes)
+            && charset::by_beginning(bytes).is_none()
+        {
             let tree = Parser::new(text).tree()?;
             let (decoded, note) = charset::decode(bytes, tree.nodes[0].value("CA"));
             (if decoded == text { tree } else { Parser::new(&decoded).tree()? }, note)

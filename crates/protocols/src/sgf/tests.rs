@@ -201,14 +201,18 @@ fn without_a_known_charset_text_is_utf_8_or_latin_1() {
 }
 
 #[test]
-fn a_byte_order_mark_names_the_charset() {
+fn a_byte_order_mark_names_the_charset_and_utf_16_needs_none() {
     let text = String::from_utf8(four_moves("CA[GB2312]PB[Jörg 古力]".as_bytes())).unwrap();
     let little = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
     let big = |text: &str| text.encode_utf16().flat_map(u16::to_be_bytes).collect::<Vec<u8>>();
     let marked = format!("\u{feff}{text}");
-    for bytes in [marked.clone().into_bytes(), little(&marked), big(&marked)] {
+    for bytes in [marked.clone().into_bytes(), little(&marked), big(&marked), little(&text), big(&text)] {
         let file = read_four(&bytes);
         assert_eq!((file.black.as_deref(), file.notes.len()), (Some("Jörg 古力"), 0), "{:?}", file.notes);
+    }
+    let ascii = String::from_utf8(four_moves(b"PB[A]")).unwrap();
+    for bytes in [little(&ascii), big(&ascii)] {
+        assert_eq!(read_four(&bytes).black.as_deref(), Some("A"));
     }
 }
 
