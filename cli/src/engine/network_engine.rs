@@ -128,9 +128,9 @@ impl NetworkEngine {
         if is_over { self.result().ok() } else { None }
     }
 
-    /// Returns a position with `color` to move, or `None` if the current position of the game already is. Except in
-    /// Othello, a pass of the opponent is inserted. In Go, it does not count towards the end of the game, and play
-    /// continues after two passes.
+    /// Returns a position with `color` to move, or `None` if the current position of the game already is. A pass of the
+    /// opponent is inserted, in Othello only if it is the only legal move: some programs leave it out. In Go, it does
+    /// not count towards the end of the game, and play continues after two passes.
     ///
     /// # Errors
     /// [`Error::Refused`] if `color` cannot move: in Go after the move limit, in other games after the end, and in
@@ -146,7 +146,13 @@ impl NetworkEngine {
             if is_over(position) {
                 return Err(Error::refused("the game is over"));
             }
-            return passed(game, position).map(Some).ok_or_else(|| Error::refused("the other player is to move"));
+            let forced = || {
+                let mut next = position.clone();
+                let pass = self.notation.to_action(self.to_move(), Move::Pass)?;
+                game.try_play(&mut next, pass).ok().map(|_| next)
+            };
+            let next = passed(game, position).or_else(forced);
+            return next.map(Some).ok_or_else(|| Error::refused("the other player is to move"));
         };
         let over = || {
             let limit = format!("{} moves on this board, inserted passes included", go.spec().max_plies);

@@ -141,6 +141,16 @@ const GO_ON_7: &[(&str, &str)] = &[
     ("gogui-rules_legal_moves", "= A7 B7 C7 *"),
     ("gogui-rules_board", "= . . . . . . .\n*"),
     ("gogui-rules_final_result", "= The game is not over"),
+    ("gogui-play_sequence b D4 w pass b E4", "="),
+    ("final_status_list alive", "= D4 E4"),
+    ("clear_board", "="),
+    ("gogui-setup b A7 w A6 w B7", "? a chain of stones has no liberty"),
+    ("gogui-setup b A7 b C7 w A6 w B6", "="),
+    ("gogui-setup_player w", "="),
+    ("gogui-rules_side_to_move", "= white"),
+    ("play w B7", "="),
+    ("gogui-rules_board", "= . O X . . . .\nO O . . . . .\n*"),
+    ("clear_board", "="),
     ("fixed_handicap 2", "= C3 E5"),
     ("final_status_list alive", "= E5\nC3"),
     ("fixed_handicap 2", "? board not empty"),
@@ -242,6 +252,20 @@ fn hex_othello_and_gomoku_are_played_by_their_own_moves() {
     );
 }
 
+/// Edax, for one, lets a player move again where the opponent must pass.
+#[test]
+fn a_pass_that_othello_requires_may_be_sent_or_left_out() {
+    let before = "gogui-play_sequence b c2 w b2 b b3 w d2 b a1 w a3 b a2 w b5 b a4";
+    let check = |rest: &[(&str, &str)]| check("othello-6", &[&[(before, "=")][..], rest].concat());
+    check(&[("gogui-rules_side_to_move", "= white"), ("gogui-rules_legal_moves", "= pass")]);
+    check(&[("genmove w", "= pass"), ("play b d1", "=")]);
+    check(&[("play b d1", "="), ("undo", "="), ("play w pass", "="), ("gogui-rules_side_to_move", "= black")]);
+    check(&[("play b a6", "? illegal move"), ("genmove b", "= <move>"), ("genmove w", "= <move>")]);
+    check(&[("clear_board", "="), ("genmove w", "? the other player is to move")]);
+    check(&[("clear_board", "="), ("gogui-setup b d3 b c4 w c3 w d4", "="), ("play b c2", "=")]);
+    check(&[("clear_board", "="), ("gogui-setup b a1", "? this position is not reachable from an empty board")]);
+}
+
 #[test]
 fn an_analysis_is_streamed_until_the_next_line_and_its_visits_grow() {
     for command in ["lz-analyze b 1", "kata-analyze 1", "analyze interval 1 pvVisits true"] {
@@ -323,31 +347,34 @@ fn hexgui_sets_up_stones_and_swapped_stones_by_play() {
     assert_eq!(responses[4], "= . . . .\n. . O .\n. . . .\n. . . .");
 }
 
-/// What gomill's ringmaster sends at the start of a game, and after the first move.
+/// What the ringmaster of gomill 0.8.3 sends: a session that checks the player, then a session for each game, in which
+/// the commands of the user (`startup_gtp_commands`) precede the board size.
 #[test]
-fn a_ringmaster_starts_every_game_with_the_same_commands() {
+fn a_ringmaster_checks_a_player_and_then_plays_to_the_score() {
     let sizes = [("go-5", "boardsize 5"), ("hex-4", "boardsize 4"), ("othello-6", "boardsize 6")];
     for (name, size) in sizes.into_iter().chain([("gomoku-7", "boardsize 7")]) {
-        check(
-            name,
-            &[
-                ("protocol_version", "= 2"),
-                ("list_commands", "= analyze\n*"),
-                ("name", "= zerofleet test"),
-                ("version", "= 7.17"),
-                ("known_command gomill-describe_engine", "= false"),
-                ("known_command gomill-explain_last_move", "= false"),
-                ("known_command time_settings", "= true"),
-                (size, "="),
-                ("clear_board", "="),
-                ("komi 7.5", "="),
-                ("time_settings 1 0 0", "="),
-                ("time_left b 1 0", "="),
-                ("genmove b", "= <move>"),
-                ("known_command gomill-cpu_time", "= false"),
-                ("quit", "="),
-            ],
-        );
+        let version = ("protocol_version", "= 2");
+        let game = [("time_settings 0 0.1 1", "="), (size, "="), ("clear_board", "="), ("komi 7.5", "=")];
+        check(name, &[&[version][..], &game, &[("quit", "=")]].concat());
+        let names = [
+            version,
+            ("name", "= zerofleet test"),
+            ("version", "= 7.17"),
+            ("known_command gomill-describe_engine", "= false"),
+        ];
+        let first = [("genmove b", "= <move>"), ("known_command gomill-explain_last_move", "= false")];
+        check(name, &[&names[..], &game, &first].concat());
+        let last = [
+            ("play w pass", "="),
+            ("genmove b", "= <move>"),
+            ("known_command final_score", "= true"),
+            ("final_score", "= *"),
+            ("known_command gomill-cpu_time", "= false"),
+            ("quit", "="),
+        ];
+        if name == "go-5" {
+            check(name, &[&names[..], &game, &first, &last].concat());
+        }
     }
 }
 
@@ -382,8 +409,8 @@ impl Program {
     }
 }
 
-/// The referee has no rules, like GoGui's `twogtp`: it passes on the moves until a program resigns or both pass, and
-/// compares the scores.
+/// The referee has no rules. It sends what GoGui's `twogtp` sends: the board twice, komi once, moves in capital letters
+/// until a program resigns or both pass, and a request for the score.
 #[test]
 fn a_referee_without_rules_leads_every_game_to_its_end_and_to_one_score() {
     for (name, size) in [("gomoku-7", 7), ("hex-4", 4), ("othello-6", 6), ("go-5", 5)] {
@@ -392,7 +419,8 @@ fn a_referee_without_rules_leads_every_game_to_its_end_and_to_one_score() {
             for command in ["protocol_version", "name", "version", "list_commands"] {
                 program.send(command);
             }
-            for command in [format!("boardsize {size}").as_str(), "clear_board", "komi 6.5"] {
+            let size = format!("boardsize {size}");
+            for command in [size.as_str(), "clear_board", "komi 6.5", &size, "clear_board", "time_settings 0 1 0"] {
                 program.send(command);
             }
         }
@@ -403,7 +431,8 @@ fn a_referee_without_rules_leads_every_game_to_its_end_and_to_one_score() {
             if played == "resign" {
                 resigned = Some(mover);
             } else {
-                programs[1 - mover].send(&format!("play {color} {played}"));
+                let ply = format!("{color} {played}").to_uppercase();
+                programs[1 - mover].send(&format!("play {ply}"));
             }
             passes = if played == "pass" { passes + 1 } else { 0 };
             turn += 1;

@@ -61,12 +61,15 @@ const COMMANDS: &[(&str, Games, Action)] = &[
     ("genmove", All, A(genmove)),
     ("genmove_analyze", All, Stream(Style::KataGo, Purpose::Play)),
     ("gogui-analyze_commands", All, Ask(analyze_commands)),
+    ("gogui-play_sequence", All, Change(play_sequence)),
     ("gogui-rules_board", All, Ask(rules_board)),
     ("gogui-rules_board_size", All, Ask(rules_board_size)),
     ("gogui-rules_final_result", All, Ask(rules_final_result)),
     ("gogui-rules_game_id", All, Ask(|session| Ok(format!("{:?}", session.game())))),
     ("gogui-rules_legal_moves", All, Ask(rules_legal_moves)),
     ("gogui-rules_side_to_move", All, Ask(|session| Ok(format!("{:?}", session.engine.to_move()).to_lowercase()))),
+    ("gogui-setup", All, Change(setup_stones)),
+    ("gogui-setup_player", All, Change(setup_player)),
     ("hexgui-analyze_commands", Only(BoardGame::Hex), Ask(analyze_commands)),
     ("kata-analyze", All, Stream(Style::KataGo, Purpose::Watch)),
     ("kata-genmove_analyze", All, Stream(Style::KataGo, Purpose::Play)),
@@ -209,6 +212,16 @@ fn play(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Failure> {
     }
 }
 
+/// Plays all moves in order; if one is refused, none of them.
+fn play_sequence(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Failure> {
+    let before = session.record.clone();
+    let played = arguments.chunks(2).try_for_each(|pair| play(session, pair));
+    if played.is_err() {
+        session.replace(before, Failure::UNDO)?;
+    }
+    played
+}
+
 fn genmove(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
     let [side] = exactly(arguments)?;
     let color = color(side)?;
@@ -319,6 +332,36 @@ fn place_handicap(session: &mut Session<'_>, cells: &[Cell]) -> Answer {
     let set = |setup: &mut Setup| (setup.stones, setup.to_move) = (stones, Some(Color::White));
     change(session, set, Failure::STONE_COUNT)?;
     Ok(vertices(session, cells))
+}
+
+/// Places stones of both colors on an empty board.
+fn setup_stones(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Failure> {
+    let (notation, size) = (session.notation(), session.size());
+    let stone = |pair: &[&str]| -> Result<Stone, Failure> {
+        let [side, name] = exactly(pair)?;
+        Ok(Stone { color: color(side)?, cell: notation.parse_cell(size, name).ok_or(Failure::SYNTAX)? })
+    };
+    let stones = arguments.chunks(2).map(stone).collect::<Result<Vec<_>, Failure>>()?;
+    if !session.record.setup.stones.is_empty() {
+        return Err(Failure::BOARD_NOT_EMPTY);
+    }
+    let setup = Setup { stones, ..session.record.setup.clone() };
+    set_up(session, setup)
+}
+
+/// Sets the first player.
+fn setup_player(session: &mut Session<'_>, arguments: &[&str]) -> Result<(), Failure> {
+    let [side] = exactly(arguments)?;
+    let setup = Setup { to_move: Some(color(side)?), ..session.record.setup.clone() };
+    set_up(session, setup)
+}
+
+/// Replaces the setup of a game without moves. A refusal has the reason of the engine.
+fn set_up(session: &mut Session<'_>, setup: Setup) -> Result<(), Failure> {
+    if !session.record.plies.is_empty() {
+        return Err(Failure::BOARD_NOT_EMPTY);
+    }
+    session.start(Record::new(setup), |error| error.clone().into())
 }
 
 /// Returns the notes about the file.

@@ -264,6 +264,56 @@ fn gogui_reads_every_game_in_the_notation_of_go() {
 }
 
 #[test]
+fn stones_are_set_up_in_any_order_on_an_empty_board() {
+    check(
+        BoardGame::Go,
+        &[
+            ("boardsize 3", "="),
+            ("gogui-setup w C3 b A3 W B2 B B3", "="),
+            ("gogui-rules_board", "= X X O\n. O .\n. . ."),
+            ("gogui-setup_player w", "="),
+            ("gogui-rules_side_to_move", "= white"),
+            ("gogui-setup_player b", "="),
+            ("gogui-rules_side_to_move", "= black"),
+            ("gogui-setup b A1", "? board not empty"),
+            ("play b A1", "="),
+            ("gogui-setup_player w", "? board not empty"),
+            ("undo", "="),
+            ("undo", "? cannot undo"),
+            ("clear_board", "="),
+            ("gogui-setup b A1 w A1", "? a stone lies outside the board, or on another one"),
+            ("gogui-setup b A1 w", "? syntax error"),
+            ("gogui-setup b pass", "? syntax error"),
+            ("gogui-setup", "="),
+            ("gogui-setup_player", "? syntax error"),
+            ("final_status_list alive", "="),
+        ],
+    );
+}
+
+#[test]
+fn a_sequence_is_played_to_its_end_or_not_at_all() {
+    check(
+        BoardGame::Go,
+        &[
+            ("boardsize 3", "="),
+            ("gogui-setup w C3", "="),
+            ("gogui-play_sequence b A1 w PASS B B1", "="),
+            ("gogui-play_sequence w C1 b A1", "? illegal move"),
+            ("gogui-play_sequence w C1 b", "? syntax error"),
+            ("gogui-play_sequence w C1 b resign", "? syntax error"),
+            ("gogui-rules_board", "= . . O\n. . .\nX X ."),
+            ("gogui-rules_side_to_move", "= white"),
+            ("undo", "="),
+            ("gogui-rules_board", "= . . O\n. . .\nX . ."),
+            ("gogui-play_sequence", "="),
+        ],
+    );
+    let hex = [("boardsize 3", "="), ("gogui-play_sequence b a1 w swap-pieces b b2", "="), ("undo", "=")];
+    check(BoardGame::Hex, &[&hex[..], &[("showboard", "=\nO..\n...\n...")]].concat());
+}
+
+#[test]
 fn an_analysis_is_reported_until_the_next_line_even_an_empty_one() {
     for next in ["name", "\nname"] {
         let responses = responses(&mut FirstCell::new(BoardGame::Go), &format!("6 lz-analyze b 1\n{next}"));
