@@ -1,11 +1,12 @@
 """Drives an inference server with clients that were made elsewhere, and holds its answers against expected ones.
 
-    python open_inference.py SERVER EXPECTED.json
+    python open_inference.py SERVER EXPECTED.json [--ca ca.pem --cert client.pem --key client.key --token token]
 
 EXPECTED holds, for positions of Connect Four, what the network answers: `moves`, `priors` and `wdl`. Each function below
 whose name begins with `check_` is a check; all run, and those that fail are listed at the end.
 """
 
+import argparse
 import asyncio
 import contextlib
 import json
@@ -26,6 +27,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from tritonclient.grpc import model_config_pb2, service_pb2, service_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
+import connection
 from connect_four import Board
 
 MODEL = "connect_four"
@@ -38,19 +40,29 @@ DEADLINE_SECONDS = 60
 class Server:
     """The server under test, and what it should answer."""
 
-    def __init__(self, address, expected):
-        self.address = address
+    def __init__(self, arguments, expected):
+        self.arguments = arguments
+        self.headers = connection.headers(arguments)
         self.boards = [Board(row["moves"]) for row in expected]
         self.observations = np.stack([board.observation() for board in self.boards])
         self.legal = np.stack([board.legal() for board in self.boards])
         self.priors = np.array([row["priors"] for row in expected], np.float32)
         self.wdl = np.array([row["wdl"] for row in expected], np.float32)
-        self.client = triton.InferenceServerClient(address)
-        self.channel = grpc.insecure_channel(address)
+        self.client = self.connect()
+        self.channel = channel(arguments)
         self.stub = service_pb2_grpc.GRPCInferenceServiceStub(self.channel)
         config = self.client.get_model_config(MODEL).config
         self.positions_max = config.max_batch_size
         self.version = self.client.get_model_metadata(MODEL).versions[-1]
+
+    def connect(self, library=triton):
+        """A client that sends the token with every call."""
+        options = self.arguments
+        files = {"root_certificates": options.ca, "certificate_chain": options.cert, "private_key": options.key}
+        files = {name: str(path) for name, path in files.items() if path}
+        client = library.InferenceServerClient(options.server, ssl=options.ca is not None, **files)
+        client.register_plugin(Headers(self.headers))
+        return client
 
     def rows(self, count):
         """So many positions, the known ones over and over: their indices."""
@@ -82,6 +94,26 @@ class Server:
         np.testing.assert_allclose(value[:, 0], wdl[:, 0] - wdl[:, 2], atol=1e-6)
         assert (priors[~self.legal[rows]] == 0).all(), "what is not legal has no prior"
         np.testing.assert_allclose(priors.sum(1), 1, atol=TOLERANCE)
+
+
+class Headers(triton.InferenceServerClientPlugin):
+    """Adds headers to each call of a client."""
+
+    def __init__(self, headers):
+        self.headers = headers
+
+    def __call__(self, request):
+        request.headers = {**request.headers, **self.headers}
+
+
+def channel(arguments):
+    """A channel of `grpcio` that sends the token with every call."""
+    if not arguments.ca:
+        return grpc.insecure_channel(arguments.server)
+    authority, key, certificate = (path.read_bytes() for path in (arguments.ca, arguments.key, arguments.cert))
+    credentials = grpc.ssl_channel_credentials(authority, private_key=key, certificate_chain=certificate)
+    token = grpc.access_token_call_credentials(arguments.token.read_text().strip())
+    return grpc.secure_channel(arguments.server, grpc.composite_channel_credentials(credentials, token))
 
 
 def given(name, array):
@@ -240,7 +272,7 @@ def check_many_requests_at_once(server):
 
 def check_the_asyncio_client(server):
     async def all_of_it():
-        async with triton_aio.InferenceServerClient(server.address) as client:
+        async with server.connect(triton_aio) as client:
             assert await client.is_server_ready() and await client.is_model_ready(MODEL)
             rows = server.rows(3)
             asks = [client.infer(MODEL, server.inputs(rows)) for _ in range(10)]
@@ -268,7 +300,7 @@ def check_the_asyncio_client(server):
 def stream(server, headers=None):
     """A stream of a client of its own, and the queue of its answers."""
     answers = queue.Queue()
-    client = triton.InferenceServerClient(server.address)
+    client = server.connect()
     client.start_stream(lambda result, error: answers.put((result, error)), headers=headers)
     try:
         yield client, answers
@@ -324,7 +356,7 @@ def check_a_stream_with_the_error_header_ends_with_a_status(server):
 
 
 def check_a_cancelled_stream_does_not_affect_other_requests(server):
-    client = triton.InferenceServerClient(server.address)
+    client = server.connect()
     client.start_stream(lambda result, error: None)
     for _ in range(20):
         client.async_stream_infer(MODEL, server.inputs(server.rows(256)))
@@ -476,6 +508,56 @@ def check_statistics_count_requests_and_positions(server):
     assert unnamed.name == MODEL
 
 
+def check_the_calls_of_perf_analyzer(server):
+    """As in the source of `perf_analyzer`: what the model takes, then statistics before and after a window of requests."""
+    concurrency, requests = 4, 60
+    metadata, config = server.client.get_model_metadata(MODEL, ""), server.client.get_model_config(MODEL, "").config
+    assert [tensor.name for tensor in metadata.inputs] == [tensor.name for tensor in config.input]
+    # An input is sent if the file of the data has it, or if it is not optional.
+    rows = server.rows(1)
+    inputs = [tensor for tensor in server.inputs(rows) if tensor.name() == "observations"]
+    answers = queue.Queue()
+
+    def send(index):
+        done = lambda result, error: answers.put((result, error))
+        server.client.async_infer(MODEL, inputs, done, model_version="", request_id=str(index))
+
+    (before,) = server.client.get_inference_statistics(MODEL, "").model_stats
+    for index in range(concurrency):
+        send(index)
+    for index in range(requests):
+        result, error = answers.get(timeout=DEADLINE_SECONDS)
+        assert error is None and result.as_numpy("priors").shape == (1, 7), error
+        if index + concurrency < requests:
+            send(index + concurrency)
+    (after,) = server.client.get_inference_statistics(MODEL, "").model_stats
+    assert after.inference_count - before.inference_count == requests
+    for part in ("success", "queue", "compute_input", "compute_infer", "compute_output"):
+        old, new = (getattr(statistics.inference_stats, part) for statistics in (before, after))
+        assert new.count - old.count == requests and new.ns >= old.ns, part
+    # Without a file of data, the tensors are zeros or random bytes.
+    zeros = [given("observations", np.zeros((1, 3, 6, 7), np.float32)), given("legal", np.zeros((1, 7), np.bool_))]
+    with refused("INVALID_ARGUMENT", "legal", "position 0"):
+        server.client.infer(MODEL, zeros)
+
+
+# Connections
+
+
+def check_a_call_over_tls_needs_the_token_and_a_call_without_tls_fails(server):
+    if not server.headers:
+        return
+    rows = server.rows(2)
+    with connection.triton_client(server.arguments) as client:
+        server.hold(client.infer(MODEL, server.inputs(rows), headers=server.headers), rows)
+        with refused("UNAUTHENTICATED", "token"):
+            client.infer(MODEL, server.inputs(rows))
+        with refused("UNAUTHENTICATED", "unknown token"):
+            client.infer(MODEL, server.inputs(rows), headers={"authorization": "Bearer " + "0" * 64})
+    with triton.InferenceServerClient(server.arguments.server) as client, refused("UNAVAILABLE"):
+        client.infer(MODEL, server.inputs(rows), headers=server.headers, client_timeout=DEADLINE_SECONDS)
+
+
 # Health and reflection
 
 
@@ -539,9 +621,12 @@ def check_both_names_of_reflection_answer(server):
 
 
 def main():
-    address, expected = sys.argv[1:]
-    with open(expected, encoding="utf-8") as file:
-        server = Server(address, json.load(file))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    connection.add_options(parser)
+    parser.add_argument("expected", help="file of the expected answers")
+    arguments = parser.parse_args()
+    with open(arguments.expected, encoding="utf-8") as file:
+        server = Server(arguments, json.load(file))
     checks = [(name, check) for name, check in globals().items() if name.startswith("check_")]
     failed = []
     for name, check in checks:

@@ -9,6 +9,7 @@ use game::{Action, Game as _, Spec};
 use games::{ConnectFour, TicTacToe};
 use inference::{Batch, Evaluator as _, Predictions};
 use network_cpu::{Tower, TowerEvaluator};
+use tempfile::TempDir;
 use tests::{InferenceServer, Python};
 use weights::WeightsVersion;
 
@@ -51,6 +52,22 @@ fn server_with(spec: &Spec, more: &[&str]) -> (InferenceServer, Published) {
     (server, published)
 }
 
+/// Returns a server with TLS, client certificates and tokens, and options for a client of the operator. The directory
+/// has the files.
+fn secured_server() -> (TempDir, InferenceServer, Published, Vec<String>) {
+    let secrets = tempfile::tempdir().unwrap();
+    let folder = secrets.path().join("secrets");
+    let mut certs = Command::new(tests::program("xtask").unwrap());
+    assert!(certs.args(["certs", "--out"]).arg(&folder).status().unwrap().success());
+    let file = |name: &str| folder.join(name).display().to_string();
+    let keys = [("certificate", "server.pem"), ("key", "server.key"), ("client_ca", "ca.pem"), ("tokens", "tokens")];
+    let sets = keys.map(|(key, name)| format!("security.{key}={}", file(&format!("inference/{name}"))));
+    let (server, published) = server_with(ConnectFour::new().spec(), &sets.each_ref().map(String::as_str));
+    let options = [("--ca", "ca.pem"), ("--cert", "client.pem"), ("--key", "client.key"), ("--token", "token")];
+    let options = options.into_iter().flat_map(|(name, value)| [name.to_owned(), file(&format!("operator/{value}"))]);
+    (secrets, server, published, options.collect())
+}
+
 /// Returns the expected results for the lines of play as JSON, with a prior for every action.
 fn expected(published: &Published) -> String {
     let game = ConnectFour::new();
@@ -77,18 +94,31 @@ fn expected(published: &Published) -> String {
     serde_json::to_string(&MOVES.into_iter().enumerate().map(row).collect::<Vec<_>>()).unwrap()
 }
 
-#[test]
+/// Runs all checks with `tritonclient` and `grpcio`.
 #[allow(clippy::print_stdout, reason = "what was checked is worth reading")]
+fn check_answers(python: &Python, server: &InferenceServer, published: &Published, options: &[String]) {
+    let answers = server.directory().join("expected.json");
+    std::fs::write(&answers, expected(published)).unwrap();
+    let script = repository().join("tests/python/open_inference.py");
+    let arguments = [&[server.address(), answers.display().to_string()], options].concat();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let printed = python.run(&script, &arguments, &examples()).unwrap();
+    println!("{printed}");
+    assert!(printed.contains(" checks passed, 0 failed"), "{printed}");
+}
+
+#[test]
 fn a_stock_tritonclient_finds_every_method_and_the_right_numbers() {
     let Some(python) = python() else { return };
     let (server, published) = server();
-    let answers = server.directory().join("expected.json");
-    std::fs::write(&answers, expected(&published)).unwrap();
-    let script = repository().join("tests/python/open_inference.py");
-    let arguments = [server.address(), answers.display().to_string()];
-    let printed = python.run(&script, &arguments.each_ref().map(String::as_str), &examples()).unwrap();
-    println!("{printed}");
-    assert!(printed.contains(" checks passed, 0 failed"), "{printed}");
+    check_answers(&python, &server, &published, &[]);
+}
+
+#[test]
+fn a_stock_tritonclient_finds_the_same_over_tls_with_a_token() {
+    let Some(python) = python() else { return };
+    let (_secrets, server, published, options) = secured_server();
+    check_answers(&python, &server, &published, &options);
 }
 
 fn examples() -> PathBuf {
@@ -115,22 +145,12 @@ fn the_examples_evaluate_a_batch_and_play_a_game() {
 #[test]
 fn the_examples_call_a_server_with_tls_client_certificates_and_tokens_and_name_a_missing_option() {
     let Some(python) = python() else { return };
-    let secrets = tempfile::tempdir().unwrap();
-    let folder = secrets.path().join("secrets");
-    let mut certs = Command::new(tests::program("xtask").unwrap());
-    assert!(certs.args(["certs", "--out"]).arg(&folder).status().unwrap().success());
-    let file = |name: &str| folder.join(name).display().to_string();
-    let server = [("certificate", "server.pem"), ("key", "server.key"), ("client_ca", "ca.pem"), ("tokens", "tokens")];
-    let sets = server.map(|(key, name)| format!("security.{key}={}", file(&format!("inference/{name}"))));
-    let (server, _) = server_with(ConnectFour::new().spec(), &sets.each_ref().map(String::as_str));
-    let address = server.address();
-    let [ca, cert, key, token] =
-        ["ca.pem", "client.pem", "client.key", "token"].map(|name| file(&format!("operator/{name}")));
+    let (_secrets, server, _, options) = secured_server();
+    let (address, all) = (server.address(), options.iter().map(String::as_str).collect::<Vec<_>>());
     let run = |script: &str, arguments: &[&str]| {
         let arguments = [&[address.as_str()], arguments].concat();
         python.run(&examples().join(script), &arguments, &examples())
     };
-    let all = ["--ca", &ca, "--cert", &cert, "--key", &key, "--token", &token];
     let printed = run("evaluate_batch.py", &[&all[..], &["4", "44"]].concat()).unwrap();
     assert!(printed.starts_with("weights version 12") && printed.lines().count() == 4, "{printed}");
     let more = ["--opponent", "random", "--seed", "1", "--simulations", "20"];
