@@ -60,6 +60,10 @@ pub fn choose_device(preference: DevicePreference, purpose: Purpose) -> Result<C
         Ok(Chosen { device, reason }) => Ok(Chosen { device, reason: format!("configured, {reason}") }),
         Err(reason) => Err(Error::Device { device: preference.to_string(), reason }),
     };
+    #[cfg(any(test, feature = "doubles"))]
+    if let Some(chosen) = crate::stand_in::chosen(preference, purpose)? {
+        return Ok(chosen);
+    }
     let chosen = match preference {
         DevicePreference::Cpu => Chosen { device: Device::Cpu, reason: "configured".to_owned() },
         DevicePreference::Cuda(index) => named(cuda(index, purpose))?,

@@ -5,8 +5,8 @@
 
 use tch::{Device, Kind, Tensor};
 
-#[cfg(test)]
-use crate::tests::stand_in::StandIn;
+#[cfg(any(test, feature = "doubles"))]
+use crate::stand_in::StandIn;
 use crate::{
     Error, Purpose, device, fusing,
     gpu::{Capture, Captured, Restricted},
@@ -21,7 +21,7 @@ pub(crate) enum Recorder {
     /// Graphs of CUDA.
     Cuda(Capture),
     /// Computes on the CPU.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "doubles"))]
     StandIn(StandIn),
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Graph {
 #[derive(Debug)]
 enum Recorded {
     Cuda(Captured),
-    #[cfg(test)]
+    #[cfg(any(test, feature = "doubles"))]
     StandIn(StandIn),
 }
 
@@ -65,7 +65,7 @@ impl Recorder {
     pub(crate) fn warmed(&self, work: Work<'_>) -> Result<Vec<Tensor>, Error> {
         match self {
             Self::Cuda(capture) => capture.on_stream(work),
-            #[cfg(test)]
+            #[cfg(any(test, feature = "doubles"))]
             Self::StandIn(_) => work(),
         }
     }
@@ -81,7 +81,7 @@ impl Recorder {
                 let (outputs, captured) = capture.captured(work)?;
                 (Recorded::Cuda(captured), outputs)
             }
-            #[cfg(test)]
+            #[cfg(any(test, feature = "doubles"))]
             Self::StandIn(stand_in) => (Recorded::StandIn(stand_in.clone()), stand_in.record(work)?),
         };
         Ok(Graph { recorded, outputs })
@@ -118,7 +118,7 @@ impl Graph {
                 let _ = work;
                 captured.replay()
             }
-            #[cfg(test)]
+            #[cfg(any(test, feature = "doubles"))]
             Recorded::StandIn(stand_in) => stand_in.replay(work, &self.outputs),
         }
     }
@@ -161,7 +161,7 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use super::*;
-    use crate::tests::{networks::numbers, stand_in::Fault};
+    use crate::{stand_in::Fault, tests::networks::numbers};
 
     /// Doubles a fixed tensor.
     fn doubled(input: &Tensor) -> Result<Vec<Tensor>, Error> {

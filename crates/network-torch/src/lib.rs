@@ -37,6 +37,9 @@ mod pooled;
 mod process;
 mod recompute;
 mod rules;
+#[cfg(any(test, feature = "doubles"))]
+#[path = "tests/stand_in.rs"]
+mod stand_in;
 mod tower;
 mod trainer;
 mod unrolled;
@@ -61,5 +64,4 @@ mod tests {
     mod formats;
     pub(crate) mod networks;
     pub(crate) mod recorder;
-    pub(crate) mod stand_in;
 }

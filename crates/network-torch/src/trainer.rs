@@ -85,9 +85,9 @@ pub struct Trainer {
     /// Maximum positions in one pass by board index, for boards with a split batch so far.
     split_boards: BTreeMap<usize, usize>,
     micro_batches: usize,
-    /// Number of positions beyond which a test makes the device run out of memory.
-    #[cfg(test)]
-    memory_positions: Option<usize>,
+    /// Faults with which a test lets the CPU stand in for an accelerator.
+    #[cfg(any(test, feature = "doubles"))]
+    stand_in: crate::stand_in::TrainingDevice,
 }
 
 /// A step submitted to the device.
@@ -155,8 +155,8 @@ impl Trainer {
             keeps_gradient: false,
             kept_gradient: None,
             batch_device: None,
-            #[cfg(test)]
-            memory_positions: None,
+            #[cfg(any(test, feature = "doubles"))]
+            stand_in: crate::stand_in::of_process(),
         })
     }
 
@@ -259,6 +259,10 @@ impl Trainer {
     }
 
     fn collect_in_laps(&mut self, laps: &mut Laps<'_>) -> Option<Result<Trained, Error>> {
+        #[cfg(any(test, feature = "doubles"))]
+        if let Err(error) = self.stand_in.synchronise(self.submitted()) {
+            return Some(Err(error));
+        }
         let Queued { measured, mut times } = self.queued.pop_front()?;
         let read = measured.read(self.settings.weight_decay);
         times.backward += laps.lap();
@@ -269,6 +273,11 @@ impl Trainer {
             self.step += 1;
             Ok(Trained { losses, value_errors, times })
         }))
+    }
+
+    /// Returns the number of steps applied and queued.
+    fn submitted(&self) -> u64 {
+        self.step + self.queued.len() as u64
     }
 
     fn learning_rate_after(&self, steps: u64) -> f64 {
@@ -342,12 +351,8 @@ impl Trainer {
     }
 
     fn forward_backward(&self, staged: &Staged, laps: &mut Laps<'_>, times: &mut StepTimes) -> Result<Pass, Error> {
-        #[cfg(test)]
-        if self.memory_positions.is_some_and(|most| staged.positions > most) {
-            // As on a device: in the middle of the step, after the statistics have changed.
-            tch::no_grad(|| self.network.flat_statistics.shallow_clone().f_add_scalar_(1.0).map(drop))?;
-            return Err(Error::OutOfMemory { message: format!("no memory for {} positions", staged.positions) });
-        }
+        #[cfg(any(test, feature = "doubles"))]
+        self.stand_in.allocate(self.submitted(), staged.positions, &self.network.flat_statistics)?;
         let kind = rules::kind(self.settings.precision);
         let network = &self.network;
         let lowered = self.lowered.as_ref().unwrap_or(network);
@@ -497,7 +502,7 @@ impl Trainer {
 
     /// Starts the equally weighted average once the progress has reached it.
     fn choose_average(&mut self) {
-        let steps = self.step + self.queued.len() as u64;
+        let steps = self.submitted();
         let progress = self.settings.progress_after(steps, self.progress);
         if self.averaged_since.is_none() && self.settings.averages_equally(progress) {
             self.averaged_since = Some(steps);
@@ -565,6 +570,10 @@ impl training::Trainer for Trainer {
 
     /// Returns 1 on an accelerator, 0 on the CPU.
     fn queue_depth(&self) -> usize {
+        #[cfg(any(test, feature = "doubles"))]
+        if self.stand_in.recorder.is_some() {
+            return 1;
+        }
         usize::from(self.network.device() != Device::Cpu)
     }
 
@@ -581,7 +590,7 @@ impl training::Trainer for Trainer {
     }
 
     fn learning_rate(&self) -> f64 {
-        self.learning_rate_after(self.step + self.queued.len() as u64)
+        self.learning_rate_after(self.submitted())
     }
 
     fn loss_scale(&self) -> Option<f64> {

@@ -172,10 +172,8 @@ mod tests {
     use crate::{
         Network,
         evaluator::accelerator::{Accelerator, InFlight, OnDevice, Prepared},
-        tests::{
-            networks::{pooled, seasoned, small},
-            stand_in::{Fault, StandIn},
-        },
+        stand_in::{Fault, StandIn},
+        tests::networks::{pooled, seasoned, small},
     };
 
     /// The CPU as a stand-in for an accelerator with graphs.

@@ -12,10 +12,8 @@ use weights::{Architecture, Digest, WeightsVersion};
 
 use super::*;
 use crate::{
-    tests::{
-        networks::{numbers, on, pooled, residual, seasoned, small},
-        stand_in::{Fault, StandIn},
-    },
+    stand_in::{Fault, StandIn},
+    tests::networks::{numbers, on, pooled, residual, seasoned, small},
     tower::{Mode, forward},
 };
 use inference::Precision;

@@ -62,6 +62,10 @@ pub(super) struct Graphs {
 impl Graphs {
     /// Creates an empty set of graphs. Only CUDA devices have a recorder, or a reason against it.
     pub(super) fn new(device: Device) -> Self {
+        #[cfg(any(test, feature = "doubles"))]
+        if let Some(recorder) = crate::stand_in::of_process().recorder {
+            return Self::recorded_by(Recorder::StandIn(recorder));
+        }
         let recorder = device.is_cuda().then(|| Recorder::of(device, Purpose::Training));
         let (recorder, refusal) = match recorder.transpose() {
             Ok(recorder) => (recorder, None),
@@ -71,7 +75,7 @@ impl Graphs {
     }
 
     /// Creates an empty set of graphs of a recorder.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "doubles"))]
     pub(super) fn recorded_by(recorder: Recorder) -> Self {
         Self { recorder: Some(recorder), refusal: None, keys: BTreeMap::new() }
     }

@@ -12,7 +12,7 @@ impl Trainer {
     /// Checks the layers with a batch if the next step is a multiple of [`CHECK_INTERVAL`]; layers with too large an
     /// error go back to float32. A device without memory for the check skips it.
     pub(super) fn check_layers_if_due(&mut self, examples: &Examples) -> Result<(), Error> {
-        let steps = self.step + self.queued.len() as u64;
+        let steps = self.submitted();
         if !self.settings.is_adaptive || !steps.is_multiple_of(CHECK_INTERVAL) || self.lowered.is_none() {
             return Ok(());
         }

@@ -466,7 +466,7 @@ fn two_micro_batches_have_the_mean_of_the_gradients_of_both_halves() {
 fn a_step_that_runs_out_of_memory_is_taken_in_micro_batches_from_then_on() {
     crate::set_threads(1);
     let mut limited = trainer(settings());
-    limited.memory_positions = Some(4);
+    limited.stand_in.memory_positions = Some(4);
     let mut configured = trainer(TrainerSettings { micro_batch: 4, ..settings() });
     for seed in 0..3 {
         let mut batch = batch(&small(), 13, seed);
@@ -487,7 +487,7 @@ fn a_step_whose_single_positions_do_not_fit_is_an_error_that_changes_nothing() {
     let mut trainer = trainer(settings());
     trainer.step(&batch(&small(), 9, 1).into()).unwrap();
     let before = trainer.files().unwrap();
-    trainer.memory_positions = Some(0);
+    trainer.stand_in.memory_positions = Some(0);
     let refused = trainer.step(&batch(&small(), 9, 2).into()).map_err(Error::from).unwrap_err();
     let Error::Training(training::Error::Backend(refused)) = refused else { panic!("{refused}") };
     assert!(matches!(refused.downcast_ref(), Some(Error::OutOfMemory { .. })), "{refused}");

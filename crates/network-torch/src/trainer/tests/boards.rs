@@ -66,10 +66,10 @@ fn a_batch_that_does_not_fit_its_board_or_is_of_none_changes_nothing() {
 #[test]
 fn a_board_whose_batches_do_not_fit_the_memory_leaves_those_of_others_whole() {
     let mut trainer = of_both(settings());
-    trainer.memory_positions = Some(4);
+    trainer.stand_in.memory_positions = Some(4);
     trainer.step(&batch_of(1, 12, 1).into()).unwrap();
     assert_eq!(trainer.micro_batches(), 4);
-    trainer.memory_positions = None;
+    trainer.stand_in.memory_positions = None;
     let of_boards = [0, 1].map(|board| {
         trainer.step(&batch_of(board, 12, 2).into()).unwrap();
         trainer.micro_batches()

@@ -9,8 +9,8 @@ use weights::Model;
 use super::boards::{batch_of, of_both};
 use super::*;
 use crate::graph::Recorder;
+use crate::stand_in::{Fault, StandIn};
 use crate::tests::networks::{residual, stochastic, unrolled_batch};
-use crate::tests::stand_in::{Fault, StandIn};
 use crate::trainer::graphs::Graphs;
 
 /// Steps with a batch size up to the recorded step.
@@ -189,7 +189,7 @@ fn a_step_without_memory_for_the_recording_or_the_replay_is_taken_in_micro_batch
     for steps_before in [UNTIL_RECORDED - 1, UNTIL_RECORDED + 2] {
         let mut trainers = pair(&small(), &settings(), &StandIn::default());
         taken_alike(&mut trainers, &examples(&small(), 13, 0..steps_before), 0);
-        trainers.iter_mut().for_each(|trainer| trainer.memory_positions = Some(4));
+        trainers.iter_mut().for_each(|trainer| trainer.stand_in.memory_positions = Some(4));
         taken_alike(&mut trainers, &examples(&small(), 13, 20..24), 0);
         assert_eq!(trainers[0].micro_batches(), 4);
         let reason = trainers[0].graphs().unwrap();
@@ -201,7 +201,7 @@ fn a_step_without_memory_for_the_recording_or_the_replay_is_taken_in_micro_batch
 fn an_eager_step_without_memory_takes_that_of_the_graphs_first() {
     let mut trainers = pair(&small(), &settings(), &StandIn::default());
     taken_alike(&mut trainers, &examples(&small(), 9, 0..8), 0);
-    trainers.iter_mut().for_each(|trainer| trainer.memory_positions = Some(9));
+    trainers.iter_mut().for_each(|trainer| trainer.stand_in.memory_positions = Some(9));
     taken_alike(&mut trainers, &examples(&small(), 13, 8..10), 0);
     assert_eq!(trainers[0].micro_batches(), 2);
     let reason = trainers[0].graphs().unwrap();
