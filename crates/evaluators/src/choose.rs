@@ -178,6 +178,10 @@ pub fn choose(settings: &Settings, host: Host) -> Result<Chosen, Invalid> {
         Choice { backend: Box::new(Cpu::new(kernel, remedy)), is_shared: false }
     });
     let mut choices: Vec<Choice> = kernel.into_iter().chain(libtorch(settings, host.clock)?).collect();
+    #[cfg(feature = "doubles")]
+    if let Some(stand_in) = crate::stand_in::chosen(device, host.clock)? {
+        choices = vec![stand_in];
+    }
     let is_accelerated = choices.iter().any(|choice| choice.is_shared);
     let (threads, batch_max) = match is_accelerated {
         true => (settings.threads.accelerator, settings.batch_max.accelerator),

@@ -12,6 +12,9 @@ mod choose;
 mod device;
 mod measured;
 mod network;
+#[cfg(feature = "doubles")]
+#[path = "tests.rs"]
+mod stand_in;
 
 pub use backend::{Backend, Error};
 pub use choose::{BatchMax, Calibration, Chosen, Host, Invalid, Settings, Threads, check, check_network, choose};
