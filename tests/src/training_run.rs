@@ -49,6 +49,11 @@ impl TrainingRun {
         self.argue(&["--set", setting]);
     }
 
+    /// Sets an environment variable of all processes for the next start.
+    pub fn set_variable(&mut self, name: &'static str, value: &str) {
+        self.supervisor.set(name, value);
+    }
+
     /// Starts or resumes the run.
     ///
     /// # Errors

@@ -15,6 +15,7 @@ mod drain;
 mod drill;
 mod environments;
 mod event_files;
+mod faulty_device;
 mod first_step;
 mod fleet;
 mod full_disk;
