@@ -144,17 +144,7 @@ pub(crate) fn board_losses(board: &str, losses: &Losses) {
 
 /// Sets the losses of the latest step; with several boards, the latest step on the board of `run.game`.
 pub(crate) fn losses(losses: &Losses) {
-    let &Losses { total, policy, value, reward, consistency, chance, l2, .. } = losses;
-    let parts = [
-        ("total", total),
-        ("policy", policy),
-        ("value", value),
-        ("reward", reward),
-        ("consistency", consistency),
-        ("chance", chance),
-        ("l2", l2),
-    ];
-    for (part, loss) in parts {
+    for (part, loss) in losses.parts().into_iter().chain([("total", losses.total), ("l2", losses.l2)]) {
         gauge!("zerofleet_learner_loss", "part" => part).set(loss);
     }
     gauge!("zerofleet_learner_gradient_norm").set(losses.gradient_norm);

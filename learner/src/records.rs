@@ -95,17 +95,13 @@ pub(crate) fn scalars(at: &AtPublication) -> Summary {
         .scalar("learner/positions", positions as f64)
         .scalar("learner/window_passes", window_passes)
         .scalar("learner/sample_version_lag", sample_version_lag);
-    let Some(Losses { total, policy, value, reward, consistency, chance, l2, gradient_norm, .. }) = losses else {
-        return summary;
-    };
-    let of_every_model = [("total", total), ("policy", policy), ("value", value), ("l2", l2)];
-    let of_learned_models = [("reward", reward), ("consistency", consistency), ("chance", chance)];
-    for (part, loss) in
-        of_every_model.into_iter().chain(of_learned_models.into_iter().filter(|(_, loss)| **loss != 0.0))
-    {
-        summary = summary.scalar(format!("loss/{part}"), *loss);
+    let Some(losses) = losses else { return summary };
+    summary = summary.scalar("loss/total", losses.total).scalar("loss/l2", losses.l2);
+    // The losses that a run does not train are exactly 0.
+    for (part, loss) in losses.parts().into_iter().filter(|(_, loss)| *loss != 0.0) {
+        summary = summary.scalar(format!("loss/{part}"), loss);
     }
-    summary.scalar("learner/gradient_norm", *gradient_norm)
+    summary.scalar("learner/gradient_norm", losses.gradient_norm)
 }
 
 /// Adds histograms of the published weights and of a gradient, one per tensor.

@@ -1,4 +1,5 @@
 use tch::{Kind, Tensor};
+use training::{LOSSES, Losses};
 
 use crate::{Error, tower::Logits};
 
@@ -45,36 +46,44 @@ pub(crate) fn policy_weight(policy_weights: &Tensor) -> Result<Tensor, Error> {
     Ok(policy_weights.f_sum(None::<Kind>)?.f_clamp_min(1.0)?)
 }
 
-/// Losses as scalars on the device.
+/// Losses on the device.
 #[derive(Debug)]
 pub(crate) struct LossTensors {
-    pub(crate) total: Tensor,
-    pub(crate) policy: Tensor,
-    pub(crate) value: Tensor,
-    pub(crate) reward: Tensor,
-    pub(crate) consistency: Tensor,
-    pub(crate) chance: Tensor,
-    pub(crate) policy_entropy: Tensor,
-    pub(crate) value_accuracy: Tensor,
+    /// Gradient norm and L2 term are 0.
+    pub(crate) scalars: Losses<Tensor>,
     /// `[B]`: distance of the value for the player to move from the target; only with importance. An AlphaZero value
     /// is win minus loss.
     pub(crate) value_errors: Option<Tensor>,
 }
 
 impl LossTensors {
+    /// Adds the total to the losses of a network; all other losses are 0.
+    pub(crate) fn new(
+        losses: Losses<Option<Tensor>>,
+        weights: &Losses,
+        value_errors: Option<Tensor>,
+    ) -> Result<Self, Error> {
+        let mut total: Option<Tensor> = None;
+        for (loss, (_, weight)) in losses.each_ref().into_array().into_iter().zip(weights.parts()) {
+            let Some(loss) = loss else { continue };
+            let weighted = loss.f_multiply_scalar(weight)?;
+            total = Some(match total {
+                Some(total) => total.f_add(&weighted)?,
+                None => weighted,
+            });
+        }
+        let total = total.expect("every network has a policy");
+        let zero = total.f_detach()?.f_zeros_like()?;
+        let scalars = losses.into_array().map(|loss| loss.unwrap_or_else(|| zero.shallow_clone()));
+        Ok(Self { scalars: Losses { total, ..Losses::from_array(scalars) }, value_errors })
+    }
+
     /// Returns the losses of this part of a batch and the next one together.
     pub(crate) fn join(&self, next: &Self) -> Result<Self, Error> {
-        let sum = |a: &Tensor, b: &Tensor| Ok::<_, Error>(a.f_detach()?.f_add(&b.f_detach()?)?);
+        let [sum, terms] = [self, next].map(|part| Ok::<_, Error>(stacked(&part.scalars)?.f_detach()?));
         let rows = |a: &Tensor, b: &Tensor| Tensor::f_cat(&[a, b], 0);
         Ok(Self {
-            total: sum(&self.total, &next.total)?,
-            policy: sum(&self.policy, &next.policy)?,
-            value: sum(&self.value, &next.value)?,
-            reward: sum(&self.reward, &next.reward)?,
-            consistency: sum(&self.consistency, &next.consistency)?,
-            chance: sum(&self.chance, &next.chance)?,
-            policy_entropy: sum(&self.policy_entropy, &next.policy_entropy)?,
-            value_accuracy: sum(&self.value_accuracy, &next.value_accuracy)?,
+            scalars: unstacked(&sum?.f_add(&terms?)?)?,
             value_errors: match (&self.value_errors, &next.value_errors) {
                 (Some(a), Some(b)) => Some(rows(a, b)?),
                 _ => None,
@@ -83,9 +92,20 @@ impl LossTensors {
     }
 }
 
+/// Joins losses to a tensor `[LOSSES]`.
+pub(crate) fn stacked(losses: &Losses<Tensor>) -> Result<Tensor, Error> {
+    Ok(Tensor::f_stack(&losses.each_ref().into_array(), 0)?)
+}
+
+/// Splits a tensor `[LOSSES]` into losses.
+pub(crate) fn unstacked(losses: &Tensor) -> Result<Losses<Tensor>, Error> {
+    let losses: [Tensor; LOSSES] = losses.f_unbind(0)?.try_into().expect("there is a number for each loss");
+    Ok(Losses::from_array(losses))
+}
+
 /// Returns `policy = Σᵢ rᵢ wᵢ Σₐ −πᵢₐ ln pᵢₐ / max(1, Σᵢ wᵢ)` with p the softmax over legal actions and r the
 /// importance, 1 without, and `value = mean over i of rᵢ Σₖ −zᵢₖ ln vᵢₖ` with v the softmax over win, draw and loss.
-pub(crate) fn losses(logits: &Logits, targets: &Targets, value_loss_weight: f64) -> Result<LossTensors, Error> {
+pub(crate) fn losses(logits: &Logits, targets: &Targets, weights: &Losses) -> Result<LossTensors, Error> {
     let rows = |cross: Tensor| cross.f_sum_dim_intlist([-1].as_slice(), false, None::<Kind>);
     let log_priors = logits.policy.f_masked_fill(&targets.illegal, ILLEGAL)?.f_log_softmax(-1, None::<Kind>)?;
     let log_values = logits.value.f_log_softmax(-1, None::<Kind>)?;
@@ -95,16 +115,20 @@ pub(crate) fn losses(logits: &Logits, targets: &Targets, value_loss_weight: f64)
     let policy = important(policy.f_mul(&targets.policy_weights)?, targets)?;
     let policy = policy.f_sum(None::<Kind>)?.f_div(&targets.policy_weight)?.f_neg()?;
     let value = mean(important(rows(targets.wdl.f_mul(&log_values)?)?, targets)?)?.f_neg()?;
-    let total = policy.f_add(&value.f_multiply_scalar(value_loss_weight)?)?;
 
     let (log_priors, log_values) = (log_priors.f_detach()?, log_values.f_detach()?);
     let policy_entropy = mean(rows(log_priors.f_exp()?.f_mul(&log_priors)?)?)?.f_neg()?;
     let right = log_values.f_argmax(-1, false)?.f_eq_tensor(&targets.wdl.f_argmax(-1, false)?)?;
-    let value_accuracy = mean(right.f_to_kind(total.f_kind()?)?)?;
+    let value_accuracy = mean(right.f_to_kind(policy.f_kind()?)?)?;
     let value_errors = targets.importance.as_ref().map(|_| value_errors(&log_values, &targets.wdl)).transpose()?;
-    let [reward, consistency, chance] = [(); 3].map(|()| total.f_detach()?.f_zeros_like());
-    let (reward, consistency, chance) = (reward?, consistency?, chance?);
-    Ok(LossTensors { total, policy, value, reward, consistency, chance, policy_entropy, value_accuracy, value_errors })
+    let losses = Losses {
+        policy: Some(policy),
+        value: Some(value),
+        policy_entropy: Some(policy_entropy),
+        value_accuracy: Some(value_accuracy),
+        ..Losses::default()
+    };
+    LossTensors::new(losses, weights, value_errors)
 }
 
 /// Weights rows `[B]` by importance.
@@ -124,9 +148,12 @@ fn value_errors(log_values: &Tensor, wdl: &Tensor) -> Result<Tensor, Error> {
 #[cfg(test)]
 mod tests {
     use tch::Tensor;
+    use training::Losses;
 
     use super::{Targets, losses, policy_weight};
     use crate::tower::Logits;
+
+    const WEIGHTS: Losses = Losses { policy: 1.0, value: 0.5, ..Losses::ZERO };
 
     /// Two positions with three actions; the second has no policy target, and action 2 is illegal in the first.
     fn example() -> (Logits, Targets) {
@@ -154,7 +181,7 @@ mod tests {
     #[test]
     fn losses_are_cross_entropies_over_legal_actions_and_results() {
         let (logits, targets) = example();
-        let losses = losses(&logits, &targets, 0.5).unwrap();
+        let losses = losses(&logits, &targets, &WEIGHTS).unwrap().scalars;
         let e = std::f64::consts::E;
         let policy = -(0.25 * (1.0 / (1.0 + e)).ln() + 0.75 * (e / (1.0 + e)).ln());
         let value = -((e * e / (e * e + 2.0)).ln() + (1.0 / (2.0 + e)).ln()) / 2.0;
@@ -166,24 +193,24 @@ mod tests {
     #[test]
     fn value_accuracy_is_the_share_of_correct_predictions() {
         let (logits, targets) = example();
-        close(&losses(&logits, &targets, 1.0).unwrap().value_accuracy, 0.5);
+        close(&losses(&logits, &targets, &WEIGHTS).unwrap().scalars.value_accuracy, 0.5);
     }
 
     #[test]
     fn losses_are_weighted_by_importance_and_value_errors_are_returned_per_row() {
         let (logits, mut targets) = example();
         targets.importance = Some(Tensor::from_slice(&[0.5_f32, 0.25]));
-        let weighted = losses(&logits, &targets, 0.5).unwrap();
+        let weighted = losses(&logits, &targets, &WEIGHTS).unwrap();
         let e = std::f64::consts::E;
         let policy = -(0.25 * (1.0 / (1.0 + e)).ln() + 0.75 * (e / (1.0 + e)).ln());
-        close(&weighted.policy, 0.5 * policy);
-        close(&weighted.value, -(0.5 * (e * e / (e * e + 2.0)).ln() + 0.25 * (1.0 / (2.0 + e)).ln()) / 2.0);
+        close(&weighted.scalars.policy, 0.5 * policy);
+        close(&weighted.scalars.value, -(0.5 * (e * e / (e * e + 2.0)).ln() + 0.25 * (1.0 / (2.0 + e)).ln()) / 2.0);
         let errors = weighted.value_errors.unwrap();
         let (first, second) = ((e * e - 1.0) / (e * e + 2.0), (1.0 - e) / (2.0 + e));
         close(&errors.get(0), 1.0 - first);
         close(&errors.get(1), 0.5 - second);
         targets.importance = Some(Tensor::from_slice(&[1.0_f32, 1.0]));
-        close(&losses(&logits, &targets, 0.5).unwrap().total, policy + 0.5 * weighted_alike(e));
+        close(&losses(&logits, &targets, &WEIGHTS).unwrap().scalars.total, policy + 0.5 * weighted_alike(e));
     }
 
     /// Returns the value loss of the example with equal importance.
@@ -196,23 +223,21 @@ mod tests {
         let (logits, mut targets) = example();
         targets.policy_weights = Tensor::from_slice(&[0.0_f32, 0.0]);
         targets.policy_weight = policy_weight(&targets.policy_weights).unwrap();
-        close(&losses(&logits, &targets, 1.0).unwrap().policy, 0.0);
+        close(&losses(&logits, &targets, &WEIGHTS).unwrap().scalars.policy, 0.0);
     }
 
     #[test]
     fn the_losses_of_the_parts_of_a_batch_add_up_to_its_own() {
         let (logits, mut targets) = example();
         targets.importance = Some(Tensor::from_slice(&[0.5_f32, 0.25]));
-        let whole = losses(&logits, &targets, 0.5).unwrap();
+        let whole = losses(&logits, &targets, &WEIGHTS).unwrap();
         let part = |row| {
             let logits = Logits { policy: logits.policy.narrow(0, row, 1), value: logits.value.narrow(0, row, 1) };
-            losses(&logits, &targets.rows(row, 1).unwrap(), 0.5).unwrap()
+            losses(&logits, &targets.rows(row, 1).unwrap(), &WEIGHTS).unwrap()
         };
         let both = part(0).join(&part(1)).unwrap();
-        let scalars = |losses: &super::LossTensors| {
-            [&losses.total, &losses.policy, &losses.value, &losses.policy_entropy, &losses.value_accuracy]
-                .map(|scalar| scalar.double_value(&[]))
-        };
+        let scalars =
+            |losses: &super::LossTensors| losses.scalars.each_ref().into_array().map(|scalar| scalar.double_value(&[]));
         for (got, expected) in scalars(&both).into_iter().zip(scalars(&whole)) {
             assert!((got - expected).abs() < 1e-6, "{got} instead of {expected}");
         }

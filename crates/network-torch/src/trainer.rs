@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, VecDeque};
 use tch::{Device, Kind, Tensor};
 use training::checkpoint::State;
 use training::{
-    Boards, Contents, Contributed, Contribution, Examples, Group, Laps, LossScale, Losses, Memory, MixedPrecision,
-    Placed, Recompute, StepTimes, Trained, Trainer as _, TrainerSettings,
+    Boards, Contents, Contributed, Contribution, Examples, Group, LOSSES, Laps, LossScale, Losses, Memory,
+    MixedPrecision, Placed, Recompute, StepTimes, Trained, Trainer as _, TrainerSettings,
 };
 use weights::Architecture;
 
@@ -34,7 +34,7 @@ use crate::{
     recompute::Segments,
     rules::{self, device_name},
     tower::{self, Mode},
-    unrolled::{self, DYNAMICS_GRADIENT, LossWeights},
+    unrolled::{self, DYNAMICS_GRADIENT},
 };
 
 /// A network in training: weights, running average, optimiser state, and position in the schedule.
@@ -191,9 +191,9 @@ impl Trainer {
         let times = StepTimes { stage: laps.lap(), ..StepTimes::default() };
         let device = self.network.device();
         let errors = staged.targets.importance().map(Tensor::f_zeros_like).transpose()?;
-        let scalars = network::upload(&[0.0; measured::SCALARS], device)?;
+        let scalars = network::upload(&[0.0; LOSSES], device)?;
         let numbers = measured::joined(&scalars, errors.as_ref())?;
-        let measured = Measured::new(&numbers, measured::SCALARS, &mut self.idle)?;
+        let measured = Measured::new(&numbers, LOSSES, &mut self.idle)?;
         let _ = self.last_applied.f_fill_(1_i64)?;
         let _ = self.next_step.f_add_scalar_(1.0)?;
         self.queued.push_back(Queued { measured, times });
@@ -208,7 +208,7 @@ impl Trainer {
             Some(stepped) => stepped,
             None => self.eagerly(&inputs, laps)?,
         };
-        let scalars = measured::SCALARS + usize::from(self.loss_scale.is_some());
+        let scalars = LOSSES + usize::from(self.loss_scale.is_some());
         let measured = Measured::new(&numbers, scalars, &mut self.idle)?;
         times.optimiser += laps.lap();
         self.queued.push_back(Queued { measured, times });
@@ -228,7 +228,7 @@ impl Trainer {
         let Computed { pass: Pass { losses, gradient }, learning_rates, statistics, mut times } =
             self.compute(inputs, laps)?;
         let _guard = tch::no_grad_guard();
-        let scalars = self.scalars(&losses, &gradient)?;
+        let scalars = self.scalars(&losses.scalars, &gradient)?;
         times.backward += laps.lap();
         self.keep_if_asked(&gradient)?;
         self.update(gradient, &scalars, &learning_rates, &statistics)?;
@@ -357,22 +357,22 @@ impl Trainer {
         let network = &self.network;
         let lowered = self.lowered.as_ref().unwrap_or(network);
         let observations = staged.observations.f_to_kind(lowered.activation_kind(kind))?;
-        let value_loss_weight = self.settings.value_loss_weight;
+        let weights = Losses::weights(&self.settings);
         let (losses, gradient) = match &staged.targets {
             ModelTargets::Alphazero(targets) if self.settings.recompute == Recompute::Blocks => {
                 let segments = Segments::forward(lowered, &observations, kind)?;
                 let x = segments.output()?;
                 let logits = tower::heads(lowered, &x, kind, Mode::Training)?;
-                let losses = losses::losses(&logits, targets, value_loss_weight)?;
+                let losses = losses::losses(&logits, targets, &weights)?;
                 times.forward += laps.lap();
                 let gradient =
-                    segments.gradient(lowered, kind, &x, &scaled(&losses.total, self.loss_scale.as_ref())?)?;
+                    segments.gradient(lowered, kind, &x, &scaled(&losses.scalars.total, self.loss_scale.as_ref())?)?;
                 (losses, gradient)
             }
             _ => {
                 let losses = self.losses(lowered, staged, kind, Mode::Training)?;
                 times.forward += laps.lap();
-                let total = scaled(&losses.total, self.loss_scale.as_ref())?;
+                let total = scaled(&losses.scalars.total, self.loss_scale.as_ref())?;
                 let gradients = Tensor::f_run_backward(&[total], &lowered.parameters, false, false)?;
                 (losses, network::flatten(&lowered.layout.parameters, &gradients)?)
             }
@@ -387,18 +387,17 @@ impl Trainer {
     /// Runs rows of a batch through `network` with products in `kind`, and returns the losses.
     fn losses(&self, network: &Network, staged: &Staged, kind: Kind, mode: Mode) -> Result<LossTensors, Error> {
         let observations = staged.observations.f_to_kind(network.activation_kind(kind))?;
-        let TrainerSettings { value_loss_weight, consistency_loss_weight, .. } = self.settings;
+        let weights = Losses::weights(&self.settings);
         match &staged.targets {
             ModelTargets::Alphazero(targets) => {
                 let logits = tower::forward(network, &observations, kind, mode)?;
-                losses::losses(&logits, targets, value_loss_weight)
+                losses::losses(&logits, targets, &weights)
             }
             ModelTargets::Muzero(targets) => {
                 let tower = LatentTower::new(network, kind, mode)?;
                 let next = targets.next_states.as_ref().map(|next| &next.observations);
                 let predictions = muzero::unroll(tower, &observations, &targets.actions, DYNAMICS_GRADIENT, next)?;
-                let weights = LossWeights { value: value_loss_weight, consistency: consistency_loss_weight };
-                unrolled::losses(&predictions, targets, weights)
+                unrolled::losses(&predictions, targets, &weights)
             }
         }
     }
@@ -409,43 +408,26 @@ impl Trainer {
         Ok(self.network.flat_statistics.shallow_clone().f_copy_(statistics)?)
     }
 
-    /// Returns the scalars of a step, in the order of [`Measured`], on the device.
-    fn scalars(&self, losses: &LossTensors, gradient: &Tensor) -> Result<Tensor, Error> {
+    /// Returns the scalars of a step on the device: the losses, with the sum of squared weights as the L2 term, and the
+    /// loss scale, if there is one.
+    fn scalars(&self, losses: &Losses<Tensor>, gradient: &Tensor) -> Result<Tensor, Error> {
         let decayed = i64::try_from(self.network.layout.decayed()).expect("parameters fit memory");
         let weights = self.network.flat_parameters.f_narrow(0, 0, decayed)?;
-        let scalars = [
-            &losses.policy,
-            &losses.value,
-            &losses.reward,
-            &losses.consistency,
-            &losses.chance,
-            &gradient.f_norm()?,
-            &losses.total,
-            &weights.f_square()?.f_sum(None::<Kind>)?,
-            &losses.policy_entropy,
-            &losses.value_accuracy,
-        ];
+        let (gradient_norm, l2) = (gradient.f_norm()?, weights.f_square()?.f_sum(None::<Kind>)?);
+        let losses = Losses { gradient_norm: &gradient_norm, l2: &l2, ..losses.each_ref() };
         let scale = self.loss_scale.as_ref().map(ScaleOnDevice::factor).transpose()?;
-        let scalars: Vec<&Tensor> = scalars.into_iter().chain(&scale).collect();
+        let scalars: Vec<&Tensor> = losses.into_array().into_iter().chain(&scale).collect();
         Ok(Tensor::f_stack(&scalars, 0)?)
     }
 
     fn refuse_not_finite(&self, losses: Losses, loss_scale: Option<f32>) -> Result<(), Error> {
-        let quantities = [
-            ("policy loss", losses.policy),
-            ("value loss", losses.value),
-            ("reward loss", losses.reward),
-            ("consistency loss", losses.consistency),
-            ("chance loss", losses.chance),
-            ("gradient norm", losses.gradient_norm),
-        ];
         let step = self.step + 1;
-        match (quantities.into_iter().find(|(_, value)| !value.is_finite()), loss_scale) {
+        match (losses.not_finite(), loss_scale) {
             (None, _) => Ok(()),
-            (Some(("gradient norm", _)), Some(scale)) if scale > LossScale::MIN => {
+            (Some("gradient norm"), Some(scale)) if scale > LossScale::MIN => {
                 Err(training::Error::Overflow { loss_scale: scale.into(), step }.into())
             }
-            (Some((quantity, _)), _) => Err(training::Error::NotFinite { quantity, step }.into()),
+            (Some(quantity), _) => Err(training::Error::NotFinite { quantity, step }.into()),
         }
     }
 

@@ -2,6 +2,7 @@
 //! are the losses of an AlphaZero network of returns.
 
 use tch::{Device, Kind, Tensor};
+use training::Losses;
 
 use crate::{
     Error, categorical,
@@ -69,15 +70,6 @@ pub(crate) fn policy_weight(policy_weights: &Tensor) -> Result<Tensor, Error> {
     Ok(weights.f_div(&shares.f_sum(None::<Kind>)?)?.f_clamp_min(1.0)?)
 }
 
-/// Weights of losses in the total.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct LossWeights {
-    /// Weight of the value loss.
-    pub(crate) value: f64,
-    /// Weight of the consistency loss.
-    pub(crate) consistency: f64,
-}
-
 /// Returns the losses. With `s₀ = 1`, `sₖ = 1 / K`, r the importance (1 without), w the weights and B the rows of the
 /// whole batch:
 ///
@@ -99,7 +91,7 @@ pub(crate) struct LossWeights {
 pub(crate) fn losses(
     predictions: &Unrolled,
     targets: &UnrolledTargets,
-    weights: LossWeights,
+    weights: &Losses,
 ) -> Result<LossTensors, Error> {
     let (rows, steps) = targets.actions.size2()?;
     let shares = step_shares(steps, (predictions.value.f_kind()?, predictions.value.device()))?.f_unsqueeze(-1)?;
@@ -129,39 +121,45 @@ pub(crate) fn losses(
         Some(rewards) => {
             let rewards = rewards.f_view([steps, rows, -1])?;
             let reward = categorical::cross_entropy(&rewards, &targets.rewards.f_transpose(0, 1)?)?;
-            sum(&reward, &reward_weights)?.f_divide_scalar(targets.positions)?
+            Some(sum(&reward, &reward_weights)?.f_divide_scalar(targets.positions)?)
         }
-        None => value.f_detach()?.f_zeros_like()?,
+        None => None,
     };
-    let mut chance = reward.f_detach()?.f_zeros_like()?;
+    let mut chance = None;
     if let Some((predicted, next)) = predictions.chance.as_ref().zip(targets.next_states.as_ref()) {
         let afterstates = predicted.value.f_view([steps, rows, -1])?;
         let of_afterstates = categorical::cross_entropy(&afterstates, &value_targets.f_narrow(0, 0, steps)?)?;
         value = value.f_add(&sum(&of_afterstates, &reward_weights)?.f_divide_scalar(targets.positions)?)?;
         let chance_weights = next.chance_weights.f_transpose(0, 1)?.f_mul(&after_actions)?;
-        chance = sum(&chance_losses(predicted)?.f_view([steps, rows])?, &chance_weights)?
-            .f_divide_scalar(targets.positions)?;
+        let loss = sum(&chance_losses(predicted)?.f_view([steps, rows])?, &chance_weights)?;
+        chance = Some(loss.f_divide_scalar(targets.positions)?);
     }
-    let mut total = policy.f_add(&value.f_multiply_scalar(weights.value)?)?.f_add(&reward)?.f_add(&chance)?;
     let consistency = match (&targets.next_states, &predictions.projections) {
-        (Some(next), Some(projections)) => {
-            let loss = next.loss(projections, &after_actions, targets.positions)?;
-            total = total.f_add(&loss.f_multiply_scalar(weights.consistency)?)?;
-            loss
-        }
-        _ => total.f_detach()?.f_zeros_like()?,
+        (Some(next), Some(projections)) => Some(next.loss(projections, &after_actions, targets.positions)?),
+        _ => None,
     };
 
-    let _guard = tch::no_grad_guard();
+    let guard = tch::no_grad_guard();
     let root_priors = log_priors.f_select(0, 0)?;
     let policy_entropy = mean(root_priors.f_exp()?.f_mul(&root_priors)?)?.f_neg()?;
     let root_targets = value_targets.f_select(0, 0)?;
     let errors = categorical::value(&values.f_select(0, 0)?)?.f_sub(&root_targets)?.f_abs()?;
     let tolerance = root_targets.f_abs()?.f_add_scalar(1.0)?.f_multiply_scalar(ACCURATE)?;
-    let value_accuracy = mean(errors.f_le_tensor(&tolerance)?.f_to_kind(total.f_kind()?)?)?;
+    let value_accuracy = mean(errors.f_le_tensor(&tolerance)?.f_to_kind(policy.f_kind()?)?)?;
     let root_weights = value_weights.f_select(0, 0)?;
     let value_errors = targets.importance.as_ref().map(|_| errors.f_mul(&root_weights)).transpose()?;
-    Ok(LossTensors { total, policy, value, reward, consistency, chance, policy_entropy, value_accuracy, value_errors })
+    drop(guard);
+    let losses = Losses {
+        policy: Some(policy),
+        value: Some(value),
+        reward,
+        consistency,
+        chance,
+        policy_entropy: Some(policy_entropy),
+        value_accuracy: Some(value_accuracy),
+        ..Losses::default()
+    };
+    LossTensors::new(losses, weights, value_errors)
 }
 
 /// Returns `−ln σ(c) + ‖c − e‖²` of each step, `[K · B]`.

@@ -141,19 +141,19 @@ impl Unrolled<'_> {
 
 #[cfg(test)]
 mod tests {
-    use training::{Examples, ModelLayers, Numbers, Precision, Recompute, UnrolledBatch};
+    use training::{Examples, Losses, ModelLayers, Numbers, Precision, Recompute, UnrolledBatch};
     use weights::{Architecture, Model};
 
     use super::unrolled;
     use crate::Path;
     use crate::buffer::Store;
     use crate::graph::{Changes, Workshop};
-    use crate::losses::{LossWeights, Sums, Targets};
+    use crate::losses::Targets;
     use crate::reference::{assert_tensors_close, unrolled_reference};
     use crate::tests::networks::{self, complete, numbers, plain, vectors};
     use crate::threads::Threads;
 
-    const WEIGHTS: LossWeights = LossWeights { value: 0.7, consistency: 2.0 };
+    const WEIGHTS: Losses = Losses { value: 0.7, consistency: 2.0, ..Losses::ZERO };
 
     /// A network with a number of positions and steps.
     struct Case {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     struct Results {
-        sums: Sums,
+        sums: Losses,
         gradient: Vec<f32>,
         statistics: Vec<f32>,
         value_errors: Vec<f32>,
@@ -245,8 +245,7 @@ mod tests {
                 let Case { architecture, positions, steps, .. } = &case;
                 let what = format!("{path}, {positions} positions and {steps} steps of {architecture:?}");
                 let got = pass(&case, &numbers, &batch, path, 2);
-                let Sums { policy, value, reward, consistency, chance, .. } = got.sums;
-                for (got, expected) in [policy, value, reward, consistency, chance].into_iter().zip(expected.losses) {
+                for ((_, got), expected) in got.sums.parts().into_iter().zip(expected.losses) {
                     assert!((got - expected).abs() < 1e-5 * (1.0 + expected), "{what}: {got} instead of {expected}");
                 }
                 for (got, expected) in got.value_errors.iter().zip(&expected.value_errors) {

@@ -6,19 +6,12 @@ mod unrolled;
 
 use std::ops::Range;
 
-use training::{Examples, Losses, Observations, TrainerSettings};
+use training::{Examples, Losses, Observations};
 use weights::Architecture;
 
 use self::positions::PositionTargets;
 pub(crate) use self::unrolled::{ChanceRows, UnrolledTargets};
 use crate::graph::Observation;
-
-/// Weights of losses in the total.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct LossWeights {
-    pub(crate) value: f64,
-    pub(crate) consistency: f64,
-}
 
 /// Targets of a whole batch, with the observations.
 #[derive(Debug)]
@@ -29,30 +22,11 @@ pub(crate) enum Targets<'a> {
     Unrolled(UnrolledTargets<'a>),
 }
 
-/// Losses of a range of rows, which add up to the batch loss.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Sums {
-    pub(crate) policy: f64,
-    pub(crate) value: f64,
-    pub(crate) reward: f64,
-    pub(crate) consistency: f64,
-    pub(crate) chance: f64,
-    pub(crate) policy_entropy: f64,
-    pub(crate) value_accuracy: f64,
-}
-
-impl LossWeights {
-    /// Returns the weights in the settings.
-    pub(crate) fn of(settings: &TrainerSettings) -> Self {
-        Self { value: settings.value_loss_weight, consistency: settings.consistency_loss_weight }
-    }
-}
-
 impl<'a> Targets<'a> {
-    /// Returns the targets of checked examples.
-    pub(crate) fn new(architecture: &Architecture, examples: &'a Examples, weights: LossWeights) -> Self {
+    /// Returns the targets of checked examples, for losses with these weights.
+    pub(crate) fn new(architecture: &Architecture, examples: &'a Examples, weights: Losses) -> Self {
         match examples {
-            Examples::Positions(batch) => Self::Positions(PositionTargets::new(batch, weights.value)),
+            Examples::Positions(batch) => Self::Positions(PositionTargets::new(batch, weights)),
             Examples::Unrolled(batch) => Self::Unrolled(UnrolledTargets::new(architecture, batch, weights)),
         }
     }
@@ -77,7 +51,7 @@ impl<'a> Targets<'a> {
     }
 
     /// Adds the policy losses of rows at step k, and overwrites the logits `[rows, A]` with their gradient.
-    pub(crate) fn policy(&self, rows: Range<usize>, step: usize, logits: &mut [f32], sums: &mut Sums) {
+    pub(crate) fn policy(&self, rows: Range<usize>, step: usize, logits: &mut [f32], sums: &mut Losses) {
         match self {
             Self::Positions(targets) => targets.policy(rows, logits, sums),
             Self::Unrolled(targets) => targets.policy(rows, step, logits, sums),
@@ -91,43 +65,12 @@ impl<'a> Targets<'a> {
         rows: Range<usize>,
         step: usize,
         logits: &mut [f32],
-        sums: &mut Sums,
+        sums: &mut Losses,
         errors: &mut Vec<f32>,
     ) {
         match self {
             Self::Positions(targets) => targets.value(rows, logits, sums, errors),
             Self::Unrolled(targets) => targets.value(rows, step, logits, sums, errors),
-        }
-    }
-}
-
-impl std::ops::AddAssign for Sums {
-    fn add_assign(&mut self, other: Self) {
-        self.policy += other.policy;
-        self.value += other.value;
-        self.reward += other.reward;
-        self.consistency += other.consistency;
-        self.chance += other.chance;
-        self.policy_entropy += other.policy_entropy;
-        self.value_accuracy += other.value_accuracy;
-    }
-}
-
-impl Sums {
-    /// Returns the losses of a batch, without gradient norm and L2 term.
-    pub(crate) fn losses(self, weights: LossWeights) -> Losses {
-        let Self { policy, value, reward, consistency, chance, policy_entropy, value_accuracy } = self;
-        Losses {
-            total: policy + weights.value * value + reward + weights.consistency * consistency + chance,
-            policy,
-            value,
-            reward,
-            consistency,
-            chance,
-            l2: 0.0,
-            gradient_norm: 0.0,
-            policy_entropy,
-            value_accuracy,
         }
     }
 }

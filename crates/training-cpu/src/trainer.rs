@@ -13,7 +13,7 @@ use weights::Architecture;
 use self::model::Model;
 use crate::buffer::Store;
 use crate::graph::{Changes, Workshop};
-use crate::losses::{LossWeights, Sums, Targets};
+use crate::losses::Targets;
 use crate::optimiser::{self, StepSettings};
 use crate::shape::evenly;
 use crate::snapshot::{Copied, Snapshot};
@@ -164,12 +164,12 @@ impl Trainer {
         value_errors: &mut [f32],
         laps: &mut Laps<'_>,
         times: &mut StepTimes,
-    ) -> Sums {
+    ) -> Losses {
         let positions = value_errors.len();
         let most = self.settings.micro_batch_of(positions);
-        let targets = Targets::new(self.model.architecture(), examples, LossWeights::of(&self.settings));
+        let targets = Targets::new(self.model.architecture(), examples, Losses::weights(&self.settings));
         let graph = self.model.graph(examples);
-        let mut sums = Sums::default();
+        let mut sums = Losses::ZERO;
         self.micro_batches = 0;
         for rows in evenly(positions, most) {
             let mut changes = Changes {
@@ -199,7 +199,8 @@ impl Trainer {
         let mut value_errors = vec![0.0; positions];
         let sums = self.passes(examples, &mut value_errors, laps, &mut times);
         value_errors.truncate(examples.importance().len());
-        Ok(Computed { losses: sums.losses(LossWeights::of(&self.settings)), value_errors, running, times })
+        let losses = sums.with_total(&Losses::weights(&self.settings));
+        Ok(Computed { losses, value_errors, running, times })
     }
 
     /// Completes a step's losses with the norms of gradient and weights. Keeps a copy of the gradient on request.
@@ -257,7 +258,7 @@ impl training::Trainer for Trainer {
         let Computed { losses, value_errors, running, mut times } = computed?;
         let losses = self.with_norms(losses);
         times.backward += laps.lap();
-        let outcome = match refused(&losses) {
+        let outcome = match losses.not_finite() {
             Some(quantity) => {
                 self.state.network.statistics = running;
                 Outcome::Refused { quantity }
@@ -278,9 +279,12 @@ impl training::Trainer for Trainer {
     fn queue_nothing(&mut self, examples: &Examples, _: &mut Laps<'_>) -> Result<(), training::Error> {
         self.model.positions(examples)?;
         let value_errors = vec![0.0; examples.importance().len()];
-        let losses = Sums::default().losses(LossWeights::of(&self.settings));
         self.state.step += 1;
-        self.queued.push_back(Outcome::Applied(Trained { losses, value_errors, times: StepTimes::default() }));
+        self.queued.push_back(Outcome::Applied(Trained {
+            losses: Losses::ZERO,
+            value_errors,
+            times: StepTimes::default(),
+        }));
         Ok(())
     }
 
@@ -312,7 +316,7 @@ impl training::Trainer for Trainer {
         let Contributed { contribution, value_errors, mut times } = mean;
         self.gradient.copy_from_slice(contribution.gradient());
         let losses = self.with_norms(contribution.losses());
-        if let Some(quantity) = refused(&losses) {
+        if let Some(quantity) = losses.not_finite() {
             return Err(self.not_finite(quantity));
         }
         self.state.network.statistics.copy_from_slice(contribution.statistics());
@@ -419,19 +423,6 @@ impl training::Trainer for Trainer {
 /// Returns the fastest path for a precision.
 fn fastest(precision: Precision) -> Result<Path, Error> {
     Path::fastest(precision).ok_or(Error::Unsupported { what: "in this precision on this CPU" })
-}
-
-/// Returns the first quantity that is not finite.
-fn refused(losses: &Losses) -> Option<&'static str> {
-    let quantities = [
-        ("policy loss", losses.policy),
-        ("value loss", losses.value),
-        ("reward loss", losses.reward),
-        ("consistency loss", losses.consistency),
-        ("chance loss", losses.chance),
-        ("gradient norm", losses.gradient_norm),
-    ];
-    quantities.into_iter().find(|(_, value)| !value.is_finite()).map(|(quantity, _)| quantity)
 }
 
 #[cfg(test)]

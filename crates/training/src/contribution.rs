@@ -1,8 +1,4 @@
-use crate::{Losses, StepTimes};
-
-/// Number of losses in a [`Contribution`]: total, policy, value, reward, consistency, chance, policy entropy, value
-/// accuracy.
-pub const LOSSES: usize = 8;
+use crate::{LOSSES, Losses, StepTimes};
 
 /// A learner's share of a group's training step: the gradient of the batch `[P]`, the running statistics after the
 /// batch `[S]`, and the losses. All values form one float32 vector, so that a single sum over the learners is
@@ -31,13 +27,11 @@ pub struct Contributed<C = Contribution> {
 }
 
 impl Contribution {
-    /// Concatenates a gradient `[P]`, running statistics `[S]` and losses. Gradient norm and L2 term are not included,
-    /// because neither is a mean over learners.
+    /// Concatenates a gradient `[P]`, running statistics `[S]` and losses. Gradient norm and L2 term are 0, because
+    /// neither is a mean over learners.
     #[must_use]
     pub fn new(gradient: &[f32], statistics: &[f32], losses: &Losses) -> Self {
-        let &Losses { total, policy, value, reward, consistency, chance, policy_entropy, value_accuracy, .. } = losses;
-        let losses: [f64; LOSSES] = [total, policy, value, reward, consistency, chance, policy_entropy, value_accuracy];
-        let losses = losses.map(|loss| loss as f32);
+        let losses = losses.into_array().map(|loss| loss as f32);
         Self { numbers: [gradient, statistics, &losses].concat(), parameters: gradient.len() }
     }
 
@@ -85,23 +79,11 @@ impl Contribution {
         &self.numbers[self.parameters..self.numbers.len() - LOSSES]
     }
 
-    /// Returns the losses. Gradient norm and L2 term are 0, because a contribution does not contain them.
+    /// Returns the losses, without gradient norm and L2 term.
     #[must_use]
     pub fn losses(&self) -> Losses {
         let losses: [f32; LOSSES] = self.numbers[self.numbers.len() - LOSSES..].try_into().expect("it ends with them");
-        let [total, policy, value, reward, consistency, chance, policy_entropy, value_accuracy] = losses.map(f64::from);
-        Losses {
-            total,
-            policy,
-            value,
-            reward,
-            consistency,
-            chance,
-            l2: 0.0,
-            gradient_norm: 0.0,
-            policy_entropy,
-            value_accuracy,
-        }
+        Losses::from_array(losses.map(f64::from))
     }
 }
 
@@ -111,18 +93,7 @@ mod tests {
 
     #[test]
     fn the_mean_of_contributions_is_that_of_each_of_their_parts() {
-        let losses = |factor: f64| Losses {
-            total: 8.0 * factor,
-            policy: 7.0 * factor,
-            value: 6.0 * factor,
-            reward: 5.0 * factor,
-            consistency: 4.0 * factor,
-            chance: 3.0 * factor,
-            l2: 0.0,
-            gradient_norm: 0.0,
-            policy_entropy: 2.0 * factor,
-            value_accuracy: factor,
-        };
+        let losses = |factor: f64| Losses { total: 8.0 * factor, chance: factor, ..Losses::ZERO };
         let mut one = Contribution::new(&[1.0, -2.0, 3.0], &[4.0, 5.0], &losses(1.0));
         let other = Contribution::new(&[3.0, 2.0, 3.0], &[0.0, 7.0], &losses(3.0));
         let nothing = Contribution::nothing(3, 2);

@@ -37,14 +37,14 @@ mod trainer;
 mod unrolled;
 
 pub use boards::Boards;
-pub use contribution::{Contributed, Contribution, LOSSES};
+pub use contribution::{Contributed, Contribution};
 pub use decay::Decay;
 pub use error::Error;
 pub use examples::Examples;
 pub use inference::{Precision, TrainingKernel};
 pub use laps::Laps;
 pub use layout::{Entry, Group, Layout};
-pub use losses::Losses;
+pub use losses::{LOSSES, Losses, PARTS};
 pub use memory::Memory;
 pub use mixed_precision::{LossScale, MixedPrecision};
 pub use model_layers::ModelLayers;

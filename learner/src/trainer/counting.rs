@@ -87,7 +87,7 @@ impl training::Trainer for Counting {
             return Some(Err(Error::Overflow { loss_scale: 65_536.0, step: self.steps + 1 }));
         }
         self.steps += 1;
-        Some(Ok(Trained { losses: NO_LOSSES, value_errors: Vec::new(), times: StepTimes::default() }))
+        Some(Ok(Trained { losses: Losses::ZERO, value_errors: Vec::new(), times: StepTimes::default() }))
     }
 
     fn memory(&mut self, _: usize, _: usize) -> Memory {
@@ -158,19 +158,6 @@ impl training::Trainer for Counting {
         Vec::new()
     }
 }
-
-const NO_LOSSES: Losses = Losses {
-    total: 0.0,
-    policy: 0.0,
-    value: 0.0,
-    reward: 0.0,
-    consistency: 0.0,
-    chance: 0.0,
-    l2: 0.0,
-    gradient_norm: 0.0,
-    policy_entropy: 0.0,
-    value_accuracy: 0.0,
-};
 
 /// A snapshot of a trainer without weights.
 #[derive(Debug)]

@@ -209,20 +209,7 @@ fn both_backends_begin_alike_and_have_the_same_gradients_losses_and_statistics()
         let positions = if architecture.model == Model::Alphazero { 37 } else { 12 };
         let batch = batch(&architecture, positions, 5);
         let [expected, got] = backends.each_mut().map(|trainer| trained(trainer.as_mut(), &batch));
-        let of = |trained: &Trained| {
-            let losses = trained.losses;
-            [
-                losses.total,
-                losses.policy,
-                losses.value,
-                losses.reward,
-                losses.consistency,
-                losses.chance,
-                losses.gradient_norm,
-                losses.policy_entropy,
-                losses.value_accuracy,
-            ]
-        };
+        let of = |trained: &Trained| trained.losses.into_array();
         for (got, expected) in of(&got).into_iter().zip(of(&expected)) {
             assert!((got - expected).abs() < 1e-4 * (1.0 + expected.abs()), "{got} instead of {expected}");
         }

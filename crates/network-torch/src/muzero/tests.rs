@@ -16,11 +16,11 @@ use crate::{
         assert_close, dense, numbers, of_returns, residual, seasoned, seasoned_with_consistency, unrolled_batch,
         with_next_observations,
     },
-    unrolled::{DYNAMICS_GRADIENT, LossWeights, UnrolledTargets, losses, policy_weight},
+    unrolled::{DYNAMICS_GRADIENT, UnrolledTargets, losses, policy_weight},
 };
-use training::UnrolledBatch;
+use training::{Losses, UnrolledBatch};
 
-const WEIGHTS: LossWeights = LossWeights { value: 0.25, consistency: 2.0 };
+const WEIGHTS: Losses = Losses { policy: 1.0, value: 0.25, reward: 1.0, consistency: 2.0, chance: 1.0, ..Losses::ZERO };
 
 /// A dense network with losses in plain float64: an implementation that shares nothing with libtorch.
 struct Reference<'a> {
@@ -230,7 +230,7 @@ fn loss_and_gradient(network: &Network, batch: &UnrolledBatch, dynamics_gradient
     let (observations, targets) = doubles(network.architecture(), batch);
     let network = doubled(network, &numbers(&network.flat_parameters));
     let predictions = predictions(&network, &observations, &targets, dynamics_gradient);
-    let total = losses(&predictions, &targets, WEIGHTS).unwrap().total;
+    let total = losses(&predictions, &targets, &WEIGHTS).unwrap().scalars.total;
     let gradients = Tensor::run_backward(&[&total], &network.parameters, false, false);
     (total.double_value(&[]), numbers(&network::flatten(&network.layout.parameters, &gradients).unwrap()))
 }
@@ -335,7 +335,7 @@ fn every_gradient_is_the_slope(network: &Network, batch: &UnrolledBatch) {
             if let (Some(projections), Some(fixed)) = (&mut shifted.projections, &fixed) {
                 projections.observed = fixed.shallow_clone();
             }
-            losses(&shifted, &targets, WEIGHTS).unwrap().total.double_value(&[])
+            losses(&shifted, &targets, &WEIGHTS).unwrap().scalars.total.double_value(&[])
         };
         let slope = (shifted(1e-7) - shifted(-1e-7)) / 2e-7;
         let along =
@@ -458,7 +458,7 @@ fn the_first_loss_of_a_new_network_is_near_that_of_uniform_predictions() {
     let network = doubled(&network, &numbers(&network.flat_parameters));
     let tower = LatentTower::new(&network, Kind::Double, Mode::Training).unwrap();
     let predictions = unroll(tower, &observations, &targets.actions, 0.5, None).unwrap();
-    let losses = losses(&predictions, &targets, WEIGHTS).unwrap();
+    let losses = losses(&predictions, &targets, &WEIGHTS).unwrap().scalars;
     let Model::Muzero { support } = architecture.model else { panic!("a MuZero network") };
     let uniform = ((2 * support + 1) as f64).ln();
     let [value, reward] = [&losses.value, &losses.reward].map(|loss| loss.double_value(&[]));

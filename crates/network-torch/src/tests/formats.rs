@@ -14,7 +14,7 @@ use crate::{
     losses::{Targets, losses},
     tower::{Mode, forward},
 };
-use training::{Decay, Optimiser, Precision, Trainer as _, TrainerSettings};
+use training::{Decay, Losses, Optimiser, Precision, Trainer as _, TrainerSettings};
 
 /// Networks with every kind of block and head, one with a single plane: single-plane observations look alike in both
 /// formats.
@@ -105,7 +105,8 @@ fn under_the_rules_of_mps_gradients_are_channels_first() {
         };
         let (logits, record) =
             recorded(|| forward(&network, &observations(&architecture, &positions), Kind::Float, Mode::Training));
-        let total = losses(&logits.unwrap(), &targets, 1.0).unwrap().total;
+        let weights = Losses { policy: 1.0, value: 1.0, ..Losses::ZERO };
+        let total = losses(&logits.unwrap(), &targets, &weights).unwrap().scalars.total;
         let outputs: Vec<&Tensor> = record.iter().map(|recorded| &recorded.tensors[2]).collect();
         let gradients = Tensor::run_backward(&[total], &outputs, false, false);
         let maps: Vec<&Tensor> = gradients.iter().filter(|gradient| gradient.dim() == 4).collect();

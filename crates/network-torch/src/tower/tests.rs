@@ -1,5 +1,6 @@
 use ::network::{AttentionBlock, GROUP_CHANNELS, HEAD_CHANNELS, NORM_EPSILON};
 use tch::{Kind, Tensor};
+use training::Losses;
 use weights::{Activation, Architecture, BlockKind, HeadKind, NormKind};
 
 use super::{Mode, forward};
@@ -423,7 +424,8 @@ fn loss(template: &Network, parameters: &[f64], input: &Tensor, targets: &Target
     let (architecture, layers) = (template.architecture(), template.layers.clone());
     let network = Network::from_flat(architecture, layers, Tensor::from_slice(parameters), statistics).unwrap();
     let logits = forward(&network, input, Kind::Double, Mode::Training).unwrap();
-    (losses(&logits, targets, 0.7).unwrap().total, network)
+    let weights = Losses { policy: 1.0, value: 0.7, ..Losses::ZERO };
+    (losses(&logits, targets, &weights).unwrap().scalars.total, network)
 }
 
 /// Returns a batch in float64: observations and targets.

@@ -2,13 +2,12 @@ use std::ptr::NonNull;
 
 use collective::{CudaNumbers, Numbers};
 use tch::{Device, Kind, Tensor};
-use training::{Contributed, Contribution, Examples, LOSSES, Laps, StepTimes, Trained};
+use training::{Contributed, Contribution, Examples, LOSSES, Laps, Losses, StepTimes, Trained};
 
 use super::measured::Measured;
 use super::{Computed, Pass, Queued, Trainer};
 use crate::layers::size;
-use crate::losses::LossTensors;
-use crate::{Error, network};
+use crate::{Error, losses, network};
 
 /// A [`Contribution`] in device memory, followed by numbers that are summed along with it.
 #[derive(Debug)]
@@ -71,22 +70,8 @@ impl DeviceContribution {
         Ok(self.numbers.f_narrow(0, self.parameters, self.statistics)?)
     }
 
-    /// Returns the losses, in the order of [`Contribution`].
-    fn losses(&self) -> Result<LossTensors, Error> {
-        let loss = |index: i64| -> Result<Tensor, Error> {
-            Ok(self.numbers.f_select(0, self.parameters + self.statistics + index)?)
-        };
-        Ok(LossTensors {
-            total: loss(0)?,
-            policy: loss(1)?,
-            value: loss(2)?,
-            reward: loss(3)?,
-            consistency: loss(4)?,
-            chance: loss(5)?,
-            policy_entropy: loss(6)?,
-            value_accuracy: loss(7)?,
-            value_errors: None,
-        })
+    fn losses(&self) -> Result<Losses<Tensor>, Error> {
+        losses::unstacked(&self.numbers.f_narrow(0, self.parameters + self.statistics, size(LOSSES))?)
     }
 }
 
@@ -160,18 +145,7 @@ impl Trainer {
     /// Joins a pass and the running statistics after it, in the order of [`Contribution`], and `beside`.
     fn joined(&self, pass: &Pass, beside: &[f32]) -> Result<DeviceContribution, Error> {
         let _guard = tch::no_grad_guard();
-        let losses = &pass.losses;
-        let losses: [&Tensor; LOSSES] = [
-            &losses.total,
-            &losses.policy,
-            &losses.value,
-            &losses.reward,
-            &losses.consistency,
-            &losses.chance,
-            &losses.policy_entropy,
-            &losses.value_accuracy,
-        ];
-        let losses = Tensor::f_stack(&losses, 0)?.f_to_kind(Kind::Float)?;
+        let losses = losses::stacked(&pass.losses.scalars)?.f_to_kind(Kind::Float)?;
         let beside = network::upload(beside, self.network.device())?;
         let parts = [&pass.gradient, &self.network.flat_statistics, &losses, &beside];
         Ok(self.of_tensor(Tensor::f_cat(&parts, 0)?))

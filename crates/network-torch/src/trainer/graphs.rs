@@ -262,7 +262,7 @@ impl Trainer {
             let _ = self.restore_statistics(&statistics);
         })?;
         let _guard = tch::no_grad_guard();
-        let scalars = self.scalars(&losses, &gradient)?;
+        let scalars = self.scalars(&losses.scalars, &gradient)?;
         self.update(gradient, &scalars, &staged.learning_rates, &statistics)?;
         Ok(vec![measured::joined(&scalars, losses.value_errors.as_ref())?])
     }

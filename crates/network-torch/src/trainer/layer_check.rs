@@ -42,7 +42,7 @@ impl Trainer {
         let network = self.network.shadowed(lowered)?;
         // Batch statistics, without an update of the running statistics.
         let losses = self.losses(&network, &rows, Kind::Float, Mode::TrainingAgain)?;
-        let total = scaled(&losses.total, self.loss_scale.as_ref())?;
+        let total = scaled(&losses.scalars.total, self.loss_scale.as_ref())?;
         let (names, pairs): (Vec<&str>, Vec<[&Tensor; 2]>) = network.shadow_pairs().unzip();
         let gradients = Tensor::f_run_backward(&[total], &pairs.concat(), false, false)?;
 

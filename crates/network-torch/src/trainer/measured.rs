@@ -1,22 +1,19 @@
 use tch::{Device, Kind, Tensor};
 
 use crate::{Error, gpu::Completion, network};
-use training::Losses;
+use training::{LOSSES, Losses, PARTS};
 
-/// Number of scalars: policy, value, reward, consistency and chance loss, gradient norm, total loss, sum of squared
-/// weights, entropy, accuracy. The loss scale follows, if there is one.
-pub(super) const SCALARS: usize = 10;
+/// Index of the gradient norm, which follows the parts of the loss.
+pub(super) const GRADIENT_NORM: i64 = PARTS as i64;
 /// Number of leading scalars that must be finite.
-pub(super) const FINITE: i64 = 6;
-/// Index of the gradient norm.
-pub(super) const GRADIENT_NORM: i64 = 5;
+pub(super) const FINITE: i64 = GRADIENT_NORM + 1;
 
 /// Scalars and value errors of a step, in transfer from the device.
 #[derive(Debug)]
 pub(super) struct Measured {
     /// `[S + B]`, or `[S]` without value errors.
     numbers: Tensor,
-    /// S: [`SCALARS`], and one more with a loss scale.
+    /// S: [`LOSSES`], and one more with a loss scale.
     scalars: usize,
     /// End of the copy, if the numbers are being copied to pinned memory.
     copied: Option<Completion>,
@@ -66,20 +63,10 @@ impl Measured {
         }
         let numbers = network::download(&self.numbers)?;
         let (scalars, value_errors) = numbers.split_at(self.scalars);
-        let scalar = |index: usize| f64::from(scalars[index]);
-        let losses = Losses {
-            policy: scalar(0),
-            value: scalar(1),
-            reward: scalar(2),
-            consistency: scalar(3),
-            chance: scalar(4),
-            gradient_norm: scalar(5),
-            total: scalar(6),
-            l2: 0.5 * weight_decay * scalar(7),
-            policy_entropy: scalar(8),
-            value_accuracy: scalar(9),
-        };
-        let loss_scale = scalars.get(SCALARS).copied();
+        let (losses, loss_scale) = scalars.split_first_chunk::<LOSSES>().expect("the losses are first");
+        let losses = Losses::from_array(losses.map(f64::from));
+        let losses = Losses { l2: 0.5 * weight_decay * losses.l2, ..losses };
+        let loss_scale = loss_scale.first().copied();
         Ok(Read { losses, value_errors: value_errors.to_vec(), loss_scale, completion: self.copied })
     }
 }

@@ -452,7 +452,7 @@ fn two_micro_batches_have_the_mean_of_the_gradients_of_both_halves() {
     let of = |batch: &TrainingBatch, micro_batch| {
         let mut trainer = trainer_of(&complete(), TrainerSettings { micro_batch, ..settings() });
         let pass = pass(&mut trainer, batch);
-        (numbers(&pass.gradient), pass.losses.total.double_value(&[]), trainer.micro_batches())
+        (numbers(&pass.gradient), pass.losses.scalars.total.double_value(&[]), trainer.micro_batches())
     };
     let (got, loss, micro_batches) = of(&whole, 6);
     let halves = [0..6, 6..12].map(|half| of(&rows(&whole, half), 0));

@@ -1,7 +1,7 @@
 use tch::{Device, Tensor};
 use weights::Architecture;
 
-use super::{LossWeights, UnrolledTargets, losses, policy_weight};
+use super::{UnrolledTargets, losses, policy_weight};
 use crate::{
     Error, Network, Trainer,
     losses::LossTensors,
@@ -11,9 +11,11 @@ use crate::{
         with_next_observations,
     },
 };
-use training::{Decay, Examples, Laps, Observations, Precision, Trained, Trainer as _, TrainerSettings, UnrolledBatch};
+use training::{
+    Decay, Examples, Laps, Losses, Observations, Precision, Trained, Trainer as _, TrainerSettings, UnrolledBatch,
+};
 
-const WEIGHTS: LossWeights = LossWeights { value: 0.25, consistency: 0.0 };
+const WEIGHTS: Losses = Losses { policy: 1.0, value: 0.25, reward: 1.0, ..Losses::ZERO };
 
 fn settings() -> TrainerSettings {
     TrainerSettings { learning_rate: 3e-3, warm_up_steps: 3, ema_decay: 0.9, ..TrainerSettings::muzero() }
@@ -315,18 +317,17 @@ fn close(got: &Tensor, expected: f64) {
 fn steps_share_the_weight_of_a_root_and_means_are_over_positions() {
     let (predictions, targets) = example();
     let (ln_2, ln_3) = (2.0_f64.ln(), 3.0_f64.ln());
-    let LossTensors { total, policy, value, reward, consistency, chance, policy_entropy, value_accuracy, value_errors } =
-        losses(&predictions, &targets, WEIGHTS).unwrap();
+    let LossTensors { scalars, value_errors } = losses(&predictions, &targets, &WEIGHTS).unwrap();
     // Three weights of ln 2, with a mean weight of (2 + 1) / 2 per step.
-    close(&policy, 3.0 * ln_2 / 1.5);
+    close(&scalars.policy, 3.0 * ln_2 / 1.5);
     // The first of four values is certain.
-    close(&value, 3.0 * ln_3 / 2.0);
-    close(&reward, ln_3);
-    close(&chance, 0.0);
-    close(&total, 2.0 * ln_2 + 0.25 * 1.5 * ln_3 + ln_3);
-    close(&consistency, 0.0);
-    close(&policy_entropy, ln_2);
-    close(&value_accuracy, 1.0);
+    close(&scalars.value, 3.0 * ln_3 / 2.0);
+    close(&scalars.reward, ln_3);
+    close(&scalars.chance, 0.0);
+    close(&scalars.total, 2.0 * ln_2 + 0.25 * 1.5 * ln_3 + ln_3);
+    close(&scalars.consistency, 0.0);
+    close(&scalars.policy_entropy, ln_2);
+    close(&scalars.value_accuracy, 1.0);
     assert!(value_errors.is_none());
 }
 
@@ -338,13 +339,13 @@ fn value_errors_are_distances_of_the_roots_in_units_of_the_reward() {
         values: Tensor::from_slice(&[0.0_f32, 7.0, -2.0, 7.0]).view([2, 2]),
         ..targets
     };
-    let losses = losses(&predictions, &targets, WEIGHTS).unwrap();
+    let losses = losses(&predictions, &targets, &WEIGHTS).unwrap();
     let highest = inference::categorical::inverse_transform(1.0);
     assert_close(&numbers(&losses.value_errors.unwrap()), &[highest, 2.0], 1e-4);
     let without_target = UnrolledTargets { value_weights: rows(&[1.0, 1.0, 0.0, 1.0], 2), ..targets };
-    let errors = super::losses(&predictions, &without_target, WEIGHTS).unwrap().value_errors.unwrap();
+    let errors = super::losses(&predictions, &without_target, &WEIGHTS).unwrap().value_errors.unwrap();
     assert_close(&numbers(&errors), &[highest, 0.0], 1e-4);
-    close(&losses.value_accuracy, 0.0);
+    close(&losses.scalars.value_accuracy, 0.0);
     // The weight of a position applies to all steps: ½ ln 3 and ln 3 for two positions.
-    close(&losses.reward, 0.75 * 3.0_f64.ln());
+    close(&losses.scalars.reward, 0.75 * 3.0_f64.ln());
 }

@@ -1,12 +1,12 @@
 use network::Layers;
-use training::{Examples, Layout, Numbers, Precision, Recompute, TrainingBatch};
+use training::{Examples, Layout, Losses, Numbers, Precision, Recompute, TrainingBatch};
 use weights::{Activation, Architecture};
 
 use super::graph;
 use crate::Path;
 use crate::buffer::Store;
 use crate::graph::{Changes, Workshop};
-use crate::losses::{LossWeights, Sums, Targets};
+use crate::losses::Targets;
 use crate::reference::{assert_tensors_close, reference};
 use crate::tests::networks::{
     activated, batch, bottleneck, complete, numbers, of_positions, plain, pooled, pooled_heads, tiled,
@@ -16,7 +16,7 @@ use crate::threads::Threads;
 const VALUE_LOSS_WEIGHT: f64 = 0.7;
 
 struct Results {
-    sums: Sums,
+    sums: Losses,
     gradient: Vec<f32>,
     statistics: Vec<f32>,
     /// Bytes in the buffers of two passes.
@@ -44,7 +44,7 @@ fn pass(
     let mut graph = graph(architecture, &layers, &layout, path, recompute);
     graph.pack(&numbers.parameters, &mut workshop.threads);
     let (positions, examples) = (batch.policy_weights.len(), Examples::Positions(batch.clone()));
-    let weights = LossWeights { value: VALUE_LOSS_WEIGHT, consistency: 0.0 };
+    let weights = Losses { value: VALUE_LOSS_WEIGHT, ..Losses::ZERO };
     let targets = Targets::new(architecture, &examples, weights);
     let planned = graph.activation_bytes(positions, false);
     let mut results = None;

@@ -1,10 +1,12 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
+use training::Losses;
+
 use super::schedule::Schedule;
 use super::{Graph, Value};
 use crate::buffer::Buffer;
-use crate::losses::{Sums, Targets};
+use crate::losses::Targets;
 use crate::norm::{Combination, GradientSums, Moments, Norm};
 use crate::stored::{Format, Stored, StoredMut};
 
@@ -50,7 +52,7 @@ pub(super) struct Results {
     pub(super) sums: Vec<(usize, GradientSums)>,
     /// Gradients of attention tables, by node.
     pub(super) tables: Vec<(usize, Vec<f32>)>,
-    pub(super) losses: Sums,
+    pub(super) losses: Losses,
     /// Value errors of the roots, in order.
     pub(super) value_errors: Vec<f32>,
 }

@@ -1,5 +1,7 @@
 use std::ops::Range;
 
+use training::Losses;
+
 use super::operation::Operation;
 use super::part::{Context, Part, Results};
 use super::schedule::Schedule;
@@ -7,7 +9,7 @@ use super::weight_use::WeightUse;
 use super::{Graph, Value};
 use crate::Path;
 use crate::buffer::{Buffer, Store};
-use crate::losses::{Sums, Targets};
+use crate::losses::Targets;
 use crate::matrix::GradientPart;
 use crate::norm::{Combination, GradientSums, Moments, Norm};
 use crate::parts::{Parts, rows_of_parts};
@@ -54,7 +56,7 @@ struct Pass<'a> {
     /// Whether each value's gradient already has a contribution.
     has_gradient: Vec<bool>,
     pending: Vec<Pending>,
-    sums: Sums,
+    sums: Losses,
     value_errors: Vec<f32>,
 }
 
@@ -84,7 +86,7 @@ impl Graph {
         largest: usize,
         changes: &mut Changes<'_>,
         forward_ended: &mut dyn FnMut(),
-    ) -> Sums {
+    ) -> Losses {
         workshop.store.hold(largest, self.board);
         let floats = self.values.iter().map(|value| value.size).max().unwrap_or(0);
         let mut pass = Pass {
@@ -101,7 +103,7 @@ impl Graph {
             means: vec![Vec::new(); self.centres.len()],
             has_gradient: vec![false; self.values.len()],
             pending: Vec::new(),
-            sums: Sums::default(),
+            sums: Losses::ZERO,
             value_errors: Vec::new(),
         };
         for phase in 0..self.phases.len() {

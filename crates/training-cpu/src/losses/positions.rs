@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use training::{Observations, TrainingBatch};
+use training::{Losses, Observations, TrainingBatch};
 
-use super::{Sums, cross_entropy, greatest, log_sum};
+use super::{cross_entropy, greatest, log_sum};
 
 /// Logit of an illegal action: the prior is exactly zero, and zero times the log prior is zero and not NaN.
 const ILLEGAL: f32 = -1e9;
@@ -20,14 +20,14 @@ pub(crate) struct PositionTargets<'a> {
     batch: &'a TrainingBatch,
     /// `max(1, Σᵢ wᵢ)`.
     policy_weight: f64,
-    value_loss_weight: f64,
+    weights: Losses,
 }
 
 impl<'a> PositionTargets<'a> {
     /// Returns the targets of the checked `batch`.
-    pub(crate) fn new(batch: &'a TrainingBatch, value_loss_weight: f64) -> Self {
+    pub(crate) fn new(batch: &'a TrainingBatch, weights: Losses) -> Self {
         let policy_weight: f64 = batch.policy_weights.iter().map(|&weight| f64::from(weight)).sum();
-        Self { batch, policy_weight: policy_weight.max(1.0), value_loss_weight }
+        Self { batch, policy_weight: policy_weight.max(1.0), weights }
     }
 
     /// Returns the observations of all rows.
@@ -36,7 +36,7 @@ impl<'a> PositionTargets<'a> {
     }
 
     /// Adds the policy losses of rows, and overwrites the logits `[rows, A]` with their gradient.
-    pub(crate) fn policy(&self, rows: Range<usize>, logits: &mut [f32], sums: &mut Sums) {
+    pub(crate) fn policy(&self, rows: Range<usize>, logits: &mut [f32], sums: &mut Losses) {
         let TrainingBatch { policies, legal, policy_weights, .. } = self.batch;
         let actions = policies.len() / policy_weights.len();
         for (row, logits) in rows.zip(logits.chunks_exact_mut(actions)) {
@@ -57,7 +57,7 @@ impl<'a> PositionTargets<'a> {
 
     /// Adds the value losses of rows, and overwrites the logits `[rows, 3]` with their gradient. Appends the distance
     /// of each win − loss from the target to `errors`.
-    pub(crate) fn value(&self, rows: Range<usize>, logits: &mut [f32], sums: &mut Sums, errors: &mut Vec<f32>) {
+    pub(crate) fn value(&self, rows: Range<usize>, logits: &mut [f32], sums: &mut Losses, errors: &mut Vec<f32>) {
         let positions = self.batch.policy_weights.len() as f64;
         for (row, logits) in rows.zip(logits.chunks_exact_mut(RESULTS)) {
             let wdl = &self.batch.wdl[row * RESULTS..(row + 1) * RESULTS];
@@ -65,7 +65,7 @@ impl<'a> PositionTargets<'a> {
             sums.value_accuracy += f64::from(u8::from(is_right)) / positions;
             errors.push(value_error(logits, wdl));
             let factor = self.importance(row) / positions;
-            sums.value += factor * cross_entropy(logits, wdl, factor * self.value_loss_weight).cross;
+            sums.value += factor * cross_entropy(logits, wdl, factor * self.weights.value).cross;
         }
     }
 
@@ -83,9 +83,9 @@ fn value_error(logits: &[f32], wdl: &[f32]) -> f32 {
 
 #[cfg(test)]
 mod tests {
-    use training::TrainingBatch;
+    use training::{Losses, TrainingBatch};
 
-    use super::{PositionTargets, Sums};
+    use super::PositionTargets;
 
     const E: f64 = std::f64::consts::E;
     const POLICY: [f32; 6] = [0.0, 1.0, 9.0, 5.0, -5.0, 0.0];
@@ -103,10 +103,10 @@ mod tests {
     }
 
     /// Returns the losses for these logits, the gradients, and the value errors.
-    fn losses(batch: &TrainingBatch, policy: [f32; 6], value: [f32; 6]) -> (Sums, Vec<f32>, Vec<f32>) {
+    fn losses(batch: &TrainingBatch, policy: [f32; 6], value: [f32; 6]) -> (Losses, Vec<f32>, Vec<f32>) {
         let (mut policy, mut value) = (policy, value);
-        let (mut sums, mut errors) = (Sums::default(), Vec::new());
-        let targets = PositionTargets::new(batch, 0.5);
+        let (mut sums, mut errors) = (Losses::ZERO, Vec::new());
+        let targets = PositionTargets::new(batch, Losses { value: 0.5, ..Losses::ZERO });
         targets.policy(0..2, &mut policy, &mut sums);
         targets.value(0..2, &mut value, &mut sums, &mut errors);
         (sums, [policy, value].concat(), errors)

@@ -3,10 +3,10 @@
 
 use std::ops::Range;
 
-use training::{Observations, UnrolledBatch};
+use training::{Losses, Observations, UnrolledBatch};
 use weights::Architecture;
 
-use super::{LossWeights, Sums, categorical, cross_entropy, greatest};
+use super::{categorical, cross_entropy, greatest};
 use crate::graph::Observation;
 
 /// A root value counts as accurate within this share of `1 + |target|`.
@@ -28,7 +28,7 @@ pub(crate) struct UnrolledTargets<'a> {
     positions: usize,
     actions: usize,
     policy_weight: f64,
-    weights: LossWeights,
+    weights: Losses,
 }
 
 /// Inputs of the chance loss for a range of rows, which are overwritten with the gradients.
@@ -42,7 +42,7 @@ pub(crate) struct ChanceRows<'a> {
 
 impl<'a> UnrolledTargets<'a> {
     /// Returns the targets of the checked `batch`.
-    pub(crate) fn new(architecture: &Architecture, batch: &'a UnrolledBatch, weights: LossWeights) -> Self {
+    pub(crate) fn new(architecture: &Architecture, batch: &'a UnrolledBatch, weights: Losses) -> Self {
         let states = batch.unroll_steps + 1;
         let share = |step: usize| step_share(step, batch.unroll_steps);
         let of_policies = batch.policy_weights.iter().enumerate();
@@ -71,7 +71,7 @@ impl<'a> UnrolledTargets<'a> {
     }
 
     /// Adds the policy losses of rows at step k, and overwrites the logits `[rows, A]` with their gradient.
-    pub(crate) fn policy(&self, rows: Range<usize>, step: usize, logits: &mut [f32], sums: &mut Sums) {
+    pub(crate) fn policy(&self, rows: Range<usize>, step: usize, logits: &mut [f32], sums: &mut Losses) {
         for (row, logits) in rows.zip(logits.chunks_exact_mut(self.actions)) {
             let state = self.state(row, step);
             let policy = &self.batch.policies[state * self.actions..(state + 1) * self.actions];
@@ -92,7 +92,7 @@ impl<'a> UnrolledTargets<'a> {
         rows: Range<usize>,
         step: usize,
         logits: &mut [f32],
-        sums: &mut Sums,
+        sums: &mut Losses,
         errors: &mut Vec<f32>,
     ) {
         for (row, logits) in self.by_row(rows, logits) {
@@ -111,7 +111,7 @@ impl<'a> UnrolledTargets<'a> {
     }
 
     /// Adds the reward losses of a step (0-based), and overwrites the logits `[rows, 2n + 1]` with their gradient.
-    pub(crate) fn reward(&self, rows: Range<usize>, step: usize, logits: &mut [f32], sums: &mut Sums) {
+    pub(crate) fn reward(&self, rows: Range<usize>, step: usize, logits: &mut [f32], sums: &mut Losses) {
         for (row, logits) in self.by_row(rows, logits) {
             let factor = self.after_action(row, step, &self.batch.value_weights, self.batch.unroll_steps + 1);
             let target = self.batch.rewards[row * self.batch.unroll_steps + step];
@@ -121,7 +121,7 @@ impl<'a> UnrolledTargets<'a> {
 
     /// Adds the value losses of the afterstates of a step (0-based), and overwrites the logits with their gradient.
     /// The afterstate of an action has the value target of the state before the action (Antonoglou et al. 2022).
-    pub(crate) fn afterstate(&self, rows: Range<usize>, step: usize, logits: &mut [f32], sums: &mut Sums) {
+    pub(crate) fn afterstate(&self, rows: Range<usize>, step: usize, logits: &mut [f32], sums: &mut Losses) {
         for (row, logits) in self.by_row(rows, logits) {
             let factor = self.after_action(row, step, &self.batch.value_weights, self.batch.unroll_steps + 1);
             let target = self.batch.values[self.state(row, step)];
@@ -132,7 +132,7 @@ impl<'a> UnrolledTargets<'a> {
 
     /// Adds `Σᵢ rᵢ uᵢₖ (−ln σᵢₖ(cᵢₖ) + ‖cᵢₖ − eᵢₖ‖²) / (K B)` of a step, with the code c of the encoding e and the
     /// chance weight u, and overwrites logits and encodings with the gradients; c has none.
-    pub(crate) fn chance(&self, rows: Range<usize>, step: usize, chance: ChanceRows<'_>, sums: &mut Sums) {
+    pub(crate) fn chance(&self, rows: Range<usize>, step: usize, chance: ChanceRows<'_>, sums: &mut Losses) {
         let codes = chance.logits.len() / rows.len();
         let of_rows = chance.logits.chunks_exact_mut(codes).zip(chance.encodings.chunks_exact_mut(codes));
         let mut code = vec![0.0; codes];
@@ -158,7 +158,7 @@ impl<'a> UnrolledTargets<'a> {
         step: usize,
         observed: &[f32],
         predicted: &mut [f32],
-        sums: &mut Sums,
+        sums: &mut Losses,
     ) {
         let units = predicted.len() / rows.len();
         let of_rows = predicted.chunks_exact_mut(units).zip(observed.chunks_exact(units));
