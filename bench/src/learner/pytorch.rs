@@ -79,7 +79,7 @@ fn options(inputs: &Inputs, backend: Backend) -> Value {
             "weight_decay": settings.weight_decay,
             "gradient_clip_norm": settings.gradient_clip_norm,
             "ema_decay": settings.ema_decay,
-            "value_loss_weight": settings.value_loss_weight
+            "value_loss_weight": settings.loss_weights.value
         }
     })
 }

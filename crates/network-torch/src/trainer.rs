@@ -357,13 +357,12 @@ impl Trainer {
         let network = &self.network;
         let lowered = self.lowered.as_ref().unwrap_or(network);
         let observations = staged.observations.f_to_kind(lowered.activation_kind(kind))?;
-        let weights = Losses::weights(&self.settings);
         let (losses, gradient) = match &staged.targets {
             ModelTargets::Alphazero(targets) if self.settings.recompute == Recompute::Blocks => {
                 let segments = Segments::forward(lowered, &observations, kind)?;
                 let x = segments.output()?;
                 let logits = tower::heads(lowered, &x, kind, Mode::Training)?;
-                let losses = losses::losses(&logits, targets, &weights)?;
+                let losses = losses::losses(&logits, targets, &self.settings.loss_weights)?;
                 times.forward += laps.lap();
                 let gradient =
                     segments.gradient(lowered, kind, &x, &scaled(&losses.scalars.total, self.loss_scale.as_ref())?)?;
@@ -387,17 +386,16 @@ impl Trainer {
     /// Runs rows of a batch through `network` with products in `kind`, and returns the losses.
     fn losses(&self, network: &Network, staged: &Staged, kind: Kind, mode: Mode) -> Result<LossTensors, Error> {
         let observations = staged.observations.f_to_kind(network.activation_kind(kind))?;
-        let weights = Losses::weights(&self.settings);
         match &staged.targets {
             ModelTargets::Alphazero(targets) => {
                 let logits = tower::forward(network, &observations, kind, mode)?;
-                losses::losses(&logits, targets, &weights)
+                losses::losses(&logits, targets, &self.settings.loss_weights)
             }
             ModelTargets::Muzero(targets) => {
                 let tower = LatentTower::new(network, kind, mode)?;
                 let next = targets.next_states.as_ref().map(|next| &next.observations);
                 let predictions = muzero::unroll(tower, &observations, &targets.actions, DYNAMICS_GRADIENT, next)?;
-                unrolled::losses(&predictions, targets, &weights)
+                unrolled::losses(&predictions, targets, &self.settings.loss_weights)
             }
         }
     }

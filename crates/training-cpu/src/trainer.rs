@@ -167,7 +167,7 @@ impl Trainer {
     ) -> Losses {
         let positions = value_errors.len();
         let most = self.settings.micro_batch_of(positions);
-        let targets = Targets::new(self.model.architecture(), examples, Losses::weights(&self.settings));
+        let targets = Targets::new(self.model.architecture(), examples, self.settings.loss_weights);
         let graph = self.model.graph(examples);
         let mut sums = Losses::ZERO;
         self.micro_batches = 0;
@@ -199,7 +199,7 @@ impl Trainer {
         let mut value_errors = vec![0.0; positions];
         let sums = self.passes(examples, &mut value_errors, laps, &mut times);
         value_errors.truncate(examples.importance().len());
-        let losses = sums.with_total(&Losses::weights(&self.settings));
+        let losses = sums.with_total(&self.settings.loss_weights);
         Ok(Computed { losses, value_errors, running, times })
     }
 

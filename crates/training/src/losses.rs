@@ -1,17 +1,15 @@
 use std::{array, ops::AddAssign};
 
-use crate::TrainerSettings;
-
-/// Declares [`Losses`]: the parts of the minimised loss, each with the setting of its weight (1 without), and the other
-/// numbers. Trainers, groups of learners and metrics take the parts from here.
+/// Declares [`Losses`]: the parts of the minimised loss, and the other numbers. Trainers, groups of learners and metrics
+/// take the parts from here.
 macro_rules! losses {
     (
-        parts { $($(#[$part_doc:meta])* $part:ident $(* $weight:ident)?,)* }
+        parts { $($(#[$part_doc:meta])* $part:ident,)* }
         others { $($(#[$doc:meta])* $other:ident,)* }
     ) => {
         /// Losses of a training step, before the weight update.
         ///
-        /// The fields are numbers, or scalars on a device. [`weights`](Self::weights) has the same fields.
+        /// The fields are numbers, or scalars on a device. Weights of the parts are in the same struct.
         #[derive(Debug, Clone, Copy, Default, PartialEq)]
         pub struct Losses<T = f64> {
             $($(#[$part_doc])* pub $part: T,)*
@@ -45,11 +43,6 @@ macro_rules! losses {
             /// Every field is 0.
             pub const ZERO: Self = Self { $($part: 0.0,)* $($other: 0.0,)* };
 
-            /// Returns the weight of each part in the total.
-            pub fn weights(settings: &TrainerSettings) -> Self {
-                Self { $($part: 1.0 $(* settings.$weight)?,)* ..Self::ZERO }
-            }
-
             /// Returns the parts of the minimised loss, by name.
             pub fn parts(&self) -> [(&'static str, f64); PARTS] {
                 [$((stringify!($part), self.$part),)*]
@@ -73,12 +66,12 @@ losses! {
         policy,
         /// Cross-entropy of win, draw and loss, or of categorical values, against the targets, in nats. For a model
         /// with chance, the loss includes afterstates.
-        value * value_loss_weight,
+        value,
         /// Cross-entropy of categorical rewards against the targets, in nats; 0 for a network without rewards.
         reward,
         /// 1 minus the cosine between projections of unrolled states and of subsequent observations, from 0 to 2; 0 if
         /// the consistency loss is off.
-        consistency * consistency_loss_weight,
+        consistency,
         /// Cross-entropy of the chance codes, in nats, plus the squared distance between encodings and codes; 0 for a
         /// network without chance.
         chance,
@@ -99,7 +92,10 @@ losses! {
 }
 
 impl Losses {
-    /// Returns the same losses, with the total for these [`weights`](Self::weights).
+    /// The default weights: 1 for each part, and 0 for parts that are only trained on request.
+    pub const WEIGHTS: Self = Self { policy: 1.0, value: 1.0, reward: 1.0, chance: 1.0, ..Self::ZERO };
+
+    /// Returns the same losses, with the total for these weights.
     #[must_use]
     pub fn with_total(self, weights: &Self) -> Self {
         let total = self.parts().iter().zip(weights.parts()).map(|((_, loss), (_, weight))| weight * loss).sum();

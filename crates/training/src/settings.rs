@@ -1,7 +1,7 @@
 use inference::TrainingKernel;
 use weights::Architecture;
 
-use crate::{Decay, Error, ModelLayers, MomentFormat, Optimiser, Precision, Recompute, decay};
+use crate::{Decay, Error, Losses, ModelLayers, MomentFormat, Optimiser, Precision, Recompute, decay};
 
 /// Settings of a trainer, common to all backends.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,11 +28,10 @@ pub struct TrainerSettings {
     /// Progress from 0 to 1 at which the average becomes the plain mean of all later weights (stochastic weight
     /// averaging; Izmailov et al. 2018); `None` keeps the exponential average.
     pub swa_start: Option<f64>,
-    /// Weight of the value loss in the total loss.
-    pub value_loss_weight: f64,
-    /// Weight of MuZero's consistency loss (Ye et al. 2021), which is 2 in the publication. Above 0, the network has
-    /// projection heads ([`layers`](Self::layers)), and batches must contain the observations of unrolled steps.
-    pub consistency_loss_weight: f64,
+    /// Weight of each part of the loss in the total. The consistency loss (Ye et al. 2021) has the weight 2 in the
+    /// publication. Above 0, the network has projection heads ([`layers`](Self::layers)), and batches must contain the
+    /// observations of unrolled steps.
+    pub loss_weights: Losses,
     /// Number format for convolutions and matrices. Parameters and losses are always float32.
     pub precision: Precision,
     /// True to compare layer gradients with float32 at intervals, and to switch layers with a large error to float32
@@ -53,7 +52,7 @@ impl TrainerSettings {
     /// overfitting of the value (Schrittwieser et al. 2020, appendix H).
     #[must_use]
     pub fn muzero() -> Self {
-        Self { value_loss_weight: 0.25, ..Self::default() }
+        Self { loss_weights: Losses { value: 0.25, ..Losses::WEIGHTS }, ..Self::default() }
     }
 }
 
@@ -72,8 +71,7 @@ impl Default for TrainerSettings {
             gradient_clip_norm: 4.0,
             ema_decay: 0.999,
             swa_start: None,
-            value_loss_weight: 1.0,
-            consistency_loss_weight: 0.0,
+            loss_weights: Losses::WEIGHTS,
             precision: Precision::F32,
             is_adaptive: false,
             tower: TrainingKernel::Auto,
@@ -91,7 +89,7 @@ impl TrainerSettings {
     /// [`Error::Network`] names a dimension that is out of range, or the model if it is AlphaZero, which has no
     /// consistency loss.
     pub fn layers(&self, architecture: &Architecture) -> Result<ModelLayers, Error> {
-        match self.consistency_loss_weight > 0.0 {
+        match self.loss_weights.consistency > 0.0 {
             true => ModelLayers::with_consistency(architecture),
             false => ModelLayers::new(architecture),
         }
@@ -139,20 +137,19 @@ impl TrainerSettings {
         self.decay.check()?;
         let is_factor = |x: f64| x >= 0.0 && x.is_finite();
         let factor = |field, x| (field, x, is_factor(x), "a finite number, 0 or above");
-        let (clip, ema, consistency) = (self.gradient_clip_norm, self.ema_decay, self.consistency_loss_weight);
+        let (clip, ema, consistency) = (self.gradient_clip_norm, self.ema_decay, self.loss_weights.consistency);
         let swa = self.swa_start.unwrap_or(1.0);
         let has_heads = consistency == 0.0 || layers.consistency().is_some();
         let checks = [
             factor("learning_rate", self.learning_rate),
             factor("weight_decay", self.weight_decay),
-            factor("value_loss_weight", self.value_loss_weight),
-            factor("consistency_loss_weight", consistency),
-            ("consistency_loss_weight", consistency, has_heads, "0 for a network without heads of this loss"),
+            ("consistency", consistency, has_heads, "the weight 0 for a network without heads of this loss"),
             ("gradient_clip_norm", clip, clip > 0.0, "above 0"),
             ("ema_decay", ema, (0.0..1.0).contains(&ema), "from 0 to below 1"),
             ("swa_start", swa, (0.0..=1.0).contains(&swa), "a share from 0 to 1"),
         ];
-        match checks.into_iter().find(|(.., is_good, _)| !is_good) {
+        let weight = |(part, weight)| (part, weight, is_factor(weight), "the weight of a loss: finite, 0 or above");
+        match checks.into_iter().chain(self.loss_weights.parts().map(weight)).find(|(.., is_good, _)| !is_good) {
             Some((field, got, _, expected)) => Err(Error::Setting { field, got, expected }),
             None => Ok(()),
         }

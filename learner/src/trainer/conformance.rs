@@ -11,7 +11,7 @@ struct Subject {
     make: fn(&Architecture, TrainerSettings) -> Box<dyn Trainer>,
     model: Model,
     design: Design,
-    consistency_loss_weight: f64,
+    loss_weights: Losses,
     optimiser: Optimiser,
     moments: MomentFormat,
     recompute: Recompute,
@@ -26,7 +26,7 @@ fn subjects(make: fn(&Architecture, TrainerSettings) -> Box<dyn Trainer>) -> Vec
         make,
         model: Model::Muzero { support: 5 },
         design: Design::default(),
-        consistency_loss_weight: 0.0,
+        loss_weights: Losses::WEIGHTS,
         optimiser: Optimiser::adamw(),
         moments: MomentFormat::F32,
         recompute: Recompute::None,
@@ -60,7 +60,7 @@ fn subjects(make: fn(&Architecture, TrainerSettings) -> Box<dyn Trainer>) -> Vec
             ..muzero()
         },
         muzero(),
-        Subject { consistency_loss_weight: 2.0, ..muzero() },
+        Subject { loss_weights: Losses { consistency: 2.0, ..Losses::WEIGHTS }, ..muzero() },
         Subject {
             model: Model::StochasticMuzero { support: 5, codes: 3 },
             not_finite: || {
@@ -149,8 +149,8 @@ fn returns() -> UnrolledBatch {
 
 impl Subject {
     fn settings(&self) -> TrainerSettings {
-        let &Self { consistency_loss_weight, optimiser, moments, recompute, .. } = self;
-        TrainerSettings { consistency_loss_weight, optimiser, moments, recompute, ..TrainerSettings::default() }
+        let &Self { loss_weights, optimiser, moments, recompute, .. } = self;
+        TrainerSettings { loss_weights, optimiser, moments, recompute, ..TrainerSettings::default() }
     }
 
     fn architecture(&self) -> Architecture {

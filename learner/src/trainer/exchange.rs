@@ -6,8 +6,8 @@ use network_torch::{Device, LibtorchEvaluator, Network};
 use training::checkpoint::State;
 use training::growth::grow;
 use training::{
-    Decay, Laps, Layout, MomentFormat, Numbers, Optimiser, Precision, Recompute, TrainerSettings, TrainingBatch,
-    TrainingKernel, UnrolledBatch, checkpoint,
+    Decay, Laps, Layout, Losses, MomentFormat, Numbers, Optimiser, Precision, Recompute, TrainerSettings,
+    TrainingBatch, TrainingKernel, UnrolledBatch, checkpoint,
 };
 use weights::{Activation, Architecture, BlockKind, Design, HeadKind, Model, NormKind, WeightsVersion};
 
@@ -184,9 +184,9 @@ fn assert_changes_agree(entries: &[training::Entry], before: &[f32], [got, expec
 }
 
 /// Returns settings for plain gradient descent, which changes each parameter by the gradient.
-fn descent(consistency_loss_weight: f64) -> TrainerSettings {
+fn descent(consistency: f64) -> TrainerSettings {
     TrainerSettings {
-        consistency_loss_weight,
+        loss_weights: Losses { consistency, ..Losses::WEIGHTS },
         optimiser: Optimiser::Sgd { momentum: 0.0 },
         learning_rate: 1.0,
         warm_up_steps: 0,
@@ -262,8 +262,7 @@ fn a_checkpoint_of_one_backend_resumes_in_the_other() {
     let muzero = Architecture { model: Model::Muzero { support: 5 }, blocks: 1, ..complete() };
     let consistent = Architecture { model: Model::Muzero { support: 5 }, ..vectors() };
     let designs = designs().into_iter().map(|architecture| (architecture, 0.0));
-    for (architecture, consistency_loss_weight) in
-        [(complete(), 0.0), (muzero, 0.0), (consistent, 2.0)].into_iter().chain(designs)
+    for (architecture, consistency) in [(complete(), 0.0), (muzero, 0.0), (consistent, 2.0)].into_iter().chain(designs)
     {
         for (optimiser, moments) in [
             (Optimiser::adamw(), MomentFormat::F32),
@@ -277,7 +276,8 @@ fn a_checkpoint_of_one_backend_resumes_in_the_other() {
             if architecture.design.attention > 0 && !matches!(optimiser, Optimiser::Sgd { .. }) {
                 continue;
             }
-            let settings = TrainerSettings { optimiser, moments, consistency_loss_weight, ..settings() };
+            let loss_weights = Losses { consistency, ..Losses::WEIGHTS };
+            let settings = TrainerSettings { optimiser, moments, loss_weights, ..settings() };
             for [first, second] in [[libtorch, kernels], [kernels, libtorch]] {
                 let mut one = first(&architecture, settings.clone());
                 for start in 0..3 {

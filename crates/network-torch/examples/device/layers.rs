@@ -4,7 +4,8 @@ use game::Action;
 use inference::{Batch, Evaluator as _, LatentModel, LatentPredictions, Predictions, Slot, Unroll};
 use network_torch::{Device, LibtorchEvaluator, LibtorchLatent, Network, Trainer};
 use training::{
-    Error, Examples, MomentFormat, Precision, Recompute, Trainer as _, TrainerSettings, TrainingKernel, UnrolledBatch,
+    Error, Examples, Losses, MomentFormat, Precision, Recompute, Trainer as _, TrainerSettings, TrainingKernel,
+    UnrolledBatch,
 };
 use weights::{Architecture, Design, HeadKind, Model, NormKind, WeightsVersion};
 
@@ -38,6 +39,7 @@ fn cases() -> Vec<Case> {
     let attention = Design { attention: 1, attention_heads: 4, ..Design::default() };
     let heads = Design { heads: HeadKind::Pooled, ..Design::default() };
     let (muzero, stochastic) = (Model::Muzero { support: 5 }, Model::StochasticMuzero { support: 5, codes: 4 });
+    let loss_weights = Losses { consistency: 2.0, ..Losses::WEIGHTS };
     vec![
         of("odd channels", training(), plain(2, 15, CONNECT_FOUR)),
         of("attention", training(), tower(attention)),
@@ -48,7 +50,7 @@ fn cases() -> Vec<Case> {
         of("int8 moments", TrainerSettings { moments: MomentFormat::Int8, ..training() }, plain(2, 32, CONNECT_FOUR)),
         of("recomputation", TrainerSettings { recompute: Recompute::Blocks, ..training() }, plain(4, 32, CONNECT_FOUR)),
         of("muzero", training(), model(muzero)),
-        of("consistency", TrainerSettings { consistency_loss_weight: 2.0, ..training() }, model(muzero)),
+        of("consistency", TrainerSettings { loss_weights, ..training() }, model(muzero)),
         of("stochastic muzero", training(), model(stochastic)),
     ]
 }
@@ -103,7 +105,7 @@ fn examples(Case { architecture, training, .. }: &Case) -> Examples {
         (0..numbers).map(|index| f32::from(u8::from(index * 37 % 101 < 30))).collect()
     };
     // Other models take no observations after the first one.
-    let next = if training.consistency_loss_weight > 0.0 || architecture.model.codes() > 0 { steps } else { 0 };
+    let next = if training.loss_weights.consistency > 0.0 || architecture.model.codes() > 0 { steps } else { 0 };
     let batch = UnrolledBatch {
         unroll_steps: UNROLL_STEPS,
         observations: observations(POSITIONS),

@@ -115,7 +115,7 @@ fn bf16_learns_a_small_batch_by_heart() {
 fn training_goes_on_bit_for_bit_after_a_restore() {
     crate::set_threads(1);
     let plain = TrainerSettings { decay: Decay::Cosine { floor: 0.1 }, decay_steps: Some(20), ..settings() };
-    let consistent = TrainerSettings { consistency_loss_weight: 2.0, ..plain.clone() };
+    let consistent = TrainerSettings { loss_weights: consistent().loss_weights, ..plain.clone() };
     let [dense_stochastic, residual_stochastic] = stochastic();
     for (architecture, settings) in [
         (dense(), plain.clone()),
@@ -142,7 +142,8 @@ fn training_goes_on_bit_for_bit_after_a_restore() {
 
 /// Settings with a consistency loss as published.
 fn consistent() -> TrainerSettings {
-    TrainerSettings { consistency_loss_weight: 2.0, ..settings() }
+    let loss_weights = Losses { consistency: 2.0, ..settings().loss_weights };
+    TrainerSettings { loss_weights, ..settings() }
 }
 
 #[test]
@@ -185,7 +186,7 @@ fn unrolled_states_come_to_point_where_later_observations_do() {
 fn a_consistency_loss_needs_its_heads_and_later_observations() {
     let network = Network::new(&dense(), Device::Cpu, 61).unwrap();
     let refused = Trainer::new(network, consistent()).unwrap_err().to_string();
-    assert!(refused.contains("consistency_loss_weight"), "{refused}");
+    assert!(refused.contains("`consistency`"), "{refused}");
     let batch = unrolled_batch(&dense(), 3, 2, 74);
     let mut trainer = trainer_of(&dense(), consistent());
     let refused = trained(&mut trainer, &batch).unwrap_err().to_string();

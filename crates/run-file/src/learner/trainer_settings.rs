@@ -1,4 +1,4 @@
-use training::{Decay, Optimiser, TrainerSettings};
+use training::{Decay, Losses, Optimiser, TrainerSettings};
 
 use crate::learner::{DecayKind, LearnerSection, OptimiserKind};
 
@@ -29,8 +29,11 @@ pub fn trainer_settings(section: &LearnerSection) -> TrainerSettings {
         ema_decay: section.ema_decay,
         // A value of 1 starts the average at the end of the schedule, when no weights are left to average.
         swa_start: (section.swa_start < 1.0).then_some(section.swa_start),
-        value_loss_weight: section.value_loss_weight,
-        consistency_loss_weight: section.consistency_loss_weight,
+        loss_weights: Losses {
+            value: section.value_loss_weight,
+            consistency: section.consistency_loss_weight,
+            ..Losses::WEIGHTS
+        },
         tower: section.kernel,
         micro_batch: section.micro_batch,
         recompute: section.recompute,
@@ -91,8 +94,7 @@ mod tests {
             gradient_clip_norm: 3.0,
             ema_decay: 0.875,
             swa_start: Some(0.625),
-            value_loss_weight: 1.5,
-            consistency_loss_weight: 2.5,
+            loss_weights: Losses { value: 1.5, consistency: 2.5, ..Losses::WEIGHTS },
             tower: TrainingKernel::Libtorch,
             micro_batch: 48,
             recompute: Recompute::Blocks,
@@ -102,6 +104,8 @@ mod tests {
             decay_steps: defaults.decay_steps,
         };
         assert_eq!(trainer_settings(&section), expected);
+        // A loss without a key would have the weight 0.
+        assert!(expected.loss_weights.parts().iter().all(|(_, weight)| *weight > 0.0), "{expected:?}");
         let adamw = LearnerSection {
             optimiser: OptimiserKind::Adamw,
             weight_decay: 0.0625,

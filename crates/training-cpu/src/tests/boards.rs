@@ -66,7 +66,7 @@ fn steps_on_boards_in_turn_are_those_of_the_same_sequence_in_float64() {
     let mut sums = moved.clone();
     for (seed, board) in [(1, 0), (2, 1), (3, 0), (4, 2), (5, 1)] {
         let batch = of_board(board, 6, seed);
-        let by_definition = reference(&boards()[board], &layout, &expected, &batch, settings.value_loss_weight);
+        let by_definition = reference(&boards()[board], &layout, &expected, &batch, settings.loss_weights.value);
         for (index, gradient) in by_definition.gradient.iter().enumerate() {
             sums[index] = MOMENTUM * sums[index] + gradient;
             moved[index] -= LEARNING_RATE * sums[index];

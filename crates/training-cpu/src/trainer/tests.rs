@@ -15,6 +15,10 @@ fn settings() -> TrainerSettings {
     TrainerSettings { warm_up_steps: 0, decay: Decay::Constant, ..TrainerSettings::default() }
 }
 
+fn with_consistency(consistency: f64) -> Losses {
+    Losses { consistency, ..settings().loss_weights }
+}
+
 fn trainer(architecture: &Architecture, settings: TrainerSettings) -> Trainer {
     Trainer::new(architecture, settings, 1, 2).unwrap()
 }
@@ -219,7 +223,7 @@ fn micro_batches_of_a_network_without_batch_norms_have_the_losses_and_gradients_
     let architecture = Architecture { model: Model::Muzero { support: 5 }, ..vectors() };
     let examples = Examples::Unrolled(unrolled(&architecture, 10, 3, 7));
     let [split, joined] = [3, 0].map(|micro_batch| {
-        let settings = TrainerSettings { micro_batch, consistency_loss_weight: 2.0, ..settings() };
+        let settings = TrainerSettings { micro_batch, loss_weights: with_consistency(2.0), ..settings() };
         let mut trainer = trainer(&architecture, settings);
         trainer.queue(&examples, &mut Laps::none()).unwrap();
         trainer.collect(&mut Laps::none()).unwrap().unwrap()
@@ -277,14 +281,15 @@ fn unrolled_batches_that_do_not_fit_are_refused() {
         ..good.clone()
     };
     let positions = Examples::Positions(batch(&muzero, 2, 1));
-    for (consistency_loss_weight, examples, is_good) in [
+    for (consistency, examples, is_good) in [
         (0.0, Examples::Unrolled(blind.clone()), true),
         (0.0, Examples::Unrolled(short), false),
         (0.0, positions, false),
         (2.0, Examples::Unrolled(good), true),
         (2.0, Examples::Unrolled(blind), false),
     ] {
-        let mut trainer = trainer(&muzero, TrainerSettings { consistency_loss_weight, ..settings() });
+        let mut trainer =
+            trainer(&muzero, TrainerSettings { loss_weights: with_consistency(consistency), ..settings() });
         assert_eq!(trainer.queue(&examples, &mut Laps::none()).is_ok(), is_good);
         assert_eq!(trainer.collect(&mut Laps::none()).is_some(), is_good);
     }
@@ -354,9 +359,9 @@ fn recomputed_activations_change_no_bit_of_a_checkpoint_of_any_model() {
             Model::Alphazero => Examples::Positions(batch(&architecture, 9, 3)),
             _ => Examples::Unrolled(unrolled(&architecture, 9, 3, 3)),
         };
-        let consistency_loss_weight = if model == Model::Alphazero { 0.0 } else { 2.0 };
+        let loss_weights = with_consistency(if model == Model::Alphazero { 0.0 } else { 2.0 });
         let trained = |recompute| {
-            let settings = TrainerSettings { recompute, consistency_loss_weight, micro_batch: 5, ..settings() };
+            let settings = TrainerSettings { recompute, loss_weights, micro_batch: 5, ..settings() };
             let mut trainer = trainer(&architecture, settings);
             let losses = [(); 3].map(|()| trainer.step(&examples).unwrap());
             (losses, files(&trainer))

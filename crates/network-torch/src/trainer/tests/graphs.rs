@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use training::{LossScale, Recompute, UnrolledBatch};
+use training::{LossScale, Losses, Recompute, UnrolledBatch};
 use weights::Model;
 
 use super::boards::{batch_of, of_both};
@@ -64,7 +64,7 @@ fn steps_by_graphs_have_the_bits_of_eager_steps() {
         (complete(), TrainerSettings { moments: MomentFormat::Int8, recompute: Recompute::Blocks, ..settings() }),
         (small(), TrainerSettings { precision: Precision::F16, is_adaptive: true, ..settings() }),
         (small(), TrainerSettings { precision: Precision::Bf16, micro_batch: 4, ..settings() }),
-        (residual(), TrainerSettings { value_loss_weight: 0.25, ..settings() }),
+        (residual(), TrainerSettings { loss_weights: Losses { value: 0.25, ..Losses::WEIGHTS }, ..settings() }),
         (residual(), TrainerSettings { moments: MomentFormat::Int8, ..muon() }),
         (dense, TrainerSettings { moments: MomentFormat::Bf16, ..sgd() }),
     ];

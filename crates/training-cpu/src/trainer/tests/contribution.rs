@@ -113,7 +113,7 @@ fn the_reduced_gradient_losses_and_statistics_are_the_means_of_those_in_float64(
     let (layout, numbers) = (learners[0].model.layout().clone(), learners[0].state.network.clone());
     let references = batches
         .each_ref()
-        .map(|batch| reference(&architecture, &layout, &numbers, batch, settings().value_loss_weight));
+        .map(|batch| reference(&architecture, &layout, &numbers, batch, settings().loss_weights.value));
     let mean = |of: fn(&crate::reference::Reference) -> &[f64]| {
         let [a, b] = references.each_ref().map(of);
         a.iter().zip(b).map(|(a, b)| (a + b) / 2.0).collect::<Vec<f64>>()
