@@ -134,13 +134,12 @@ fn examples(architecture: &Architecture, section: &LearnerSection, positions: us
     let policies = |states: usize| vec![1.0 / actions as f32; states * actions];
     match model {
         Model::Alphazero => Examples::Positions(TrainingBatch {
-            board: 0,
             observations: observations(cells),
             policies: policies(positions),
             legal: vec![1; positions * actions],
             wdl: [1.0, 0.0, 0.0].repeat(positions),
             policy_weights: vec![1.0; positions],
-            importance: Vec::new(),
+            ..TrainingBatch::default()
         }),
         Model::AlphazeroReturns { .. } | Model::Muzero { .. } | Model::StochasticMuzero { .. } => {
             let unroll_steps = if model.has_dynamics() { unroll_steps } else { 0 };

@@ -91,7 +91,7 @@ pub(super) fn random_batch(architecture: &Architecture, positions: usize, seed: 
 
 /// Returns the fields of a batch as float32, one after the other.
 fn bytes(batch: &TrainingBatch) -> Vec<u8> {
-    let TrainingBatch { board, observations, policies, legal, wdl, policy_weights, importance } = batch;
+    let TrainingBatch { board, observations, policies, legal, wdl, policy_weights, importance, .. } = batch;
     assert!(*board == 0 && importance.is_empty(), "PyTorch is given one board and no importance");
     let (observations, legal) = (observations.to_floats(), legal.iter().copied().map(f32::from));
     let fields = observations.into_iter().chain(policies.iter().copied()).chain(legal);

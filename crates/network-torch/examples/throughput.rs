@@ -53,13 +53,12 @@ fn training(architecture: &Architecture, positions: usize, precision: Precision)
     let settings = TrainerSettings { precision, ..TrainerSettings::default() };
     let mut trainer = Trainer::new(Network::new(architecture, Device::Cpu, 0).unwrap(), settings).unwrap();
     let batch = Examples::Positions(TrainingBatch {
-        board: 0,
         observations: (0..positions * 84).map(|i| f32::from(u8::from(i % 5 == 0))).collect(),
         policies: vec![1.0 / 7.0; positions * 7],
         legal: vec![1; positions * 7],
         wdl: [1.0, 0.0, 0.0].repeat(positions),
         policy_weights: vec![1.0; positions],
-        importance: Vec::new(),
+        ..TrainingBatch::default()
     });
     rate(positions, || {
         trainer.step(&batch).unwrap();

@@ -23,13 +23,12 @@ impl Rows {
     pub(super) fn new<G: Game>(game: &G, search_value_share: f32, capacity: usize) -> Self {
         let spec = game.spec();
         let batch = TrainingBatch {
-            board: 0,
             observations: Observations::with_capacity(capacity * spec.observation.len()),
             policies: Vec::with_capacity(capacity * spec.actions),
             legal: Vec::with_capacity(capacity * spec.actions),
             wdl: Vec::with_capacity(capacity * Outcome::RESULTS),
             policy_weights: Vec::with_capacity(capacity),
-            importance: Vec::new(),
+            ..TrainingBatch::default()
         };
         let planes = vec![0.0; spec.observation.len()];
         Self { batch, search_value_share, image: planes.clone(), planes, legal: Vec::new() }

@@ -111,7 +111,7 @@ fn batch_of(board: usize, cells: usize) -> TrainingBatch {
         legal: vec![1; cells],
         wdl: vec![1.0, 0.0, 0.0],
         policy_weights: vec![1.0],
-        importance: Vec::new(),
+        ..TrainingBatch::default()
     }
 }
 

@@ -16,13 +16,12 @@ use crate::trainer::counting::{Counting, Log};
 /// Returns a batch of one empty board with a uniform policy.
 pub(super) fn prepared() -> Prepared {
     let batch = TrainingBatch {
-        board: 0,
         observations: [0.0; 2 * 9].into_iter().collect(),
         policies: vec![1.0 / 9.0; 9],
         legal: vec![1; 9],
         wdl: vec![0.0, 1.0, 0.0],
         policy_weights: vec![1.0],
-        importance: Vec::new(),
+        ..TrainingBatch::default()
     };
     of(Examples::Positions(batch))
 }

@@ -442,7 +442,7 @@ fn rows(batch: &TrainingBatch, rows: std::ops::Range<usize>) -> TrainingBatch {
         legal: part(&batch.legal, all, rows.clone()),
         wdl: part(&batch.wdl, all, rows.clone()),
         policy_weights: part(&batch.policy_weights, all, rows),
-        importance: Vec::new(),
+        ..TrainingBatch::default()
     }
 }
 
