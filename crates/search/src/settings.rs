@@ -26,20 +26,28 @@ pub struct Settings {
     pub values: ValueRange,
 }
 
+impl Settings {
+    /// Settings for a board game: pUCT with the constants of AlphaZero, and the first-play reduction and shaped noise
+    /// of KataGo.
+    ///
+    /// Opponents that fix the scale of Elo search with these settings, so no value ever changes, and a new setting has
+    /// the value that leaves a search as it was. A default that changes belongs in [`default`](Self::default).
+    pub const FIXED: Self = Self {
+        algorithm: SearchAlgorithm::Puct,
+        c_base: 19_652.0,
+        c_init: 1.25,
+        fpu_reduction: 0.2,
+        dirichlet: Dirichlet { total_concentration: 10.83, fraction: 0.25 },
+        solver: Solver::On,
+        early_stop: EarlyStop::Never,
+        values: ValueRange::Board,
+    };
+}
+
 impl Default for Settings {
-    /// Returns settings for a board game: pUCT with the constants of AlphaZero, and the first-play reduction and shaped
-    /// noise of KataGo.
+    /// Returns [`FIXED`](Self::FIXED).
     fn default() -> Self {
-        Self {
-            algorithm: SearchAlgorithm::Puct,
-            c_base: 19_652.0,
-            c_init: 1.25,
-            fpu_reduction: 0.2,
-            dirichlet: Dirichlet { total_concentration: 10.83, fraction: 0.25 },
-            solver: Solver::On,
-            early_stop: EarlyStop::Never,
-            values: ValueRange::Board,
-        }
+        Self::FIXED
     }
 }
 

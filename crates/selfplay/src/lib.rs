@@ -39,10 +39,9 @@ pub use latent::{Error, LatentEpisodes};
 pub use parallel::analyse_together;
 pub use reanalysis::{Reanalysed, Reanalysis, Unusable};
 pub use round::{Calibration, Round};
-pub use search::{
-    Dirichlet, EarlyStop, Exploration, Proven, SearchAlgorithm, Settings as SearchSettings, Solver, ValueRange,
-    ValueSpan, VariationStep,
-};
+// Every choice of a search; the settings of self-play hide those of a search, which have another name here.
+pub use search::settings::*;
+pub use search::{Proven, Settings as SearchSettings, VariationStep};
 pub use searchable::{NotSearchable, check_searchable};
 pub use seeds::evaluation_seed;
 pub use settings::{

@@ -6,10 +6,7 @@ use inference::{Evaluator, LatentModel};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use selfplay::playouts::analyse_with_playouts;
-use selfplay::{
-    Analysis, AnalysisSettings, Dirichlet, EarlyStop, SearchAlgorithm, SearchSettings, Solver, ValueRange, analyse,
-    latent,
-};
+use selfplay::{Analysis, AnalysisSettings, SearchSettings, analyse, latent};
 use weights::WeightsVersion;
 
 use crate::alpha_beta::AlphaBetaMover;
@@ -24,20 +21,6 @@ pub const SEQUENTIAL: usize = 1;
 /// Leaves in flight per tree in a batched search, where several leaves per position share a batch because there are too
 /// few positions to fill one.
 pub const BATCHED: usize = 4;
-
-/// Search settings of opponents without a network: pUCT with AlphaZero's constants, and the first-play reduction of
-/// KataGo. The Elo scale is fixed by these opponents. A change to any value would make ratings incomparable with
-/// earlier runs, so the values do not follow the defaults of the search.
-const PLAYOUT_SEARCH: SearchSettings = SearchSettings {
-    algorithm: SearchAlgorithm::Puct,
-    c_base: 19_652.0,
-    c_init: 1.25,
-    fpu_reduction: 0.2,
-    dirichlet: Dirichlet { total_concentration: 10.83, fraction: 0.25 },
-    solver: Solver::On,
-    early_stop: EarlyStop::Never,
-    values: ValueRange::Board,
-};
 
 /// A player of one game that chooses actions in many positions at once.
 pub trait Contestant<G: Game> {
@@ -105,7 +88,7 @@ impl PlayoutMover {
     /// Creates a player with this number of simulations per move and fixed search settings, independent of the run.
     #[must_use]
     pub fn new(simulations: u32, rng: ChaCha8Rng) -> Self {
-        Self { settings: analysis(simulations, &PLAYOUT_SEARCH, 1.0, SEQUENTIAL), rng }
+        Self { settings: analysis(simulations, &SearchSettings::FIXED, 1.0, SEQUENTIAL), rng }
     }
 }
 
