@@ -146,14 +146,31 @@ fn value_errors(log_values: &Tensor, wdl: &Tensor) -> Result<Tensor, Error> {
 }
 
 #[cfg(test)]
-mod tests {
-    use tch::Tensor;
-    use training::Losses;
+pub(crate) mod tests {
+    use tch::{Kind, Tensor};
+    use training::{Losses, TrainingBatch};
 
     use super::{Targets, losses, policy_weight};
+    use crate::layers::size;
     use crate::tower::Logits;
 
     const WEIGHTS: Losses = Losses { policy: 1.0, value: 0.5, ..Losses::ZERO };
+
+    /// Returns the targets of a batch without importance.
+    pub(crate) fn targets(batch: &TrainingBatch, kind: Kind) -> Targets {
+        let positions = size(batch.policy_weights.len());
+        let by_row = |values: &[f32]| Tensor::from_slice(values).to_kind(kind).view([positions, -1]);
+        let policy_weights = by_row(&batch.policy_weights).view([-1]);
+        Targets {
+            positions,
+            policy_weight: policy_weight(&policy_weights).unwrap(),
+            policies: by_row(&batch.policies),
+            illegal: Tensor::from_slice(&batch.legal).view([positions, -1]).eq(0),
+            wdl: by_row(&batch.wdl),
+            policy_weights,
+            importance: None,
+        }
+    }
 
     /// Two positions with three actions; the second has no policy target, and action 2 is illegal in the first.
     fn example() -> (Logits, Targets) {
@@ -161,16 +178,14 @@ mod tests {
             policy: Tensor::from_slice(&[0.0_f32, 1.0, 9.0, 5.0, -5.0, 0.0]).view([2, 3]),
             value: Tensor::from_slice(&[2.0_f32, 0.0, 0.0, 0.0, 0.0, 1.0]).view([2, 3]),
         };
-        let targets = Targets {
-            positions: 2,
-            policy_weight: Tensor::from(1.0_f32),
-            policies: Tensor::from_slice(&[0.25_f32, 0.75, 0.0, 0.0, 0.0, 0.0]).view([2, 3]),
-            illegal: Tensor::from_slice(&[false, false, true, false, false, false]).view([2, 3]),
-            wdl: Tensor::from_slice(&[1.0_f32, 0.0, 0.0, 0.5, 0.5, 0.0]).view([2, 3]),
-            policy_weights: Tensor::from_slice(&[1.0_f32, 0.0]),
-            importance: None,
+        let batch = TrainingBatch {
+            policies: vec![0.25, 0.75, 0.0, 0.0, 0.0, 0.0],
+            legal: vec![1, 1, 0, 1, 1, 1],
+            wdl: vec![1.0, 0.0, 0.0, 0.5, 0.5, 0.0],
+            policy_weights: vec![1.0, 0.0],
+            ..TrainingBatch::default()
         };
-        (logits, targets)
+        (logits, targets(&batch, Kind::Float))
     }
 
     fn close(got: &Tensor, expected: f64) {

@@ -1,7 +1,7 @@
 use std::{array, ops::AddAssign};
 
-/// Declares [`Losses`]: the parts of the minimised loss, and the other numbers. Trainers, groups of learners and metrics
-/// take the parts from here.
+/// Declares [`Losses`]: the parts of the minimised loss, and the other numbers. Trainers, groups of learners and
+/// metrics take the parts from here.
 macro_rules! losses {
     (
         parts { $($(#[$part_doc:meta])* $part:ident,)* }

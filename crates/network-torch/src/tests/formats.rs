@@ -11,7 +11,7 @@ use crate::{
     DeviceRules, Network, Trainer,
     folded::Folded,
     layout,
-    losses::{Targets, losses},
+    losses::{losses, tests::targets},
     tower::{Mode, forward},
 };
 use training::{Decay, Losses, Optimiser, Precision, Trainer as _, TrainerSettings};
@@ -92,21 +92,10 @@ fn under_the_rules_of_mps_gradients_are_channels_first() {
     for architecture in architectures() {
         let network = network(&architecture, DeviceRules::MPS);
         let positions = batch(&architecture, 9, 6);
-        let size = |n: usize| i64::try_from(n).unwrap();
-        let rows = |values: &[f32], width: usize| Tensor::from_slice(values).view([-1, size(width)]);
-        let targets = Targets {
-            positions: 9,
-            policy_weight: Tensor::from_slice(&positions.policy_weights).sum(Kind::Float),
-            policies: rows(&positions.policies, architecture.actions),
-            illegal: Tensor::from_slice(&positions.legal).view([-1, size(architecture.actions)]).eq(0),
-            wdl: rows(&positions.wdl, 3),
-            policy_weights: Tensor::from_slice(&positions.policy_weights),
-            importance: None,
-        };
         let (logits, record) =
             recorded(|| forward(&network, &observations(&architecture, &positions), Kind::Float, Mode::Training));
         let weights = Losses { policy: 1.0, value: 1.0, ..Losses::ZERO };
-        let total = losses(&logits.unwrap(), &targets, &weights).unwrap().scalars.total;
+        let total = losses(&logits.unwrap(), &targets(&positions, Kind::Float), &weights).unwrap().scalars.total;
         let outputs: Vec<&Tensor> = record.iter().map(|recorded| &recorded.tensors[2]).collect();
         let gradients = Tensor::run_backward(&[total], &outputs, false, false);
         let maps: Vec<&Tensor> = gradients.iter().filter(|gradient| gradient.dim() == 4).collect();

@@ -7,7 +7,7 @@ use super::{Mode, forward};
 use crate::layers::NORM_MOMENTUM;
 use crate::{
     Network,
-    losses::{Targets, losses, policy_weight},
+    losses::{Targets, losses, tests::targets},
     network,
     tests::networks::{
         activated, assert_close, attentive, batch, bottleneck, complete, numbers, observations, of_positions, on,
@@ -431,19 +431,7 @@ fn loss(template: &Network, parameters: &[f64], input: &Tensor, targets: &Target
 /// Returns a batch in float64: observations and targets.
 fn doubles(architecture: &Architecture, positions: usize, seed: u64) -> (Tensor, Targets) {
     let batch = batch(architecture, positions, seed);
-    let actions = i64::try_from(architecture.actions).unwrap();
-    let double = |values: &[f32], width: i64| Tensor::from_slice(values).to_kind(Kind::Double).view([-1, width]);
-    let policy_weights = double(&batch.policy_weights, 1).view([-1]);
-    let targets = Targets {
-        positions: i64::try_from(positions).unwrap(),
-        policy_weight: policy_weight(&policy_weights).unwrap(),
-        policies: double(&batch.policies, actions),
-        illegal: Tensor::from_slice(&batch.legal).view([-1, actions]).eq(0),
-        wdl: double(&batch.wdl, 3),
-        policy_weights,
-        importance: None,
-    };
-    (observations(architecture, &batch).to_kind(Kind::Double), targets)
+    (observations(architecture, &batch).to_kind(Kind::Double), targets(&batch, Kind::Double))
 }
 
 /// Central differences in float64: with a step of 1e-7 they are accurate to about 1e-8, unless the step crosses the
