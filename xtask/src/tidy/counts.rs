@@ -81,7 +81,7 @@ impl Counts {
             Row {
                 name: "code lines outside tests, examples and fuzz",
                 value: code as f64,
-                limit: Max(106_500.0),
+                limit: Max(104_552.0),
                 target: 72_000.0,
             },
             Row { name: "folders that hold Rust files", value: folders(&files), limit: Max(242.0), target: 170.0 },
@@ -263,9 +263,10 @@ mod inline {
 
     #[test]
     fn code_is_counted_outside_tests_and_comments() {
-        let counts = counts(&[("a/src/lib.rs", PROGRAM), ("a/tests/x.rs", PROGRAM), ("fuzz/b.rs", PROGRAM)]);
+        let tests = ["a/src/inline.rs", "a/src/inline/c.rs", "a/tests/x.rs", "fuzz/b.rs"].map(|path| (path, PROGRAM));
+        let counts = counts(&[&tests[..], &[("a/src/lib.rs", PROGRAM)]].concat());
         assert_eq!(value(&counts, "code lines outside tests, examples and fuzz"), 5.0);
-        assert_eq!(value(&counts, "folders that hold Rust files"), 3.0);
+        assert_eq!(value(&counts, "folders that hold Rust files"), 4.0);
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub(crate) struct File<'a> {
     pub(crate) code_lines: usize,
     /// Paths in the code outside tests.
     pub(crate) paths: Vec<Path>,
-    /// True for a file outside the program: tests, benches, examples, fuzz targets.
+    /// True for a file outside the program: tests, modules that only tests compile, benches, examples, fuzz targets.
     pub(crate) is_test: bool,
 }
 
@@ -34,16 +34,26 @@ pub(crate) struct Path {
 
 /// Parses every Rust file of the tree.
 pub(crate) fn files(sources: &[Source]) -> Vec<File<'_>> {
-    sources.iter().filter(|source| has_extension(&source.path, "rs")).map(File::new).collect()
+    let (rust, mut modules) = (sources.iter().filter(|source| has_extension(&source.path, "rs")), Vec::new());
+    let mut files: Vec<File<'_>> = rust.map(|source| File::new(source, &mut modules)).collect();
+    for file in &mut files {
+        let is_in = |module: &String| file.path.strip_prefix(module).is_some_and(|rest| rest.starts_with(['.', '/']));
+        file.is_test |= modules.iter().any(is_in);
+    }
+    files
 }
 
 impl<'a> File<'a> {
-    fn new(source: &'a Source) -> Self {
+    /// Parses a file, and adds the paths of modules marked `#[cfg(test)]` to `modules`, without the extension.
+    fn new(source: &'a Source, modules: &mut Vec<String>) -> Self {
         let text = source.text.as_str();
         // A file that cannot be tokenised does not compile either; another check reports that.
         let tokens: TokenStream = text.parse().unwrap_or_default();
-        let mut tests = Vec::new();
-        let code = without_tests(tokens, &mut tests);
+        let (mut tests, mut names) = (Vec::new(), Vec::new());
+        let code = without_tests(tokens, &mut tests, &mut names);
+        let stem = source.path.trim_end_matches(".rs");
+        let folder = ["/lib", "/main", "/mod"].into_iter().find_map(|root| stem.strip_suffix(root)).unwrap_or(stem);
+        modules.extend(names.iter().map(|name| format!("{folder}/{name}")));
         let is_code = |(number, line): &(usize, &str)| {
             let is_empty = line.is_empty() || line.starts_with("//");
             !is_empty && !tests.iter().any(|lines| lines.contains(&(number + 1)))
@@ -59,20 +69,27 @@ fn is_test(path: &str) -> bool {
     parts.any(|part| ["tests", "fuzz", "benches", "examples", "tests.rs"].contains(&part))
 }
 
-/// Removes items marked `#[cfg(test)]`, and adds the lines of each such item with a body to `lines`. A declaration
-/// `mod tests;` has no body.
-fn without_tests(tokens: TokenStream, lines: &mut Vec<RangeInclusive<usize>>) -> TokenStream {
+/// Removes items marked `#[cfg(test)]`, and adds the lines of each such item with a body to `lines`, and the names of
+/// such modules to `modules`. A declaration `mod tests;` has no body.
+fn without_tests(
+    tokens: TokenStream,
+    lines: &mut Vec<RangeInclusive<usize>>,
+    modules: &mut Vec<String>,
+) -> TokenStream {
     let mut kept = TokenStream::new();
     let mut tokens = tokens.into_iter().peekable();
     while let Some(token) = tokens.next() {
         match token {
             TokenTree::Group(group) => {
-                let inside = without_tests(group.stream(), lines);
+                let inside = without_tests(group.stream(), lines, modules);
                 kept.extend([TokenTree::from(Group::new(group.delimiter(), inside))]);
             }
             _ if is_punctuation(&token, '#') && tokens.peek().is_some_and(is_mark_of_tests) => {
                 let start = token.span().start().line;
                 while let Some(part) = tokens.next() {
+                    if matches!(&part, TokenTree::Ident(word) if word == "mod") {
+                        modules.extend(tokens.peek().map(ToString::to_string));
+                    }
                     let is_body = is_group(&part, Delimiter::Brace);
                     if is_body && !tokens.peek().is_some_and(|next| is_punctuation(next, ';')) {
                         lines.push(start..=part.span().end().line);
