@@ -18,7 +18,6 @@ use weights::Architecture;
 
 use crate::network::{automatic_evaluators, evaluations_per_second, random_positions, random_weights};
 use crate::output::temporary_folder;
-use crate::replay::load::Pace;
 use crate::report::{Report, Unit};
 use crate::server_process::ServerProcess;
 use crate::{Turns, machine};
@@ -74,7 +73,7 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
     let architecture = &weights.manifest.architecture;
     let batch = |thread| random_positions(architecture, args.turns.seed + thread as u64, args.batch);
 
-    let full = Load { callers: IN_FLIGHT, positions: args.batch, timeout: None, rate: f64::INFINITY };
+    let full = Load { callers: IN_FLIGHT, positions: args.batch, timeout: None };
     let speed = |loaded: &Loaded| loaded.positions_per_second;
     let load_fast = |load| runtime.block_on(fast(&server.endpoint, architecture, load, time));
     let paths = args.turns.each(
@@ -154,7 +153,7 @@ const EVALUATIONS: &str = "evaluations/s";
 const SHARE: &str = "share of in process";
 
 /// Returns the hello message of a client that requests evaluations with a network of this architecture.
-pub(crate) fn hello(architecture: &Architecture) -> Hello {
+fn hello(architecture: &Architecture) -> Hello {
     let &Architecture { planes, height, width, actions, .. } = architecture;
     let shape = ObservationShape { planes, height, width };
     Hello { name: "bench".into(), game: architecture.game.clone(), shape, actions }
@@ -162,22 +161,20 @@ pub(crate) fn hello(architecture: &Architecture) -> Hello {
 
 /// Load from callers.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Load {
+struct Load {
     /// Number of concurrent callers; each sends the next request after the response to the last.
-    pub(crate) callers: usize,
+    callers: usize,
     /// Positions per request.
-    pub(crate) positions: usize,
+    positions: usize,
     /// Timeout of a request.
-    pub(crate) timeout: Option<Duration>,
-    /// Requests per second of all callers; infinite for as many as are served.
-    pub(crate) rate: f64,
+    timeout: Option<Duration>,
 }
 
 /// Result of a load.
 #[derive(Debug, Default)]
-pub(crate) struct Loaded {
+struct Loaded {
     /// Evaluated positions per second.
-    pub(crate) positions_per_second: f64,
+    positions_per_second: f64,
     /// Latency of each served request.
     answered: Vec<Duration>,
     /// Requests rejected at once, with a delay before the retry.
@@ -194,7 +191,7 @@ impl Loaded {
 }
 
 /// Loads the fast path from one client with one stream.
-pub(crate) async fn fast(endpoint: &str, architecture: &Architecture, load: Load, time: Duration) -> Loaded {
+async fn fast(endpoint: &str, architecture: &Architecture, load: Load, time: Duration) -> Loaded {
     let settings = EvaluationsSettings { endpoint: endpoint.to_owned(), hello: hello(architecture) };
     let client = Evaluations::start(settings).expect("the server has a valid endpoint");
     client.up().await;
@@ -242,8 +239,8 @@ fn request(architecture: &Architecture, batch: &Batch) -> v2::ModelInferRequest 
     }
 }
 
-/// Runs callers at the rate of the load, all in one task. `request` creates the function that sends the requests of a
-/// caller.
+/// Runs callers as fast as the server responds, all in one task. `request` creates the function that sends the requests
+/// of a caller.
 async fn keep_requesting<A, E>(load: Load, time: Duration, request: impl Fn(u64) -> A) -> Loaded
 where
     A: AsyncFnMut() -> Result<(), E>,
@@ -251,10 +248,9 @@ where
 {
     let (begun, all) = (Instant::now(), RefCell::new(Loaded::default()));
     let callers = (0..load.callers as u64).map(|caller| {
-        let mut pace = Pace::new(begun, load.rate, (caller as usize, load.callers));
         let (mut request, all) = (request(caller), &all);
         async move {
-            while pace.wait(begun + time).await {
+            while begun.elapsed() < time {
                 let start = Instant::now();
                 let Err(error) = request().await else {
                     all.borrow_mut().answered.push(start.elapsed());

@@ -2,15 +2,13 @@
 //! `zerofleet-bench`, which `zerofleet bench` runs.
 //!
 //! [`Bench`] is the command line. Each benchmark is a module with options and a function `measure`: [`kernel`],
-//! [`selfplay`], [`search`], [`replay`], [`inference`], [`hardware`], [`phases`], [`learner`], [`hostile`] and
-//! [`fleet`]. All benchmarks write one [`report::Report`]; [`Turns`] sets the number and duration of the turns of each
-//! measurement. Start with [`Bench`].
+//! [`selfplay`], [`search`], [`replay`], [`inference`], [`hardware`], [`phases`], [`learner`] and [`fleet`]. All
+//! benchmarks write one [`report::Report`]; [`Turns`] sets the number and duration of the turns of each measurement.
+//! Start with [`Bench`].
 
-pub mod attack;
 mod dimensions;
 pub mod fleet;
 pub mod hardware;
-pub mod hostile;
 pub mod inference;
 pub mod kernel;
 pub mod learner;
@@ -85,11 +83,6 @@ enum Part {
     /// Serves weights; started by `fleet` in a separate process.
     #[command(hide = true)]
     Publisher(self::fleet::publisher::PublisherArgs),
-    /// Replay and inference servers under attack by hostile clients.
-    Hostile(hostile::Args),
-    /// Attacks a server; started by `hostile` in a separate process.
-    #[command(hide = true)]
-    Attack(attack::Args),
     /// Training steps on the CPU with own kernels, libtorch and PyTorch.
     ///
     /// Also measures batch sizes.
@@ -120,8 +113,6 @@ impl Bench {
             Part::Phases(args) => ("phases", Box::new(move |_| phases::measure(&args))),
             Part::Fleet(args) => ("fleet", Box::new(move |_| self::fleet::measure(&args))),
             Part::Publisher(args) => return self::fleet::publisher::run(&args, out),
-            Part::Hostile(args) => ("hostile", Box::new(move |_| hostile::measure(&args))),
-            Part::Attack(args) => return attack::run(&args, out),
             Part::Learner(args) => ("learner", Box::new(move |so_far| self::learner::measure(&args, so_far))),
         };
         self.destination.run(name, out, measure)

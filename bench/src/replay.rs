@@ -129,7 +129,7 @@ const SAMPLES: &str = "samples/s";
 async fn measure_writers(bench: Bench<'_>, writers: usize, report: &mut Report) -> anyhow::Result<()> {
     let Bench { args, folder, games, time } = bench;
     let server = start(args, &folder.join(format!("writers-{writers}"))).await?;
-    let insert = |in_flight| load::insert(&server.endpoint, games, (writers, in_flight), f64::INFINITY, time);
+    let insert = |in_flight| load::insert(&server.endpoint, games, (writers, in_flight), time);
     let (mut inserts, mut latencies) = (Vec::new(), Vec::new());
     let (mut alone, mut beside) = (Vec::new(), Vec::new());
     for _ in 0..args.turns.repeats {

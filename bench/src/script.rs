@@ -107,7 +107,7 @@ impl Drop for Script {
     }
 }
 
-/// Response of this program as a script: a count of bytes or requests.
+/// Response of this program as a script: a count of bytes.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Count {
     pub(crate) count: u64,

@@ -30,7 +30,7 @@ pub(crate) struct Loaded {
 
 /// Start times of a client's requests, at a fixed interval.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Pace {
+struct Pace {
     next: Instant,
     interval: Duration,
 }
@@ -38,14 +38,14 @@ pub(crate) struct Pace {
 impl Pace {
     /// Returns the pace of client `client` of `clients`. Together they start `rate` requests per second, with the first
     /// requests spread over the interval. An infinite rate sends requests as fast as possible.
-    pub(crate) fn new(begin: Instant, rate: f64, (client, clients): (usize, usize)) -> Self {
+    fn new(begin: Instant, rate: f64, (client, clients): (usize, usize)) -> Self {
         let interval = Duration::from_secs_f64(clients as f64 / rate);
         Self { next: begin + interval.mul_f64(client as f64 / clients as f64), interval }
     }
 
     /// Waits until the next request is due; returns false if that is not before `end`. After a late request, the next
     /// is due at once.
-    pub(crate) async fn wait(&mut self, end: Instant) -> bool {
+    async fn wait(&mut self, end: Instant) -> bool {
         if self.next >= end || Instant::now() >= end {
             return false;
         }
@@ -75,7 +75,8 @@ impl Client {
     pub(crate) async fn start(endpoint: &str, clients: usize, in_flight_max: usize) -> anyhow::Result<Vec<Self>> {
         let epoch = stats(endpoint).await?.trajectories_inserted_total + 1;
         let client = |actor| {
-            let writer = writer(endpoint, actor, epoch, in_flight_max);
+            let (endpoint, game) = (endpoint.to_owned(), "connect_four".to_owned());
+            let writer = Writer::start(WriterSettings { endpoint, actor, epoch, game, in_flight_max });
             Self { actor, epoch, sequence: 0, in_flight_max, writer }
         };
         Ok((0..clients as u64).map(client).collect())
@@ -151,7 +152,7 @@ pub(crate) async fn insert_with(
     Ok((all, back))
 }
 
-/// Inserts as [`insert_with`] does, with new clients.
+/// Inserts as [`insert_with`] does, with new clients, as fast as possible.
 ///
 /// # Errors
 /// The server does not respond.
@@ -159,11 +160,10 @@ pub(crate) async fn insert(
     endpoint: &str,
     games: &Games,
     (clients, in_flight_max): (usize, usize),
-    rate: f64,
     time: Duration,
 ) -> anyhow::Result<Loaded> {
     let clients = Client::start(endpoint, clients, in_flight_max).await?;
-    let (loaded, clients) = insert_with(clients, games, rate, time).await?;
+    let (loaded, clients) = insert_with(clients, games, f64::INFINITY, time).await?;
     for client in clients {
         client.close().await?;
     }
@@ -234,12 +234,6 @@ pub(crate) async fn fill(endpoint: &str, games: &Games, positions: u64) -> anyho
         done.context("join a writer")??;
     }
     Ok(())
-}
-
-/// Starts the writer of an actor of Connect Four.
-pub(crate) fn writer(endpoint: &str, actor: u64, epoch: u64, in_flight_max: usize) -> Writer {
-    let (endpoint, game) = (endpoint.to_owned(), "connect_four".to_owned());
-    Writer::start(WriterSettings { endpoint, actor, epoch, game, in_flight_max })
 }
 
 #[cfg(test)]

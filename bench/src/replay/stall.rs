@@ -27,7 +27,7 @@ pub(super) async fn measure(bench: Bench<'_>, report: &mut Report) -> anyhow::Re
     load::fill(&server.endpoint, games, POSITIONS).await?;
     let time = Duration::from_secs_f64(seconds);
     let load = async || -> anyhow::Result<(f64, f64)> {
-        let inserting = load::insert(&server.endpoint, games, (1, IN_FLIGHT), f64::INFINITY, time);
+        let inserting = load::insert(&server.endpoint, games, (1, IN_FLIGHT), time);
         let (inserted, sampled) = tokio::join!(inserting, load::sample(&server.endpoint, time));
         Ok((inserted?.speed, sampled.speed))
     };
