@@ -4,10 +4,10 @@ use game::{Action, Environments as _, Game as _, Outcome, Play, RulesEnvironment
 use games::TicTacToe;
 
 #[test]
-fn thousand_games_of_tic_tac_toe_on_three_threads_are_those_of_the_rules() {
+fn thousand_games_of_tic_tac_toe_are_those_of_the_rules() {
     const GAMES: usize = 1000;
     let game = TicTacToe::new();
-    let mut environments = RulesEnvironments::on_threads(TicTacToe::new(), GAMES, 3).unwrap();
+    let mut environments = RulesEnvironments::new(TicTacToe::new(), GAMES);
     let starts: Vec<Start> = (0..GAMES).map(|environment| Start { environment, seed: 0 }).collect();
     let mut started = Vec::new();
     environments.begin(&starts, &mut started).unwrap();
