@@ -186,15 +186,6 @@ impl Controller {
         })
     }
 
-    /// Requests the exit of the engine, and kills it if it does not exit.
-    pub fn quit(mut self, timeout: Duration) {
-        // An engine that rejects `quit` is killed below.
-        let _ = self.send("quit", timeout);
-        if !self.is_ended {
-            self.await_end(timeout);
-        }
-    }
-
     /// Waits until the output is closed. Returns false if it is still open after `timeout`.
     fn await_end(&mut self, timeout: Duration) -> bool {
         let mut events = (0..EVENTS_AT_END_MAX).map(|_| self.events.recv_timeout(timeout));

@@ -413,7 +413,7 @@ fn a_controller_plays_with_an_engine() {
     for command in ["", " ", "name\nquit", &"x".repeat(5000)] {
         assert!(matches!(controller.send(command, PATIENCE).unwrap_err().fault, Fault::Command));
     }
-    controller.quit(PATIENCE);
+    assert_eq!(controller.send("quit", PATIENCE).unwrap(), "");
     engine.join().unwrap();
 }
 
