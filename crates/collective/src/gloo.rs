@@ -219,7 +219,10 @@ impl Collective for Gloo {
     }
 
     fn all_reduce(&mut self, numbers: Numbers<'_>, timeout: Duration) -> Result<(), Error> {
-        let numbers = numbers.of_host("all-reduce")?;
+        let Numbers::Host(numbers) = numbers else {
+            let reason = "the group sums in host memory only".to_owned();
+            return Err(Error { operation: "all-reduce", reason });
+        };
         with_reason("all-reduce", |error, capacity| {
             // SAFETY: the handle is valid, and the numbers are borrowed until the operation has finished.
             let is_done = unsafe {

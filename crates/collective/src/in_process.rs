@@ -1,11 +1,11 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::{Collective, Error, Numbers};
+use collective::{Collective, Error, Numbers};
 
-/// A member of a thread group, for tests. Dropping a member breaks the group.
+/// A member of a thread group. Dropping a member breaks the group.
 #[derive(Debug)]
-pub struct InProcess {
+pub(crate) struct InProcess {
     rank: usize,
     size: usize,
     shared: Arc<Shared>,
@@ -28,7 +28,7 @@ struct Round {
 
 /// Returns the members of a group of `size` threads, by rank.
 #[must_use]
-pub fn in_process(size: usize) -> Vec<InProcess> {
+pub(crate) fn in_process(size: usize) -> Vec<InProcess> {
     let shared = Arc::<Shared>::default();
     shared.lock().brought.resize(size, None);
     (0..size).map(|rank| InProcess { rank, size, shared: Arc::clone(&shared) }).collect()
@@ -105,8 +105,8 @@ impl Collective for InProcess {
     }
 
     fn all_reduce(&mut self, numbers: Numbers<'_>, timeout: Duration) -> Result<(), Error> {
-        let numbers = numbers.of_host("all-reduce")?;
         let failed = |reason: &str| Error { operation: "all-reduce", reason: reason.to_owned() };
+        let Numbers::Host(numbers) = numbers else { return Err(failed("the group sums in host memory only")) };
         let bytes = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
         let all = self.exchange(bytes, timeout).map_err(failed)?;
         if all.iter().any(|bytes| bytes.len() != size_of_val(numbers)) {
@@ -127,28 +127,5 @@ impl Collective for InProcess {
         }
         bytes.copy_from_slice(&all[root]);
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::tests::{LONG, keeps_the_contract, on_threads};
-
-    #[test]
-    fn a_group_of_threads_keeps_the_contract() {
-        keeps_the_contract(|size| in_process(size).into_iter().map(|member| Box::new(member) as _).collect());
-    }
-
-    #[test]
-    fn a_member_that_does_not_come_in_time_breaks_the_group_for_all() {
-        let mut members = in_process(3);
-        let absent = members.pop().unwrap();
-        let errors = on_threads(members, |member| {
-            member.all_reduce(Numbers::Host(&mut [1.0]), Duration::from_millis(1)).unwrap_err()
-        });
-        assert!(errors.iter().all(|error| error.operation == "all-reduce"), "{errors:?}");
-        let mut absent = absent;
-        assert!(absent.broadcast(0, &mut [1], LONG).unwrap_err().reason.contains("left"));
     }
 }

@@ -1,19 +1,23 @@
 //! Sums and broadcasts over the ranks of a process group.
 //!
 //! [`Collective`] is the membership of one process in a group. There are groups over NCCL, which sum in GPU memory
-//! ([`nccl`]); with the feature `gloo`, groups over Gloo, a part of libtorch, which sum in host memory; and, for tests,
-//! groups of threads ([`in_process`]). A group never changes: after an error, the members form a new group. The crate
-//! decides neither the members of a group nor the numbers to sum, and depends on no tensors, no training and no clock.
+//! ([`nccl`]), and with the feature `gloo` groups over Gloo, a part of libtorch, which sum in host memory. A group
+//! never changes: after an error, the members form a new group. The crate decides neither the members of a group nor
+//! the numbers to sum, and depends on no tensors, no training and no clock.
+
+// The tests of the learner also compile `in_process`, which refers to this crate as `collective`.
+#[cfg(test)]
+extern crate self as collective;
 
 #[cfg(feature = "gloo")]
 pub mod gloo;
+#[cfg(test)]
 mod in_process;
 pub mod nccl;
 mod numbers;
 
 use std::time::Duration;
 
-pub use in_process::{InProcess, in_process};
 pub use numbers::{CudaNumbers, Memory, Numbers};
 
 /// The membership of one process in a group of `size` processes, each with a rank. Every member must call the same
@@ -58,6 +62,7 @@ pub struct Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::in_process::in_process;
 
     /// Timeout that no test reaches.
     pub(crate) const LONG: Duration = Duration::from_secs(60);
@@ -129,5 +134,22 @@ mod tests {
             member.all_reduce(Numbers::Host(&mut [1.0; 64]), LONG).is_err()
         });
         assert!(failed.into_iter().all(|failed| failed));
+    }
+
+    #[test]
+    fn a_group_of_threads_keeps_the_contract() {
+        keeps_the_contract(|size| in_process(size).into_iter().map(|member| Box::new(member) as _).collect());
+    }
+
+    #[test]
+    fn a_member_that_does_not_come_in_time_breaks_the_group_for_all() {
+        let mut members = in_process(3);
+        let absent = members.pop().unwrap();
+        let errors = on_threads(members, |member| {
+            member.all_reduce(Numbers::Host(&mut [1.0]), Duration::from_millis(1)).unwrap_err()
+        });
+        assert!(errors.iter().all(|error| error.operation == "all-reduce"), "{errors:?}");
+        let mut absent = absent;
+        assert!(absent.broadcast(0, &mut [1], LONG).unwrap_err().reason.contains("left"));
     }
 }

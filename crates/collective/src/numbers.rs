@@ -1,8 +1,6 @@
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use crate::Error;
-
 /// The memory in which a group sums numbers without a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Memory {
@@ -39,18 +37,5 @@ impl CudaNumbers<'_> {
     #[must_use]
     pub unsafe fn new(address: NonNull<f32>, len: usize, device: usize) -> Self {
         Self { address, len, device, borrowed: PhantomData }
-    }
-}
-
-impl<'a> Numbers<'a> {
-    /// Returns numbers in the memory of this process.
-    ///
-    /// # Errors
-    /// The numbers are in the memory of a device, which `operation` does not support.
-    pub(crate) fn of_host(self, operation: &'static str) -> Result<&'a mut [f32], Error> {
-        match self {
-            Self::Host(numbers) => Ok(numbers),
-            Self::Cuda(_) => Err(Error { operation, reason: "the group sums in host memory only".to_owned() }),
-        }
     }
 }

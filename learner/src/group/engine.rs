@@ -192,6 +192,10 @@ impl collective::gloo::Addresses for Addresses {
     }
 }
 
+#[cfg(test)]
+#[path = "../../../crates/collective/src/in_process.rs"]
+mod in_process;
+
 /// An engine for tests, in which the members are threads and find each other by the secret of the group.
 #[cfg(test)]
 pub(crate) mod threads {
@@ -200,12 +204,13 @@ pub(crate) mod threads {
 
     use proto::learners::Secret;
 
+    use super::in_process::{InProcess, in_process};
     use super::{Arc, AtomicBool, Collective, Engine, Error, Library, Meeting, Roster};
 
     /// The groups of one test. As with Gloo, a member waits until the timeout for members that never join.
     #[derive(Debug, Default)]
     pub(crate) struct Threads {
-        groups: Mutex<HashMap<[u8; 32], Vec<Option<collective::InProcess>>>>,
+        groups: Mutex<HashMap<[u8; 32], Vec<Option<InProcess>>>>,
     }
 
     impl Engine for Arc<Threads> {
@@ -218,7 +223,7 @@ pub(crate) mod threads {
                 panic!("{roster:?} meets over NCCL")
             };
             let mut groups = self.groups.lock().unwrap();
-            let make = || collective::in_process(roster.members.len()).into_iter().map(Some).collect();
+            let make = || in_process(roster.members.len()).into_iter().map(Some).collect();
             let members = groups.entry(secret).or_insert_with(make);
             let place =
                 members[rank].take().ok_or(Error { operation: "join", reason: "the place is taken".to_owned() });

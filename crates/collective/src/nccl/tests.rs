@@ -113,7 +113,7 @@ fn numbers_on_another_gpu_or_for_a_group_of_hosts_are_refused() {
     let error = alone.all_reduce(cuda(&mut [1.0], first + 1), LONG).unwrap_err().to_string();
     assert!(error.contains(&format!("on GPU {}", first + 1)), "{error}");
     alone.all_reduce(cuda(&mut [1.0], first), LONG).unwrap();
-    let mut threads = crate::in_process(1).pop().unwrap();
+    let mut threads = crate::in_process::in_process(1).pop().unwrap();
     assert_eq!(threads.memory(), Memory::Host);
     assert!(threads.all_reduce(cuda(&mut [1.0], first), LONG).unwrap_err().reason.contains("host memory"));
 }
