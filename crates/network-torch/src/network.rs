@@ -108,8 +108,8 @@ impl Network {
     }
 
     /// Returns the number of trained parameters that evaluators need, without running statistics.
-    #[must_use]
-    pub fn parameter_count(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn parameter_count(&self) -> usize {
         self.layers.parameters()
     }
 

@@ -204,8 +204,8 @@ impl<'a> RootView<'a> {
     }
 
     /// Returns the proven result of each action, from the view of the player to move at the root.
-    #[must_use]
-    pub fn action_proofs(&self) -> Vec<Proven> {
+    #[cfg(test)]
+    pub(crate) fn action_proofs(&self) -> Vec<Proven> {
         self.node().edges().map(|edge| edge_proven(self.arena, edge)).collect()
     }
 

@@ -213,8 +213,8 @@ impl<S> Tree<S> {
     }
 
     /// Returns the state of the root.
-    #[must_use]
-    pub fn root_state(&self) -> &S {
+    #[cfg(test)]
+    pub(crate) fn root_state(&self) -> &S {
         self.states.first().expect("a search has a root")
     }
 

@@ -58,12 +58,6 @@ pub fn joined(name: &'static str, parent: Option<TraceContext>) -> Option<Span> 
     Some(TRACER.get()?.begin(name, Some(parent)))
 }
 
-/// Returns true if tracing is on in this process.
-#[must_use]
-pub fn is_on() -> bool {
-    TRACER.get().is_some()
-}
-
 /// Runs `work` with `context` as this thread's [`current`] trace.
 pub fn within<T>(context: Option<TraceContext>, work: impl FnOnce() -> T) -> T {
     let before = CURRENT.replace(context);
