@@ -5,7 +5,6 @@ mod answers;
 mod dense;
 mod evaluator;
 pub(crate) mod folded;
-mod multiply_adds;
 mod network;
 mod pool;
 pub(crate) mod reference;
@@ -14,7 +13,6 @@ pub(crate) mod rows;
 mod self_check;
 
 pub use evaluator::LatentEvaluator;
-pub use multiply_adds::LatentMultiplyAdds;
 pub use network::LatentNetwork;
 pub(crate) use self_check::self_check;
 

@@ -8,9 +8,9 @@
 //! [`choose_variant`] selects the first that passes a self-check. The crate uses no libtorch and starts no threads:
 //! each thread owns a [`TowerEvaluator`] and shares the packed [`Tower`]. [`Kernel`] builds evaluators of each new
 //! version as a [`KernelPreference`] demands, and checks a lower precision by the [`Drift`]; integers are scaled by
-//! [`Ranges`]. A [`LatentNetwork`] is a packed MuZero network, with [`LatentMultiplyAdds`] as the cost, and a
-//! [`LatentEvaluator`] keeps latent states (`latent`). [`supports`] checks an architecture, and [`Error`] gives the
-//! reason why a network cannot be computed; [`Stage`]s are for measurements.
+//! [`Ranges`]. A [`LatentNetwork`] is a packed MuZero network, and a [`LatentEvaluator`] keeps latent states
+//! (`latent`). [`supports`] checks an architecture, and [`Error`] gives the reason why a network cannot be computed;
+//! [`Stage`]s are for measurements.
 //!
 //! All `unsafe` code is in `paths` and `multiply`, and is called from `variant` and `multiplier`, which check the
 //! preconditions.
@@ -45,7 +45,7 @@ pub use error::{Error, supports};
 pub use evaluator::TowerEvaluator;
 pub use integer_trial::INTEGERS_SPEEDUP_MIN;
 pub use kernel::{ChosenVariant, Kernel, KernelPreference, choose_latent_variant, choose_variant, fastest_first};
-pub use latent::{LatentEvaluator, LatentMultiplyAdds, LatentNetwork};
+pub use latent::{LatentEvaluator, LatentNetwork};
 pub use quantise::Ranges;
 pub use tower::Tower;
 pub use trunk::Stage;

@@ -4,7 +4,6 @@ use weights::Architecture;
 use super::answers::Answers;
 use super::dense::{self, DenseNetwork};
 use super::folded::{FoldedLatent, FoldedLayers};
-use super::multiply_adds::LatentMultiplyAdds;
 use super::pool::Pool;
 use super::residual::{self, Input, ResidualNetwork};
 use crate::{Error, KernelVariant};
@@ -87,22 +86,6 @@ impl LatentNetwork {
     #[must_use]
     pub fn path(&self) -> KernelVariant {
         self.path
-    }
-
-    /// Returns the multiply-adds per inference.
-    ///
-    /// # Panics
-    /// Never: the architecture was checked.
-    #[must_use]
-    pub fn multiply_adds(&self) -> LatentMultiplyAdds {
-        let layers = network::LatentLayers::new(&self.architecture).expect("the architecture was checked");
-        LatentMultiplyAdds::of(&self.architecture, &layers)
-    }
-
-    /// Returns the bytes of a latent state in a pool.
-    #[must_use]
-    pub fn state_bytes(&self) -> usize {
-        self.state_lines() * size_of::<crate::planes::Line>()
     }
 
     fn state_lines(&self) -> usize {
