@@ -59,6 +59,30 @@ impl FromStr for DevicePreference {
     }
 }
 
+/// Implements [`Display`](fmt::Display) and [`FromStr`] by the names of the variants.
+macro_rules! named {
+    ($type:ident, $expected:literal, [$($name:literal $variant:ident),+]) => {
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self {
+                    $(Self::$variant => $name,)+
+                })
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = String;
+
+            fn from_str(text: &str) -> Result<Self, String> {
+                match text {
+                    $($name => Ok(Self::$variant),)+
+                    _ => Err(format!("`{text}` is not a {}", $expected)),
+                }
+            }
+        }
+    };
+}
+
 /// The preferred precision: `auto`, `f32`, `bf16`, `f16` or `int8`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -78,26 +102,11 @@ pub enum PrecisionPreference {
     Int8,
 }
 
-impl PrecisionPreference {
-    const NAMES: [(&'static str, Self); 5] =
-        [("auto", Self::Auto), ("f32", Self::F32), ("bf16", Self::Bf16), ("f16", Self::F16), ("int8", Self::Int8)];
-}
-
-impl fmt::Display for PrecisionPreference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = Self::NAMES.iter().find(|(_, precision)| precision == self).map_or("", |(name, _)| name);
-        f.write_str(name)
-    }
-}
-
-impl FromStr for PrecisionPreference {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let named = Self::NAMES.iter().find(|(name, _)| *name == text).map(|(_, precision)| *precision);
-        named.ok_or_else(|| format!("`{text}` is not a precision: expected auto, f32, bf16, f16 or int8"))
-    }
-}
+named!(
+    PrecisionPreference,
+    "precision: expected auto, f32, bf16, f16 or int8",
+    ["auto" Auto, "f32" F32, "bf16" Bf16, "f16" F16, "int8" Int8]
+);
 
 /// The preferred training precision: `auto`, `f32`, `bf16`, `f16` or `adaptive`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,31 +125,11 @@ pub enum TrainingPrecision {
     Adaptive,
 }
 
-impl TrainingPrecision {
-    const NAMES: [(&'static str, Self); 5] = [
-        ("auto", Self::Auto),
-        ("f32", Self::F32),
-        ("bf16", Self::Bf16),
-        ("f16", Self::F16),
-        ("adaptive", Self::Adaptive),
-    ];
-}
-
-impl fmt::Display for TrainingPrecision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = Self::NAMES.iter().find(|(_, precision)| precision == self).map_or("", |(name, _)| name);
-        f.write_str(name)
-    }
-}
-
-impl FromStr for TrainingPrecision {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let named = Self::NAMES.iter().find(|(name, _)| *name == text).map(|(_, precision)| *precision);
-        named.ok_or_else(|| format!("`{text}` is not a training precision: expected auto, f32, bf16, f16 or adaptive"))
-    }
-}
+named!(
+    TrainingPrecision,
+    "training precision: expected auto, f32, bf16, f16 or adaptive",
+    ["auto" Auto, "f32" F32, "bf16" Bf16, "f16" F16, "adaptive" Adaptive]
+);
 
 /// The training backend: `auto` or `libtorch`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
