@@ -1,12 +1,10 @@
 use std::time::Duration;
 
-use futures::stream::BoxStream;
-use futures::{StreamExt as _, TryStreamExt as _};
 use game::Action;
 use tonic::Status;
 use transport::{Channel, InvalidEndpoint, channel};
 
-use super::convert::analysis::{analyse_to_wire, checked, selected_from_wire};
+use super::convert::analysis::selected_from_wire;
 use super::v1::inference_client::InferenceClient;
 use super::{client, v1};
 use crate::convert::Invalid;
@@ -66,22 +64,6 @@ impl AnalysisClient {
     pub async fn select_move(&self, query: SearchQuery) -> Result<(v1::MoveAnalysis, v1::Analysis), AnalysisError> {
         let response = self.client.clone().select_move(v1::SelectMoveRequest::from(query)).await?.into_inner();
         Ok(selected_from_wire(response)?)
-    }
-
-    /// Returns the reports of a search, about one every `interval`; the last report is finished. Dropping the stream
-    /// stops the search.
-    ///
-    /// # Errors
-    /// [`AnalysisError`], which is also the error of the stream.
-    pub async fn analyse(
-        &self,
-        query: SearchQuery,
-        interval: Option<Duration>,
-    ) -> Result<BoxStream<'static, Result<v1::Analysis, AnalysisError>>, AnalysisError> {
-        let request = analyse_to_wire(query, interval);
-        let reports = self.client.clone().analyse(request).await?.into_inner();
-        let reports = reports.map_err(AnalysisError::from);
-        Ok(reports.and_then(async |report| Ok(checked(report)?)).boxed())
     }
 
     /// Returns the served models with their load and the reasons for small batches. The response is for people to read,

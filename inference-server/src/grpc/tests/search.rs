@@ -3,8 +3,9 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use game::Action;
-use proto::inference::{AnalysisClient, AnalysisError, Moves, SearchQuery};
-use tonic::Code;
+use proto::inference::v1::inference_client::InferenceClient;
+use proto::inference::{AnalysisClient, AnalysisError, Moves, SearchQuery, v1};
+use tonic::{Code, Streaming};
 
 use super::{Device, DeviceState, Server, batch, until, within};
 use crate::engine::EvalRequest;
@@ -24,6 +25,17 @@ fn about_to_win() -> SearchQuery {
 
 fn advisor(server: &Server) -> AnalysisClient {
     AnalysisClient::new(&server.endpoint()).unwrap()
+}
+
+/// Requests the reports of a search, about one every `interval_milliseconds`.
+async fn analyse(
+    client: &InferenceClient<transport::Channel>,
+    query: SearchQuery,
+    interval_milliseconds: u32,
+) -> Streaming<v1::Analysis> {
+    let v1::SelectMoveRequest { position, simulations, milliseconds } = query.into();
+    let request = v1::AnalyseRequest { position, simulations, milliseconds, interval_milliseconds };
+    within(client.clone().analyse(request)).await.unwrap().into_inner()
 }
 
 fn refused(error: AnalysisError) -> tonic::Status {
@@ -51,7 +63,7 @@ async fn an_analysis_grows_until_it_is_finished() {
     server.publish(1);
     within(server.running.handle.served()).await;
     let query = SearchQuery { simulations: Some(20_000), ..query(&[]) };
-    let reports = within(advisor(&server).analyse(query, Some(Duration::from_millis(1)))).await.unwrap();
+    let reports = analyse(&server.client().await, query, 1).await;
     let reports: Vec<_> = within(reports.map(Result::unwrap).collect()).await;
     assert!(reports.len() > 1, "{} reports", reports.len());
     assert!(reports.is_sorted_by_key(|report| report.simulations));
@@ -72,18 +84,15 @@ async fn a_search_ends_with_its_time_and_with_its_client() {
     assert!(report.simulations > 0);
 
     let endless = SearchQuery { simulations: Some(1_000_000), ..query(&[]) };
-    let client = advisor(&server);
-    let mut reports = within(client.analyse(endless, Some(Duration::from_millis(1)))).await.unwrap();
+    let mut client = server.client().await;
+    let mut reports = analyse(&client, endless, 1).await;
     within(reports.next()).await.unwrap().unwrap();
     // The client has the only place until it drops the reports.
-    let busy = refused(within(client.select_move(query(&[]))).await.unwrap_err());
+    let busy = within(client.select_move(v1::SelectMoveRequest::from(query(&[])))).await.unwrap_err();
     assert_eq!(busy.code(), Code::ResourceExhausted);
     drop(reports);
-    loop {
-        match within(client.select_move(query(&[]))).await {
-            Ok(_) => break,
-            Err(error) => assert_eq!(refused(error).code(), Code::ResourceExhausted),
-        }
+    while let Err(status) = within(client.select_move(v1::SelectMoveRequest::from(query(&[])))).await {
+        assert_eq!(status.code(), Code::ResourceExhausted);
     }
     server.stop().await;
 }
@@ -145,7 +154,7 @@ async fn a_search_keeps_its_version_while_ten_others_replace_it() {
     within(server.running.handle.served()).await;
     device.limit(2);
     let query = SearchQuery { simulations: Some(2000), ..query(&[]) };
-    let mut reports = within(advisor(&server).analyse(query, None)).await.unwrap();
+    let mut reports = analyse(&server.client().await, query, 0).await;
     for version in 2..=11 {
         server.publish(version);
         until(|| server.running.handle.model().is_some_and(|model| model.newest == version)).await;
@@ -186,11 +195,11 @@ async fn next_to_a_flood_and_a_client_with_every_search_a_third_client_is_answer
         flood.spawn(async move { while handle.evaluate(request.clone()).await.is_ok() {} });
     }
     until(|| handle.counts().waiting_positions > 15_000).await;
-    let greedy = advisor(&server);
+    let greedy = server.client().await;
     let endless = SearchQuery { simulations: None, time: Some(Duration::from_secs(60)), ..query(&[]) };
     let mut held = Vec::new();
     for _ in 0..64 {
-        held.push(within(greedy.analyse(endless.clone(), Some(Duration::from_millis(1)))).await.unwrap());
+        held.push(analyse(&greedy, endless.clone(), 1).await);
     }
     within(held[0].next()).await.unwrap().unwrap();
 

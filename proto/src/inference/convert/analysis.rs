@@ -77,16 +77,6 @@ impl TryFrom<v1::SelectMoveRequest> for SearchQuery {
     }
 }
 
-pub(crate) fn analyse_to_wire(query: SearchQuery, interval: Option<Duration>) -> v1::AnalyseRequest {
-    let SearchQuery { game, moves, simulations, time } = query;
-    v1::AnalyseRequest {
-        position: Some(position_to_wire(game, moves)),
-        simulations: simulations.unwrap_or(0),
-        milliseconds: time_to_ms(time),
-        interval_milliseconds: time_to_ms(interval),
-    }
-}
-
 /// Returns the query and the report interval.
 ///
 /// # Errors
@@ -105,7 +95,7 @@ fn finite(field: &str, values: &[f32]) -> Result<(), Invalid> {
 }
 
 /// Checks that all values in a report are finite and all actions in range.
-pub(crate) fn checked(report: v1::Analysis) -> Result<v1::Analysis, Invalid> {
+fn checked(report: v1::Analysis) -> Result<v1::Analysis, Invalid> {
     finite("value", &[report.value])?;
     for (i, each) in report.moves.iter().enumerate() {
         finite("value", &[each.prior, each.value]).map_err(inside(format!("moves[{i}]")))?;
@@ -128,7 +118,7 @@ mod tests {
 
     use game::Action;
 
-    use super::{analyse_from_wire, analyse_to_wire, checked, selected_from_wire};
+    use super::{analyse_from_wire, checked, selected_from_wire};
     use crate::inference::{Moves, SearchQuery, v1};
 
     fn report() -> v1::Analysis {
@@ -163,9 +153,10 @@ mod tests {
                 time: Some(Duration::from_millis(250)),
             };
             let wire = v1::SelectMoveRequest::from(query.clone());
-            assert_eq!(SearchQuery::try_from(wire).unwrap(), query);
-            let interval = Some(Duration::from_millis(50));
-            assert_eq!(analyse_from_wire(analyse_to_wire(query.clone(), interval)).unwrap(), (query, interval));
+            assert_eq!(SearchQuery::try_from(wire.clone()).unwrap(), query);
+            let v1::SelectMoveRequest { position, simulations, milliseconds } = wire;
+            let wire = v1::AnalyseRequest { position, simulations, milliseconds, interval_milliseconds: 50 };
+            assert_eq!(analyse_from_wire(wire).unwrap(), (query, Some(Duration::from_millis(50))));
         }
         assert_eq!(selected_from_wire(selected()).unwrap(), (report().moves[0].clone(), report()));
     }
