@@ -322,7 +322,7 @@ impl Chart {
         let mut mesh = chart.configure_mesh();
         mesh.x_desc(&self.x_name).label_style(label.clone()).bold_line_style(GRID).axis_style(AXIS);
         mesh.set_all_tick_mark_size(GAP / 2).draw()?;
-        // The labels of series are outside the area of the points, in pixels of the figure.
+        // Series labels are outside the area of the points, in pixels of the figure.
         let (figure, (across, up)) = (area.use_screen_coord(), chart.plotting_area().get_pixel_range());
         let mut drawn: Vec<&Series> = self.series.iter().filter(|series| !series.points.is_empty()).collect();
         if drawn.is_empty() {

@@ -39,7 +39,7 @@ pub use latent::{Error, LatentEpisodes};
 pub use parallel::analyse_together;
 pub use reanalysis::{Reanalysed, Reanalysis, Unusable};
 pub use round::{Calibration, Round};
-// Every choice of a search; the settings of self-play hide those of a search, which have another name here.
+// Every choice of a search; settings of self-play hide the search settings, which have another name here.
 pub use search::settings::*;
 pub use search::{Proven, Settings as SearchSettings, VariationStep};
 pub use searchable::{NotSearchable, check_searchable};

@@ -16,7 +16,7 @@ macro_rules! losses {
             $($(#[$doc])* pub $other: T,)*
         }
 
-        /// Number of parts of the minimised loss, the first fields of [`Losses`].
+        /// Number of parts in the minimised loss, which come first in [`Losses`].
         pub const PARTS: usize = [$(stringify!($part)),*].len();
 
         /// Number of fields of [`Losses`].

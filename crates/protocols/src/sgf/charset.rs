@@ -13,8 +13,8 @@ const TWO_BYTES_MAX: char = '\u{7ff}';
 /// Text in UTF-8, and a note if the charset was unclear.
 pub(super) type Decoded<'a> = (Cow<'a, str>, Option<String>);
 
-/// Returns the charset of a file with a byte order mark, and the length of the mark. In UTF-16 without a mark, half of
-/// the first character, `(`, is zero.
+/// Returns the charset of a file with a byte order mark, and how long the mark is. In UTF-16 without a mark, one byte
+/// of the first character, `(`, is zero.
 pub(super) fn by_beginning(bytes: &[u8]) -> Option<(&'static Encoding, usize)> {
     Encoding::for_bom(bytes).or(match bytes {
         [b'(', 0, ..] => Some((UTF_16LE, 0)),
@@ -23,8 +23,8 @@ pub(super) fn by_beginning(bytes: &[u8]) -> Option<(&'static Encoding, usize)> {
     })
 }
 
-/// Decodes a file with a byte order mark or in UTF-16, or with this value of `CA`. Without a known one, text that is not UTF-8 is
-/// Latin-1 by the specification; Windows-1252 has the same letters.
+/// Decodes a file with a byte order mark or in UTF-16, or with this value of `CA`. Without a known one, text that is not
+/// UTF-8 is Latin-1 by the specification; Windows-1252 has the same letters.
 pub(super) fn decode<'a>(bytes: &'a [u8], charset: Option<&str>) -> Decoded<'a> {
     if let Some((encoding, mark)) = by_beginning(bytes) {
         return decode_by(encoding, &bytes[mark..]);

@@ -14,7 +14,7 @@ service::section! {
         /// the two numbers of the name, and `b50c320` also sets `block = "bottleneck"`. `none` uses the keys of this
         /// section.
         preset: NetworkPreset = NetworkPreset::None, page "devices.md#the-memory-of-training";
-        /// Number of channels in the residual tower, or of hidden units in the dense networks of vector observations.
+        /// Number of channels in the residual tower, or of hidden units in dense networks for vector observations.
         channels: usize = 64, in 1..=CHANNELS_MAX;
         /// Number of residual blocks in the tower; at least 1 without attention blocks.
         blocks: usize = 4, in 0..=BLOCKS_MAX;
