@@ -81,7 +81,7 @@ impl Counts {
             Row {
                 name: "code lines outside tests, examples and fuzz",
                 value: code as f64,
-                limit: Max(104_552.0),
+                limit: Max(103_850.0),
                 target: 72_000.0,
             },
             Row { name: "folders that hold Rust files", value: folders(&files), limit: Max(242.0), target: 170.0 },
