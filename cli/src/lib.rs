@@ -5,7 +5,7 @@
 //! starts the processes. Supervision only uses command lines, admin ports and exit statuses, and does not depend on
 //! games or networks. `tune` runs `train` many times with varied settings, and `ablate` runs pairs that differ in
 //! on/off settings. The crate `run-metrics` reads the metrics of a run, `screen` shows them and `record` writes them.
-//! `report` writes the summary of a run and `picture` plots the metrics, both from the files of the run. `play` and
+//! `report` writes summary and picture of a run, both from the files of the run. `play` and
 //! `eval` use the latest weights of a run, or an older version from `kept_versions`. `trained` loads weights on this
 //! machine or on an inference server (`remote`), which the command may start itself (`own_server`). `engine` plays with
 //! these weights over engine protocols. `matches` plays the weights of runs against each other and against other
@@ -34,7 +34,6 @@ mod libtorch;
 mod matches;
 mod move_names;
 mod own_server;
-mod picture;
 mod play;
 mod printed_command;
 mod record;

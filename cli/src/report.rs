@@ -9,23 +9,21 @@ mod origin;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
 
 use anyhow::bail;
 use figures::table::Table;
 use fleet::run_directory::RunDirectory;
 use fleet::run_directory::load_run;
 use run_file::RunFile;
-use run_metrics::{DeviceUse, RunMetrics};
+use run_metrics::{DeviceUse, RunMetrics, charts};
 use serde::{Deserialize, Serialize};
 use service::devices::CPU;
 use service::directory::replace;
 
-use crate::picture;
 use crate::printed_command;
 use crate::record;
 use crate::screen::{
-    clock, count, distinct, elo, losses, mean_return, number, percent, refused, validation, warnings, window,
+    clock, count, date, distinct, elo, losses, mean_return, number, percent, refused, validation, warnings, window,
 };
 
 pub(crate) use origin::Origin;
@@ -83,7 +81,8 @@ pub(crate) fn write(run: &RunDirectory, restarts: Vec<(String, u32)>, origin: Or
     replace(&run.path().join("summary.md"), summary.markdown().as_bytes())?;
     replace(&run.summary(), &serde_json::to_vec_pretty(&summary)?)?;
     let picture = run.path().join("picture.svg");
-    picture::draw(&picture, &format!("zerofleet learns {}: run {}", summary.games(), summary.run), &readings)?;
+    let title = format!("zerofleet learns {}: run {}", summary.games(), summary.run);
+    replace(&picture, charts::picture(&title, &readings).svg().as_bytes())?;
     Ok(format!("{}\npicture: {}", summary.plain(), picture.display()))
 }
 
@@ -96,17 +95,6 @@ pub(crate) fn again(run: &RunDirectory) -> anyhow::Result<String> {
     let summary = fs::read(run.summary()).ok().and_then(|text| serde_json::from_slice::<Summary>(&text).ok());
     let Summary { restarts, origin, .. } = summary.unwrap_or_default();
     write(run, restarts, origin)
-}
-
-/// The first second of the year 10000, beyond the date format.
-const DATE_END: Duration = Duration::from_secs(253_402_300_800);
-
-/// Formats a Unix time as date, hour and minute in UTC; empty for a reading without a time.
-fn date(unix_seconds: f64) -> String {
-    let since = Duration::try_from_secs_f64(unix_seconds).ok().filter(|since| !since.is_zero() && *since < DATE_END);
-    let Some(time) = since.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since)) else { return String::new() };
-    let text = humantime::format_rfc3339_seconds(time).to_string();
-    format!("{} {} UTC", &text[..10], &text[11..16])
 }
 
 /// The summary of a run.

@@ -1,12 +1,10 @@
 //! `zerofleet top`: shows the state of a fleet in the terminal.
 //!
-//! The command only sends read requests to the admin ports of all processes. `sources` finds the processes, `roster`
-//! reads metrics and keeps the history, `snapshot` computes the state at one time for JSON, and `table` formats the
-//! state as a table. Text from processes is untrusted: `roster::sanitize` cleans it, and no text can crash this
-//! program.
+//! The command only sends read requests to the admin ports of all processes. `sources` finds the processes, a
+//! [`Roster`] reads metrics and keeps the history, `snapshot` computes the state at one time for JSON, and `table`
+//! formats the state as a table. Text from processes is untrusted: it is cleaned, and no text can crash this program.
 
 mod cost;
-mod roster;
 mod snapshot;
 mod sources;
 mod table;
@@ -16,19 +14,22 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use fleet::exposition::{agent, ask};
 use indicatif::ProgressBar;
+use run_metrics::roster::Roster;
 use service::Drain;
 
 use crate::screen::redrawn_text;
 use crate::stall::Watch;
 use crate::unix_seconds;
 use cost::Price;
-use roster::Roster;
 use snapshot::Snapshot;
 use sources::{Sources, admin_address};
 
 /// Time between the two polls of `--once`; rates need two polls.
 const ONCE_INTERVAL: Duration = Duration::from_secs(2);
+/// Timeout of a request to an admin port; a process that takes longer is overloaded or has exited.
+const TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval between checks for Ctrl-C.
 const POLL: Duration = Duration::from_millis(50);
 /// Maximum polling interval in seconds; a longer interval would miss most events.
@@ -87,10 +88,10 @@ impl Args {
         ensure!(is_usable, "--interval must be above 0 and at most {INTERVAL_SECONDS_MAX} seconds");
         cost::check(&self.prices)?;
         let mut sources = Sources::new(&self.admins, self.run.as_deref(), &self.runs)?;
-        let (mut roster, mut watch) = (Roster::default(), Watch::default());
+        let (mut roster, mut watch, agent) = (Roster::default(), Watch::default(), agent(TIMEOUT));
         let mut poll = || {
             let now = Instant::now();
-            roster.poll(&sources.processes(now), now);
+            roster.poll(&sources.processes(now), now, unix_seconds(), |address| ask(&agent, address));
             let mut snapshot = Snapshot::of(&roster, &self.prices, Instant::now(), unix_seconds());
             watch.read(&snapshot.metrics, now);
             // A fleet that has refused all work so far is reported at once, before the stall timeout.

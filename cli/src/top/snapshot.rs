@@ -7,19 +7,13 @@ use serde_json::{Value, json};
 
 use fleet::Role;
 use run_metrics::bottleneck::{Bottleneck, Load, bottleneck};
+use run_metrics::roster::{LABEL_LENGTH_MAX, Process, Roster, State, sanitize};
 use run_metrics::{Processes, RunMetrics, metric};
 
 use super::cost::{Cost, Price, Running, cost};
-use super::roster::{Process, Roster, State, sanitize};
 
 /// Fraction of time spent waiting (0 to 1) from which the table shows the wait for a rate limiter.
 const WAITS_SHARE_MIN: f64 = 0.005;
-/// Maximum length of metric labels in characters; longer labels are truncated.
-const LABEL_LENGTH_MAX: usize = 40;
-/// Maximum length of the reasons for refusing games or weights, in characters; longer texts are truncated.
-const REASON_LENGTH_MAX: usize = 300;
-/// Maximum length of engine names in characters; longer names are truncated.
-const ENGINE_LENGTH_MAX: usize = 120;
 
 /// The state of the fleet at one time. Unknown values are `None`.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,19 +63,7 @@ pub(super) struct LimiterWait {
 impl Snapshot {
     /// Computes the snapshot of all processes in `roster` at the time `now`.
     pub(super) fn of(roster: &Roster, prices: &[Price], now: Instant, unix_seconds: f64) -> Self {
-        let answering = roster.processes().map(|(_, process)| process).filter(|process| process.answers());
-        let fleet = Processes(answering.filter_map(|process| Some((process.role?, &process.rates))).collect());
-        let mut metrics = RunMetrics::of(&fleet);
-        metrics.engines.values_mut().for_each(|engine| *engine = sanitize(engine, ENGINE_LENGTH_MAX));
-        for text in [&mut metrics.health.defect, &mut metrics.health.weights_refusal].into_iter().flatten() {
-            *text = sanitize(text, REASON_LENGTH_MAX);
-        }
-        for used in &mut metrics.devices {
-            used.device = sanitize(&used.device, LABEL_LENGTH_MAX);
-            for label in [&mut used.name, &mut used.gpu, &mut used.uuid].into_iter().flatten() {
-                *label = sanitize(label, LABEL_LENGTH_MAX);
-            }
-        }
+        let (fleet, metrics) = (roster.fleet(), roster.metrics());
         let mut processes: Vec<Row> = roster
             .processes()
             .map(|(address, process)| row(address.to_string(), process, metrics.weights_version, now, unix_seconds))
@@ -178,12 +160,7 @@ fn row(address: String, process: &Process, newest: Option<f64>, now: Instant, un
         role: *role,
         name: name.clone(),
         address,
-        state: match state {
-            State::Ready => "ready",
-            State::NotReady(_) => "not ready",
-            State::Silent => "no reply",
-            State::Lost(_) => "lost",
-        },
+        state: state.name(),
         reason: match state {
             State::NotReady(reason) => Some(reason.clone()),
             _ => None,

@@ -66,7 +66,8 @@ impl Top {
     }
 
     fn poll(&mut self) -> Snapshot {
-        self.roster.poll(&self.listed, Instant::now());
+        let agent = agent(TIMEOUT);
+        self.roster.poll(&self.listed, Instant::now(), unix_seconds(), |address| ask(&agent, address));
         Snapshot::of(&self.roster, &self.prices, Instant::now(), unix_seconds())
     }
 }

@@ -54,7 +54,7 @@ type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 /// A picture of several charts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
-    /// Title above all charts.
+    /// Title above all charts; empty for none.
     pub title: String,
     /// Columns from left to right, each with charts from top to bottom.
     pub columns: Vec<Vec<Chart>>,
@@ -170,16 +170,21 @@ impl Figure {
     pub fn svg(&self) -> String {
         let width: i32 = self.columns.iter().map(|charts| width_max(charts)).sum();
         let heights = self.columns.iter().map(|charts| charts.iter().map(|chart| chart.height).sum::<i32>());
-        let height = TITLE_HEIGHT + heights.max().unwrap_or(0);
+        let height = self.head_height() + heights.max().unwrap_or(0);
         let mut svg = String::new();
         let backend = SVGBackend::with_string(&mut svg, (width.unsigned_abs(), height.unsigned_abs()));
         self.draw(&backend.into_drawing_area()).expect("a string accepts every text");
         svg
     }
 
+    /// Returns the height in pixels of the title, 0 without one.
+    fn head_height(&self) -> i32 {
+        if self.title.is_empty() { 0 } else { TITLE_HEIGHT }
+    }
+
     fn draw(&self, root: &Area<'_>) -> Drawn {
         root.fill(&WHITE)?;
-        let (head, mut rest) = root.split_vertically(TITLE_HEIGHT);
+        let (head, mut rest) = root.split_vertically(self.head_height());
         head.draw_text(&self.title, &text(25, INK, HPos::Left), (12, TITLE_HEIGHT / 2))?;
         for charts in &self.columns {
             let width = width_max(charts);

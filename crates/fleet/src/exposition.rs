@@ -59,6 +59,24 @@ pub fn scrape(agent: &ureq::Agent, admin: SocketAddr) -> Option<Exposition> {
     Some(Exposition::parse(&text))
 }
 
+/// The response of a process to a poll of the admin port.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    /// Metrics of the process.
+    pub exposition: Exposition,
+    /// True if the process is ready.
+    pub is_ready: bool,
+    /// Text of the readiness page: the reason why the process is not ready.
+    pub reason: String,
+}
+
+/// Requests metrics and readiness of the process at `admin`; `None` on an error or a timeout.
+pub fn ask(agent: &ureq::Agent, admin: SocketAddr) -> Option<Answer> {
+    let exposition = scrape(agent, admin)?;
+    let (status, reason) = get(agent, admin, "readyz")?;
+    Some(Answer { exposition, is_ready: status == 200, reason })
+}
+
 /// Requests a page of an admin port; returns status and text, `None` on an error or timeout.
 pub fn get(agent: &ureq::Agent, admin: SocketAddr, page: &str) -> Option<(u16, String)> {
     let mut response = agent.get(format!("http://{admin}/{page}")).call().ok()?;

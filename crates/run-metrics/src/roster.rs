@@ -1,17 +1,16 @@
 //! Polls all known processes of a fleet, including lost processes, and keeps a history by address.
+//!
+//! The caller sends the requests. Text from processes is untrusted: [`sanitize`] cleans it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use fleet::Role;
-use fleet::exposition::{Exposition, agent, get, scrape};
-use run_metrics::CounterRates;
+use fleet::exposition::{Answer, Exposition};
 
-use crate::unix_seconds;
+use crate::{CounterRates, Processes, RunMetrics};
 
-/// Timeout of a request to an admin port; a process that takes longer is overloaded or has exited.
-const TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum number of processes polled in parallel.
 const AT_ONCE_MAX: usize = 32;
 /// Time after which a lost process that is no longer listed disappears from the table.
@@ -21,11 +20,18 @@ const LOST_MAX: usize = 64;
 /// Maximum length of process names and versions in characters; longer texts are truncated.
 const NAME_LENGTH_MAX: usize = 40;
 /// Maximum length of the reason why a process is not ready, in characters; longer texts are truncated.
-const REASON_LENGTH_MAX: usize = 200;
+const STATE_LENGTH_MAX: usize = 200;
+/// Maximum length of the reasons for refusing games or weights, in characters; longer texts are truncated.
+const REASON_LENGTH_MAX: usize = 300;
+/// Maximum length of metric labels in characters; longer labels are truncated.
+pub const LABEL_LENGTH_MAX: usize = 40;
+/// Maximum length of engine names in characters; longer names are truncated.
+const ENGINE_LENGTH_MAX: usize = 120;
 
 /// The state of a process at the last poll.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) enum State {
+pub enum State {
+    /// The process responds and is ready.
     Ready,
     /// The process responds but is not ready, for the reason in the response.
     NotReady(String),
@@ -36,19 +42,35 @@ pub(super) enum State {
     Lost(Instant),
 }
 
+impl State {
+    /// Returns the state in words.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::NotReady(_) => "not ready",
+            Self::Silent => "no reply",
+            Self::Lost(_) => "lost",
+        }
+    }
+}
+
 /// A process that is listed or has responded earlier, with the history of metrics.
 #[derive(Debug, Default)]
-pub(super) struct Process {
+pub struct Process {
     /// Name of the process in the run, or the host name.
-    pub(super) name: String,
-    pub(super) role: Option<Role>,
-    pub(super) version: Option<String>,
-    pub(super) state: State,
+    pub name: String,
+    /// Role that the process reports.
+    pub role: Option<Role>,
+    /// Version of the program.
+    pub version: Option<String>,
+    /// State at the last poll.
+    pub state: State,
     /// Start time that the process reports, in seconds since 1970.
-    pub(super) started: Option<f64>,
+    pub started: Option<f64>,
     /// Running time before the last observed restart, in seconds.
-    pub(super) earlier_seconds: f64,
-    pub(super) rates: CounterRates,
+    pub earlier_seconds: f64,
+    /// Recent metrics.
+    pub rates: CounterRates,
 }
 
 impl Process {
@@ -56,15 +78,14 @@ impl Process {
         Self { name: sanitize(name, NAME_LENGTH_MAX), ..Self::default() }
     }
 
-    pub(super) fn answers(&self) -> bool {
+    /// Returns true if the process responded to the last poll.
+    pub fn answers(&self) -> bool {
         matches!(self.state, State::Ready | State::NotReady(_))
     }
 
-    /// Requests metrics and readiness from the process at `address`, and updates the state.
-    fn poll(&mut self, agent: &ureq::Agent, address: SocketAddr) {
-        let answer = scrape(agent, address).and_then(|exposition| Some((exposition, get(agent, address, "readyz")?)));
-        let now = Instant::now();
-        let Some((exposition, (status, reason))) = answer else {
+    /// Updates the state with the response to a poll at `now`, if any.
+    fn update(&mut self, answer: Option<Answer>, now: Instant) {
+        let Some(Answer { exposition, is_ready, reason }) = answer else {
             if self.answers() {
                 self.state = State::Lost(now);
             }
@@ -75,7 +96,7 @@ impl Process {
             self.rates = CounterRates::default();
         }
         let reason = reason.lines().next().unwrap_or_default();
-        self.state = if status == 200 { State::Ready } else { State::NotReady(sanitize(reason, REASON_LENGTH_MAX)) };
+        self.state = if is_ready { State::Ready } else { State::NotReady(sanitize(reason, STATE_LENGTH_MAX)) };
         self.role = role_of(&exposition).or(self.role);
         let version = info(&exposition, "version").map(|version| sanitize(version, NAME_LENGTH_MAX));
         self.version = version.or(self.version.take());
@@ -93,57 +114,80 @@ impl Process {
 
     /// Returns the total running time in seconds, including the time before restarts. `lost_ago` is the time in seconds
     /// since the process was lost (0 if the process is running), and `unix_seconds` is the current time.
-    pub(super) fn seconds(&self, lost_ago: f64, unix_seconds: f64) -> f64 {
+    pub fn seconds(&self, lost_ago: f64, unix_seconds: f64) -> f64 {
         let now = self.started.map_or(0.0, |started| (unix_seconds - started - lost_ago).max(0.0));
         self.earlier_seconds + now
     }
 }
 
 /// All processes found since this program started, by admin address.
-#[derive(Debug)]
-pub(super) struct Roster {
-    agent: ureq::Agent,
+#[derive(Debug, Default)]
+pub struct Roster {
     processes: BTreeMap<SocketAddr, Process>,
     /// Lost processes that are no longer in the table, by role: the number and the total running time in seconds.
     gone: BTreeMap<Option<Role>, (usize, f64)>,
 }
 
-impl Default for Roster {
-    fn default() -> Self {
-        Self { agent: agent(TIMEOUT), processes: BTreeMap::new(), gone: BTreeMap::new() }
-    }
-}
-
 impl Roster {
-    /// Polls every process that is listed now or was listed earlier.
-    pub(super) fn poll(&mut self, listed: &[(SocketAddr, String)], now: Instant) {
+    /// Polls every process that is listed now or was listed earlier, with requests that `ask` sends from several
+    /// threads. `unix_seconds` is the time `now`.
+    pub fn poll(
+        &mut self,
+        listed: &[(SocketAddr, String)],
+        now: Instant,
+        unix_seconds: f64,
+        ask: impl Fn(SocketAddr) -> Option<Answer> + Sync,
+    ) {
         for (address, name) in listed {
             self.processes.entry(*address).or_insert_with(|| Process::new(name));
         }
-        let agent = &self.agent;
+        let ask = &ask;
         let mut processes: Vec<_> = self.processes.iter_mut().collect();
         let each = processes.len().div_ceil(AT_ONCE_MAX).max(1);
         std::thread::scope(|scope| {
             for chunk in processes.chunks_mut(each) {
-                scope.spawn(|| chunk.iter_mut().for_each(|(address, process)| process.poll(agent, **address)));
+                scope.spawn(|| chunk.iter_mut().for_each(|(address, process)| process.update(ask(**address), now)));
             }
         });
         let is_listed = |address: &SocketAddr| listed.iter().any(|(other, _)| other == address);
-        self.prune(is_listed, now);
+        self.prune(is_listed, now, unix_seconds);
     }
 
-    pub(super) fn processes(&self) -> impl Iterator<Item = (&SocketAddr, &Process)> {
+    /// Returns all processes, by admin address.
+    pub fn processes(&self) -> impl Iterator<Item = (&SocketAddr, &Process)> {
         self.processes.iter()
+    }
+
+    /// Returns the recent metrics of the processes that respond, by role.
+    pub fn fleet(&self) -> Processes<'_> {
+        let answering = self.processes.values().filter(|process| process.answers());
+        Processes(answering.filter_map(|process| Some((process.role?, &process.rates))).collect())
+    }
+
+    /// Returns the metrics of the fleet, in which every text is clean.
+    pub fn metrics(&self) -> RunMetrics {
+        let mut metrics = RunMetrics::of(&self.fleet());
+        metrics.engines.values_mut().for_each(|engine| *engine = sanitize(engine, ENGINE_LENGTH_MAX));
+        for text in [&mut metrics.health.defect, &mut metrics.health.weights_refusal].into_iter().flatten() {
+            *text = sanitize(text, REASON_LENGTH_MAX);
+        }
+        for used in &mut metrics.devices {
+            used.device = sanitize(&used.device, LABEL_LENGTH_MAX);
+            for label in [&mut used.name, &mut used.gpu, &mut used.uuid].into_iter().flatten() {
+                *label = sanitize(label, LABEL_LENGTH_MAX);
+            }
+        }
+        metrics
     }
 
     /// Returns, for the lost processes no longer in the table, each role with the number and the total running time in
     /// seconds.
-    pub(super) fn gone(&self) -> impl Iterator<Item = (Option<Role>, usize, f64)> {
+    pub fn gone(&self) -> impl Iterator<Item = (Option<Role>, usize, f64)> {
         self.gone.iter().map(|(role, (count, seconds))| (*role, *count, *seconds))
     }
 
     /// Removes unlisted processes that never responded, were lost more than [`LOST_SHOWN`] ago, or exceed [`LOST_MAX`].
-    fn prune(&mut self, is_listed: impl Fn(&SocketAddr) -> bool, now: Instant) {
+    fn prune(&mut self, is_listed: impl Fn(&SocketAddr) -> bool, now: Instant, unix_seconds: f64) {
         self.processes.retain(|address, process| is_listed(address) || process.state != State::Silent);
         let mut lost: Vec<(Instant, SocketAddr)> = self
             .processes
@@ -161,7 +205,7 @@ impl Roster {
             if let Some(process) = self.processes.remove(&address) {
                 let (count, seconds) = self.gone.entry(process.role).or_default();
                 *count += 1;
-                *seconds += process.seconds(now.saturating_duration_since(since).as_secs_f64(), unix_seconds());
+                *seconds += process.seconds(now.saturating_duration_since(since).as_secs_f64(), unix_seconds);
             }
         }
     }
@@ -183,7 +227,7 @@ fn info<'a>(exposition: &'a Exposition, label: &str) -> Option<&'a str> {
 
 /// Converts text from another process to printable ASCII of at most `length_max` characters. Control characters,
 /// escape sequences, bidirectional marks and wide characters could control a terminal or break table columns.
-pub(super) fn sanitize(text: &str, length_max: usize) -> String {
+pub fn sanitize(text: &str, length_max: usize) -> String {
     let shown = |c: char| if c == ' ' || c.is_ascii_graphic() { c } else { '?' };
     // Reads one more character than the limit, to detect truncation.
     let mut sanitized: String = text.trim().chars().take(length_max.saturating_add(1)).map(shown).collect();

@@ -1,13 +1,10 @@
 //! Plots the metrics of a run over time: accuracy and value error on solved positions, training and validation losses,
-//! and Elo. In games with rewards: mean return, losses and episode length.
-
-use std::path::Path;
+//! and Elo. In games with rewards: mean return, losses and episode length. Start with [`picture`].
 
 use figures::plot::{Axis, BLUE, COLOURS, Chart, Figure, GREEN, GREY, INK, ORANGE, Point, RGBColor, Series, Style};
-use run_metrics::RunMetrics;
-use service::directory::{FileError, replace};
 
-use crate::screen::number;
+use crate::RunMetrics;
+use crate::words::number;
 
 /// Height of each column in pixels. The text stays readable at two thirds of the size, as in a README.
 const HEIGHT: i32 = 640;
@@ -22,23 +19,37 @@ const SMOOTHED_READINGS: usize = 4;
 /// Colours of the opponents.
 const OPPONENTS: [RGBColor; 4] = [GREY, COLOURS[3], COLOURS[4], COLOURS[5]];
 
-/// Plots the metrics of a run to the SVG file `path`.
-pub(crate) fn draw(path: &Path, title: &str, readings: &[RunMetrics]) -> Result<(), FileError> {
+/// Returns the charts of a run in two columns: the picture in the run directory.
+pub fn picture(title: &str, readings: &[RunMetrics]) -> Figure {
     let errors = value_error(readings);
-    let (strength, below) = if readings.iter().any(RunMetrics::has_returns) {
+    let (strength, below) = strength(readings);
+    let errors = Some(errors).filter(|errors| errors.series.iter().any(|series| !series.points.is_empty()));
+    let columns = vec![
+        column(LEFT_WIDTH, ACCURACY_HEIGHT, [strength].into_iter().chain(errors).collect()),
+        column(RIGHT_WIDTH, HEIGHT / 2, [losses(readings)].into_iter().chain(below).collect()),
+    ];
+    Figure { title: title.to_owned(), columns }
+}
+
+/// Returns the main charts of a run, each as an untitled figure of this size: strength, losses, and Elo or the length
+/// of episodes.
+pub fn overview(readings: &[RunMetrics], width: i32, height: i32) -> Vec<Figure> {
+    let (strength, below) = strength(readings);
+    let charts = [strength, losses(readings)].into_iter().chain(below);
+    let sized = charts.map(|chart| Chart { width, height, ..chart });
+    sized.map(|chart| Figure { title: String::new(), columns: vec![vec![chart]] }).collect()
+}
+
+/// Returns the chart of the strength, and a second chart that belongs to it, if any.
+fn strength(readings: &[RunMetrics]) -> (Chart, Option<Chart>) {
+    if readings.iter().any(RunMetrics::has_returns) {
         (returns(readings), Some(lengths(readings)))
     } else if readings.iter().any(|reading| !reading.accuracy.is_empty()) {
         (accuracy(readings), Some(elo(readings)))
     } else {
         // A game without solved positions.
         (elo(readings), None)
-    };
-    let errors = Some(errors).filter(|errors| errors.series.iter().any(|series| !series.points.is_empty()));
-    let columns = vec![
-        column(LEFT_WIDTH, ACCURACY_HEIGHT, [strength].into_iter().chain(errors).collect()),
-        column(RIGHT_WIDTH, HEIGHT / 2, [losses(readings)].into_iter().chain(below).collect()),
-    ];
-    replace(path, Figure { title: title.to_owned(), columns }.svg().as_bytes())
+    }
 }
 
 /// Sets the sizes of the charts in a column: one chart fills the column, and the first of two charts has the height
@@ -229,10 +240,7 @@ mod tests {
     }
 
     fn drawn(readings: &[RunMetrics]) -> String {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("run.svg");
-        draw(&path, "a run", readings).unwrap();
-        std::fs::read_to_string(path).unwrap()
+        picture("a run", readings).svg()
     }
 
     #[test]
@@ -287,6 +295,15 @@ mod tests {
         assert_eq!(drawn(&[]).matches("not measured").count(), 2);
         let readings = [RunMetrics { elapsed_seconds: 5.0, elo: Some(f64::NAN), ..RunMetrics::default() }];
         assert_eq!(drawn(&readings).matches("not measured").count(), 2);
+    }
+
+    #[test]
+    fn the_main_charts_are_separate_figures_without_a_title() {
+        let figures = overview(&run(), 480, 260);
+        let texts: Vec<String> = figures.iter().map(Figure::svg).collect();
+        assert!(texts.iter().all(|svg| svg.starts_with("<svg width=\"480\" height=\"260\"")), "{texts:?}");
+        let [strength, losses, elo] = ["95 % with search", "1.53 total", "900 weights"];
+        assert!(texts[0].contains(strength) && texts[1].contains(losses) && texts[2].contains(elo), "{texts:?}");
     }
 
     #[test]
