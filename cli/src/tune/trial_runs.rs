@@ -5,15 +5,14 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, anyhow, ensure};
-use fleet::RunDirectory;
+use anyhow::{Context as _, ensure};
 use fleet::child::{self, Child};
 use fleet::plan::{self, Args};
+use fleet::{JsonLines, RunDirectory};
 use run_metrics::RunMetrics;
 use service::cpus::{self, Cpu};
 
@@ -29,8 +28,6 @@ const EARLIER_RUN_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time limit for draining a run, after which the process is killed.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(100);
-/// Maximum number of bytes read from a metrics file at a time.
-const READ_BYTES_MAX: u64 = 16 << 20;
 
 /// Settings that all runs of a study share.
 #[derive(Debug, Clone)]
@@ -60,7 +57,7 @@ pub(crate) struct TrialRuns {
 struct TrialRun {
     /// Process of the run; `None` if the run had finished before this session.
     process: Option<Child>,
-    metrics: MetricsReader,
+    metrics: JsonLines<RunMetrics>,
     /// Index among the parallel runs, which determines the CPUs of the process.
     place: usize,
     drained_since: Option<Instant>,
@@ -118,7 +115,7 @@ impl TrialRuns {
 impl Runner for TrialRuns {
     fn start(&mut self, trial: usize, values: &Values) -> anyhow::Result<()> {
         let run = self.run(trial)?;
-        let metrics = MetricsReader::new(run.metrics());
+        let metrics = JsonLines::new(run.metrics());
         let log = run.logs().join("train.log");
         let place = self.free_place();
         let mut ended = TrialRun { process: None, metrics, place, drained_since: None, log: log.clone() };
@@ -229,61 +226,4 @@ fn command_line(options: &Args, runs: &Path, name: &str, is_new: bool) -> Vec<Os
         options.sets.iter().for_each(|set| option("--set", set.into()));
     }
     line
-}
-
-/// Reads new metrics of a run while the run writes the file.
-#[derive(Debug)]
-struct MetricsReader {
-    path: PathBuf,
-    /// Number of bytes read so far, up to the end of the last complete line.
-    read: u64,
-}
-
-impl MetricsReader {
-    fn new(path: PathBuf) -> Self {
-        Self { path, read: 0 }
-    }
-
-    /// Returns the metrics recorded since the last call; none if the file does not exist yet. A later call returns a
-    /// line that is still incomplete.
-    fn read(&mut self) -> anyhow::Result<Vec<RunMetrics>> {
-        let named = || format!("read {}", self.path.display());
-        let Some(mut file) = service::directory::if_exists(File::open(&self.path)).with_context(named)? else {
-            return Ok(Vec::new());
-        };
-        let mut bytes = Vec::new();
-        file.seek(SeekFrom::Start(self.read))
-            .and_then(|_| file.take(READ_BYTES_MAX).read_to_end(&mut bytes))
-            .with_context(named)?;
-        let Some(end) = bytes.iter().rposition(|&byte| byte == b'\n') else {
-            let is_endless = bytes.len() as u64 == READ_BYTES_MAX;
-            return if is_endless { Err(anyhow!("a line is too long")).with_context(named) } else { Ok(Vec::new()) };
-        };
-        self.read += end as u64 + 1;
-        let lines = bytes[..end].split(|&byte| byte == b'\n');
-        // Skips lines that a crash truncated.
-        Ok(lines.filter_map(|line| serde_json::from_slice(line).ok()).collect())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::Write as _;
-
-    use super::*;
-
-    #[test]
-    fn metrics_are_read_once_by_whole_lines_while_they_are_written() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("metrics.jsonl");
-        let mut reader = MetricsReader::new(path.clone());
-        let mut read = || reader.read().unwrap().iter().map(|reading| reading.elapsed_seconds).collect::<Vec<_>>();
-        assert_eq!(read(), [0.0; 0]);
-        let mut file = File::create(&path).unwrap();
-        file.write_all(b"{\"elapsed_seconds\": 5.0}\n{\"elapsed_sec").unwrap();
-        assert_eq!(read(), [5.0]);
-        assert_eq!(read(), [0.0; 0]);
-        file.write_all(b"onds\": 6.0}\n{\"torn\n{\"elapsed_seconds\": 7.0}\n").unwrap();
-        assert_eq!(read(), [6.0, 7.0]);
-    }
 }

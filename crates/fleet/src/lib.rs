@@ -5,10 +5,10 @@
 //! session from the command line (including [`Algorithm`]), the run file and the preset. [`placement`] assigns a device
 //! to each process after a [`trial`] of the devices, and [`feasibility`] lists the reasons why a run could never train.
 //! [`RunDirectory`] is the directory of a run and [`Progress`](run_directory::Progress) holds the elapsed time; a
-//! refused [`SessionStart`] leaves both unchanged. [`Wiring`](wiring::Wiring) holds the endpoints that connect the
-//! processes. A [`PlannedBoard`] has separate replay servers and actors. [`Exposition`](exposition::Exposition) parses
-//! the metrics of an admin port. Commands, benchmarks and system tests share this crate; `run-metrics` computes sums
-//! and rates, and screen, summary and picture are in `cli`.
+//! refused [`SessionStart`] leaves both unchanged. [`JsonLines`] reads a growing file of a run.
+//! [`Wiring`](wiring::Wiring) holds the endpoints that connect the processes. A [`PlannedBoard`] has separate replay
+//! servers and actors. [`Exposition`](exposition::Exposition) parses the metrics of an admin port. Commands, benchmarks
+//! and system tests share this crate; `run-metrics` computes sums and rates, and screen and summary are in `cli`.
 
 mod algorithm;
 mod boards;
@@ -16,6 +16,7 @@ pub mod child;
 pub mod environment;
 pub mod exposition;
 pub mod feasibility;
+mod json_lines;
 pub mod placement;
 pub mod plan;
 mod processes;
@@ -30,6 +31,7 @@ use std::process::ExitCode;
 
 pub use algorithm::Algorithm;
 pub use boards::PlannedBoard;
+pub use json_lines::JsonLines;
 pub use processes::{Fleet, Listed, Member, Rating, binaries, read_list};
 pub use programs::beside_this_binary;
 pub use run_directory::RunDirectory;
