@@ -1,19 +1,23 @@
-//! Records the metrics of a run in `metrics.jsonl` and in an event file for TensorBoard.
+//! Records the metrics of a run in `metrics.jsonl` and in an event file for TensorBoard, and the events of a run in
+//! `events.jsonl`.
 
 use std::fs;
 use std::io;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use event_file::{AppendLog, EventFile, Summary};
 use fleet::run_directory::RunDirectory;
 use run_file::RunFile;
-use run_metrics::RunMetrics;
+use run_metrics::{RunEvent, RunMetrics};
 
 /// The open metrics files of a run.
 #[derive(Debug)]
 pub(crate) struct Record {
     lines: AppendLog,
     events: Option<Events>,
+    /// Path of `events.jsonl`.
+    happened: PathBuf,
 }
 
 /// The event file of a run for TensorBoard.
@@ -33,16 +37,20 @@ impl Record {
     /// Opens the run's `metrics.jsonl` for appending. The first call of [`append`](Self::append) creates the event
     /// file.
     pub(crate) fn open(run: &RunDirectory, config: &RunFile) -> anyhow::Result<Self> {
-        let path = run.metrics();
-        let mut lines = AppendLog::open(&path).with_context(|| format!("open {}", path.display()))?;
-        lines.end_last_line().with_context(|| format!("append to {}", path.display()))?;
+        let lines = open_lines(&run.metrics())?;
         let mut settings = serde_json::to_value(config)?;
         if let Some(sections) = settings.as_object_mut() {
             sections.retain(|name, _| !SECTIONS_LEFT_OUT.contains(&name.as_str()));
         }
         let file = EventFile::new(run.path().to_owned());
         let events = Events { file, group: run.name().to_owned(), settings: Some(settings) };
-        Ok(Self { lines, events: config.learner.event_files.then_some(events) })
+        Ok(Self { lines, events: config.learner.event_files.then_some(events), happened: run.events() })
+    }
+
+    /// Appends an event. Events are rare, so that the file is opened for each.
+    pub(crate) fn happened(&self, event: &RunEvent) -> anyhow::Result<()> {
+        let line = serde_json::to_string(event)? + "\n";
+        open_lines(&self.happened)?.append(line.as_bytes()).context("append to events.jsonl")
     }
 
     /// Appends the metrics of the run as read at one time.
@@ -52,6 +60,13 @@ impl Record {
         self.lines.append(line.as_bytes()).context("append to metrics.jsonl")?;
         self.events.as_mut().map_or(Ok(()), |events| events.append(readings)).context("append to the event file")
     }
+}
+
+/// Opens a file of lines for appending, after the end of the last line.
+fn open_lines(path: &Path) -> anyhow::Result<AppendLog> {
+    let mut lines = AppendLog::open(path).with_context(|| format!("open {}", path.display()))?;
+    lines.end_last_line().with_context(|| format!("append to {}", path.display()))?;
+    Ok(lines)
 }
 
 impl Events {
@@ -110,6 +125,20 @@ mod tests {
     #[test]
     fn a_line_cut_short_by_a_crash_does_not_damage_the_next() {
         assert_eq!(times_after_appending_to("{\"elapsed_seconds\": 5.0}\n{\"elapsed_sec"), [5.0, 7.0]);
+    }
+
+    #[test]
+    fn events_are_appended_as_lines_that_are_read_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunDirectory::new(folder.path(), "first").unwrap();
+        run.create().unwrap();
+        let record = Record::open(&run, &RunFile::default()).unwrap();
+        assert!(!run.events().exists());
+        let events = ["learner was killed by signal 9", "learner was restarted\nat once"];
+        let events = events.map(|text| RunEvent { unix_seconds: 7.0, text: text.to_owned() });
+        events.iter().for_each(|event| record.happened(event).unwrap());
+        let text = fs::read_to_string(run.events()).unwrap();
+        assert_eq!(text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<RunEvent>>(), events);
     }
 
     /// Returns the names of the run's event files.

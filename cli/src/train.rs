@@ -14,7 +14,7 @@ use fleet::run_directory::{Progress, RunDirectory};
 use fleet::{Fleet, Member, Rating, Role, SessionStart};
 use run_file::arena::GateKind;
 use run_file::learner::libtorch::Cpu;
-use run_metrics::{Meter, RunMetrics};
+use run_metrics::{Meter, RunEvent, RunMetrics};
 use service::Drain;
 use strength::ledger::{Ledger, Player};
 use training::NetworkSize;
@@ -27,7 +27,7 @@ use crate::libtorch::Answer;
 use crate::record::Record;
 use crate::report::{self, Origin};
 use crate::resume;
-use crate::screen::{Screen, beyond_support, print_line};
+use crate::screen::{Screen, beyond_support, clock, print_line};
 use crate::stall::Watch;
 use crate::trained_time::TrainedTime;
 use crate::unix_seconds;
@@ -228,6 +228,7 @@ impl Session<'_> {
     fn train(&mut self, drain: &Drain) -> anyhow::Result<()> {
         let begin = Instant::now();
         let (mut next_read, mut next_record) = (begin, begin);
+        self.record(&format!("session started, {} of training so far", clock(self.time.get().as_secs_f64())));
         while !drain.started() && self.time.get() < self.total {
             let now = Instant::now();
             self.time.pass(now, self.fleet.works());
@@ -244,14 +245,27 @@ impl Session<'_> {
                 next_record = now + RECORD_INTERVAL;
                 // A full disk must not stop the training: the next write may succeed.
                 let kept = self.keep();
-                self.write_failures.kept(&kept).iter().for_each(|news| self.screen.print(news));
+                let news = self.write_failures.kept(&kept);
+                news.iter().for_each(|news| self.announce(news));
             }
             std::thread::sleep(WATCH_INTERVAL);
         }
         // Take the last reading while every process still responds.
         self.read();
         self.last.health.fault = self.watch.at_end(&self.last);
+        self.record("session ended");
         Ok(())
+    }
+
+    /// Prints an event of the run, and records it.
+    fn announce(&self, text: &str) {
+        self.screen.print(text);
+        self.record(text);
+    }
+
+    fn record(&self, text: &str) {
+        // The screen has shown the event, and a full disk must not stop the training.
+        let _ = self.record.happened(&RunEvent { unix_seconds: unix_seconds(), text: text.to_owned() });
     }
 
     /// Divides the cores between learner and actors in proportion to the measured costs, once both have been measured.
@@ -260,7 +274,7 @@ impl Session<'_> {
         let Some([learner, actor]) = threads else { return };
         self.division = None;
         self.progress.learner_threads = learner;
-        self.screen.print(&format!("cores divided: learner {learner} thread(s), actors {actor} each"));
+        self.announce(&format!("cores divided: learner {learner} thread(s), actors {actor} each"));
         if learner > 1 {
             self.fleet.restart_with_threads(learner, actor);
         }
@@ -290,7 +304,8 @@ impl Session<'_> {
         let scraped = self.fleet.scrape();
         for (index, _, exposition) in scraped.iter().filter(|(_, role, _)| *role == Role::Learner) {
             let log = self.log(*index);
-            self.write_failures.learner(exposition, &log).iter().for_each(|news| self.screen.print(news));
+            let news = self.write_failures.learner(exposition, &log);
+            news.iter().for_each(|news| self.announce(news));
         }
         let now = Instant::now();
         self.last = RunMetrics {
@@ -298,11 +313,12 @@ impl Session<'_> {
             unix_seconds: unix_seconds(),
             ..self.meter.read(now, scraped)
         };
-        self.watch.read(&self.last, now).iter().for_each(|news| self.screen.print(news));
+        let news = self.watch.read(&self.last, now);
+        news.iter().for_each(|news| self.announce(news));
         self.last.health.fault = self.watch.fault().map(str::to_owned);
         if let Some(warning) = beyond_support(&self.last.health).filter(|_| !self.is_beyond_support) {
             self.is_beyond_support = true;
-            self.screen.print(&warning);
+            self.announce(&warning);
         }
         // Actors have played with weights from the learner, so every process required for training has started.
         if self.meter.moves() > self.moves_before {
@@ -330,23 +346,23 @@ impl Session<'_> {
         match event {
             Event::Died { how, last_log_line, pause } => {
                 let seconds = pause.as_secs_f64();
-                self.screen.print(&format!("{name} {how}, restarting in {seconds} s; last log line: {last_log_line}"));
+                self.announce(&format!("{name} {how}, restarting in {seconds} s; last log line: {last_log_line}"));
             }
             Event::Restarted => {
-                self.screen.print(&format!("{name} was restarted"));
+                self.announce(&format!("{name} was restarted"));
                 self.meter.restarted(index);
             }
             Event::Refused { why } => {
                 // The log is deleted with the directory of a new run, so the message contains the reason: the last log
                 // line.
-                self.screen.print(&without(*role, self.is_gated, &format!("{name} {why}"))?);
+                self.announce(&without(*role, self.is_gated, &format!("{name} {why}"))?);
             }
             Event::GivenUp { why } => {
                 // Keep the run directory, since the logs show the reason for the failures.
                 self.start.succeeded();
                 let log = self.log(index);
                 let happened = format!("{name} {why} (full log: {})", log.display());
-                self.screen.print(&without(*role, self.is_gated, &happened)?);
+                self.announce(&without(*role, self.is_gated, &happened)?);
             }
         }
         Ok(())

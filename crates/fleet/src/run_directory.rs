@@ -159,6 +159,11 @@ impl RunDirectory {
         self.path.join("metrics.jsonl")
     }
 
+    /// Returns the file with the events of the run, one JSON object per line.
+    pub fn events(&self) -> PathBuf {
+        self.path.join("events.jsonl")
+    }
+
     /// Returns the file with the summary of the run as JSON.
     pub fn summary(&self) -> PathBuf {
         self.path.join("summary.json")
