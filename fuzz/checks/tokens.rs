@@ -6,7 +6,7 @@ use service::SecuritySection;
 use transport::security::{Credentials, Security};
 
 /// Scopes of a token.
-const SCOPES: [&str; 4] = ["act", "train", "infer", "admin"];
+const SCOPES: [&str; 6] = ["act", "revise", "train", "infer", "view", "admin"];
 /// Minimum length of a word that counts as a secret: shorter words occur in messages by chance.
 const SECRET_BYTES_MIN: usize = 12;
 /// Words of at least that length in the messages themselves.

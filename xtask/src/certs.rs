@@ -64,7 +64,7 @@ impl Role {
             // The arena serves weights if it has a gate.
             Self::new("arena", true, "infer"),
             // A human operator who runs `zerofleet`.
-            Self::new("operator", false, "act,revise,train,infer,admin"),
+            Self::new("operator", false, "act,revise,train,infer,view,admin"),
         ];
         roles.extend((0..options.actors).map(|id| actor(&format!("actor-{id}"), id.to_string())));
         roles

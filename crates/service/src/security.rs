@@ -170,7 +170,8 @@ pub fn is_off_loopback(endpoint: &str) -> bool {
 }
 
 /// Returns true if `address` is a loopback address, including an IPv4 address mapped to IPv6.
-fn is_loopback(address: IpAddr) -> bool {
+#[must_use]
+pub fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
 

@@ -167,11 +167,18 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
+impl Connection {
+    /// Returns the client of the connection.
+    pub fn peer(&self) -> &Peer {
+        &self.attached.peer
+    }
+}
+
 impl Connected for Connection {
     type ConnectInfo = Peer;
 
     fn connect_info(&self) -> Peer {
-        self.attached.peer.clone()
+        self.peer().clone()
     }
 }
 

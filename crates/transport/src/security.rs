@@ -3,9 +3,10 @@
 //!
 //! A server opens [`Security`] from the `[security]` section of the run file and passes it to
 //! [`incoming`](crate::incoming()), which terminates TLS, and to [`server`](crate::server()), which checks scopes and
-//! quota of every call. [`Credentials`] of a client hold the trusted authorities, the certificate and the token.
-//! [`use_credentials`] sets the credentials of a process once, for all later channels. Background threads reload
-//! changed files. If the section sets no key, a server accepts every call and a client sends no credentials.
+//! quota of every call. Requests for web pages pass [`Security::check_page`]. [`Credentials`] of a client hold the
+//! trusted authorities, the certificate and the token. [`use_credentials`] sets the credentials of a process once, for
+//! all later channels. Background threads reload changed files. If the section sets no key, a server accepts every call
+//! and a client sends no credentials.
 
 mod caller;
 mod certificates;
@@ -25,6 +26,7 @@ mod shared_by_key;
 mod tls;
 mod tokens;
 mod watched;
+mod web;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -40,15 +42,17 @@ pub use methods::takes_stream;
 pub(crate) use networks::{Network, Networks};
 pub use peer::Peer;
 pub(crate) use peer::Standing;
+pub use scope::{Scope, Scopes};
 use service::security::is_set;
 use service::{ConfigError, SecuritySection};
 pub use shared_by_key::SharedByKey;
+pub use web::{Refused, secret_word};
 
 use guard::Access;
 use quota::Quota;
 use scope::Holder;
 pub(crate) use tls::ServerTls;
-use watched::{Times, Watched};
+use watched::{Fault, Times, Watched};
 
 /// Interval at which the files are read again.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -88,13 +92,21 @@ impl Security {
     }
 
     fn open_looking(section: &SecuritySection, interval: Duration) -> Result<Self, ConfigError> {
+        Self::open_with(section, interval, tls::server)
+    }
+
+    fn open_with(
+        section: &SecuritySection,
+        interval: Duration,
+        server: fn(&[Vec<u8>]) -> Result<ServerTls, Fault>,
+    ) -> Result<Self, ConfigError> {
         section.check()?;
         let unusable_max = match section.unusable_seconds_max {
             0 => Duration::MAX,
             seconds => Duration::from_secs(seconds.into()),
         };
         let times = Times { interval, unusable_max };
-        let tls = section.serves_tls().then(|| Watched::open(tls::server_files(section), times, tls::server));
+        let tls = section.serves_tls().then(|| Watched::open(tls::server_files(section), times, server));
         let tls = tls.transpose()?.map(Arc::new);
         let tokens = || Watched::open(vec![("security.tokens", section.tokens.clone())], times, tokens::of_files);
         let access = if is_set(&section.tokens) {

@@ -91,7 +91,7 @@ mod tests {
             ("inference", "infer"),
             ("arena", "infer"),
             ("replay", "none"),
-            ("operator", "act, revise, train, infer, admin"),
+            ("operator", "act, revise, train, infer, view, admin"),
             ("stranger", "none"),
             ("Actor", "none"),
         ] {

@@ -118,6 +118,18 @@ impl Guard {
         peer: Option<&Peer>,
         now: Instant,
     ) -> Result<(Caller, Option<OwnedSemaphorePermit>), Status> {
+        self.check_need(path, Method::of(path).need, headers, peer, now)
+    }
+
+    /// Checks a call of the method, or a request for the page, with the name `what`.
+    pub(super) fn check_need(
+        &self,
+        what: &str,
+        need: Need,
+        headers: &HeaderMap,
+        peer: Option<&Peer>,
+        now: Instant,
+    ) -> Result<(Caller, Option<OwnedSemaphorePermit>), Status> {
         let holder = self.holder(headers, peer.and_then(|peer| peer.certificate_name.as_deref()), now);
         if let Some(quota) = &self.quota {
             let client = match &holder {
@@ -134,14 +146,14 @@ impl Guard {
             (Some(Err(_)), _) | (_, None) => {}
         }
         let permit = standing.filter(|standing| !standing.is_known()).map(Standing::stranger_call).transpose();
-        let (Some(holder), need) = (holder, Method::of(path).need) else { return Ok((Caller::default(), permit?)) };
+        let Some(holder) = holder else { return Ok((Caller::default(), permit?)) };
         if need == Need::Nothing {
             return Ok((Caller::new(holder.ok()), permit?));
         }
         let holder = holder?;
         match need.missing(&holder.scopes) {
             None => Ok((Caller::new(Some(holder)), permit?)),
-            Some(scope) => Err(Status::permission_denied(format!("{path} needs the scope {scope}; {holder}"))),
+            Some(scope) => Err(Status::permission_denied(format!("{what} needs the scope {scope}; {holder}"))),
         }
     }
 }

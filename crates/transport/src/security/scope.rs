@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::caller::ActorIds;
 
-/// A group of methods that a token or certificate allows.
+/// A group of methods and pages that a token or certificate allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Scope {
+pub enum Scope {
     /// Inserting trajectories, following weights.
     Act,
     /// Choosing stored trajectories of any actor and replacing their searches.
@@ -17,12 +17,14 @@ pub(super) enum Scope {
     Train,
     /// Evaluating positions, following weights.
     Infer,
-    /// Changing tables; quarantining and releasing trajectories and actors.
+    /// Looking at the pages of the console.
+    View,
+    /// Changing tables; quarantining and releasing trajectories and actors; changing a run from the console.
     Admin,
 }
 
 impl Scope {
-    pub(super) const ALL: [Self; 5] = [Self::Act, Self::Revise, Self::Train, Self::Infer, Self::Admin];
+    pub(super) const ALL: [Self; 6] = [Self::Act, Self::Revise, Self::Train, Self::Infer, Self::View, Self::Admin];
 
     fn name(self) -> &'static str {
         match self {
@@ -30,6 +32,7 @@ impl Scope {
             Self::Revise => "revise",
             Self::Train => "train",
             Self::Infer => "infer",
+            Self::View => "view",
             Self::Admin => "admin",
         }
     }
@@ -38,9 +41,9 @@ impl Scope {
 /// Maximum length of an invalid scope quoted in an error, in bytes.
 const QUOTED_BYTES_MAX: usize = 8;
 
-/// A set of scopes, written as a comma-separated list.
+/// A set of scopes, written as a comma-separated list. The default has every scope.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Scopes(BTreeSet<Scope>);
+pub struct Scopes(BTreeSet<Scope>);
 
 /// The identity of a client.
 #[derive(Clone, PartialEq, Eq)]
@@ -88,12 +91,20 @@ impl Scopes {
         Self(scopes.iter().copied().collect())
     }
 
-    pub(super) fn contains(&self, scope: Scope) -> bool {
+    /// Returns true if the set has this scope.
+    #[must_use]
+    pub fn contains(&self, scope: Scope) -> bool {
         self.0.contains(&scope)
     }
 
     fn any_of(&self, wanted: &[Scope]) -> bool {
         wanted.iter().any(|scope| self.0.contains(scope))
+    }
+}
+
+impl Default for Scopes {
+    fn default() -> Self {
+        Self::of(&Scope::ALL)
     }
 }
 
@@ -138,6 +149,8 @@ pub(super) enum Need {
     AnyHolder,
     /// At least one of these scopes.
     OneOf(&'static [Scope]),
+    /// This scope.
+    One(Scope),
 }
 
 impl Need {
@@ -147,6 +160,7 @@ impl Need {
             Self::Nothing | Self::AnyHolder => None,
             Self::OneOf(wanted) if scopes.any_of(wanted) => None,
             Self::OneOf(wanted) => Some(joined(wanted.iter().copied(), " or ")),
+            Self::One(wanted) => (!scopes.contains(wanted)).then(|| wanted.name().to_owned()),
         }
     }
 }
@@ -160,12 +174,12 @@ mod tests {
         let scopes: Scopes = "train,act".parse().unwrap();
         assert_eq!(scopes.to_string(), "act, train");
         let error = "act,Train".parse::<Scopes>().unwrap_err();
-        assert_eq!(error, "invalid scope `Train`; expected act, revise, train, infer, admin");
+        assert_eq!(error, "invalid scope `Train`; expected act, revise, train, infer, view, admin");
     }
 
     #[test]
     fn a_long_word_in_place_of_scopes_is_not_quoted_because_it_may_be_a_token() {
         let error = "0123456789abcdef-a-token".parse::<Scopes>().unwrap_err();
-        assert_eq!(error, "invalid scope of 24 bytes; expected act, revise, train, infer, admin");
+        assert_eq!(error, "invalid scope of 24 bytes; expected act, revise, train, infer, view, admin");
     }
 }

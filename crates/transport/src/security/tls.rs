@@ -15,8 +15,10 @@ use service::security::is_set;
 use super::faults::{SUPPORTED, certificate_fault, pem_fault};
 use super::watched::{Fault, Named};
 
-/// ALPN name of HTTP/2, the only offered protocol.
+/// ALPN name of HTTP/2, the only protocol for gRPC.
 const HTTP2: &[u8] = b"h2";
+/// ALPN name of HTTP/1.1, the only protocol for web pages.
+const HTTP1: &[u8] = b"http/1.1";
 
 /// The TLS settings of a server.
 #[derive(Debug)]
@@ -53,6 +55,15 @@ pub(super) fn client_files(section: &SecuritySection) -> Vec<Named> {
 }
 
 pub(super) fn server(files: &[Vec<u8>]) -> Result<ServerTls, Fault> {
+    server_of(files, HTTP2)
+}
+
+/// Like [`server`], for web pages.
+pub(super) fn web_server(files: &[Vec<u8>]) -> Result<ServerTls, Fault> {
+    server_of(files, HTTP1)
+}
+
+fn server_of(files: &[Vec<u8>], protocol: &[u8]) -> Result<ServerTls, Fault> {
     let (chain, key) = (certificates(files, 0)?, private_key(files, 1)?);
     let clients = match files.get(2) {
         None => None,
@@ -65,7 +76,7 @@ pub(super) fn server(files: &[Vec<u8>]) -> Result<ServerTls, Fault> {
         Some(verifier) => builder.with_client_cert_verifier(Arc::clone(verifier)),
     };
     let mut config = builder.with_single_cert(chain, key).map_err(unusable(0, 1))?;
-    config.alpn_protocols = vec![HTTP2.to_vec()];
+    config.alpn_protocols = vec![protocol.to_vec()];
     Ok(ServerTls { config: Arc::new(config), clients })
 }
 
