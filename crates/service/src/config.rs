@@ -257,6 +257,36 @@ pub fn differences<T: Serialize>(before: &T, after: &T) -> Result<Vec<Difference
     Ok(before.iter().filter_map(differs).collect())
 }
 
+/// A key of a configuration, next to the value in another configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Compared {
+    /// Section of the key.
+    pub section: String,
+    /// Key below the section.
+    pub key: String,
+    /// Value as TOML.
+    pub value: String,
+    /// Value in the other configuration, if it differs.
+    pub other: Option<String>,
+}
+
+/// Returns all keys of a configuration, by section, next to the values in `other`.
+///
+/// # Errors
+/// [`ConfigError::Defaults`] if a configuration cannot be written as TOML, which is a bug.
+pub fn compared<T: Serialize>(config: &T, other: &T) -> Result<Vec<Compared>, ConfigError> {
+    let table = |config| Table::try_from(config).map_err(|source| ConfigError::Defaults { source });
+    let (config, other) = (table(config)?, table(other)?);
+    let sections = config.iter().filter_map(|(section, keys)| Some((section, keys.as_table()?)));
+    let keys = sections.flat_map(|(section, keys)| keys.iter().map(move |(key, value)| (section, key, value)));
+    let compare = |(section, key, value): (&String, &String, &Value)| {
+        let other = other.get(section).and_then(|keys| keys.get(key)).filter(|&other| other != value);
+        let (section, key, value) = (section.clone(), key.clone(), value.to_string());
+        Compared { section, key, value, other: other.map(Value::to_string) }
+    };
+    Ok(keys.map(compare).collect())
+}
+
 /// A rejected configuration. Every variant names the key and the source.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {

@@ -34,6 +34,9 @@ const SLACK: f64 = 0.02;
 /// The name of the row whose files are listed if it exceeds its limit.
 const CIRCLES: &str = "circles of more than two files";
 
+/// Code lines reserved for the web console. What it does not spend is taken off when it is complete.
+const CONSOLE_LINES: f64 = 5_000.0;
+
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Bound {
     Max(f64),
@@ -81,10 +84,10 @@ impl Counts {
             Row {
                 name: "code lines outside tests, examples and fuzz",
                 value: code as f64,
-                limit: Max(103_850.0),
+                limit: Max(104_552.0 + CONSOLE_LINES),
                 target: 72_000.0,
             },
-            Row { name: "folders that hold Rust files", value: folders(&files), limit: Max(242.0), target: 170.0 },
+            Row { name: "folders that hold Rust files", value: folders(&files), limit: Max(244.0), target: 170.0 },
             Row { name: "indefinite persons per 1,000 comment lines", value: persons, limit: Max(0.3), target: 0.3 },
             Row { name: "verbs of speech per 1,000 comment lines", value: speech, limit: Max(2.0), target: 2.0 },
             Row { name: "pronouns, of crates read first", value: first[0], limit: Max(60.0), target: 60.0 },

@@ -211,6 +211,17 @@ fn only_keys_with_other_values_differ() {
     assert_eq!(differs[1].before, before.batch.to_string());
 }
 
+#[test]
+fn every_key_is_compared_and_only_another_value_stands_next_to_it() {
+    let (config, mut preset) = (Fleet::default(), Fleet::default());
+    preset.learner.batch += 1;
+    let keys = compared(&config, &preset).unwrap();
+    let find = |section: &str, key: &str| keys.iter().find(|each| each.section == section && each.key == key).unwrap();
+    assert_eq!(find("learner", "batch").other, Some(preset.learner.batch.to_string()));
+    assert_eq!((find("learner", "augment").value.as_str(), &find("run", "seed").other), ("true", &None));
+    assert_eq!(keys.iter().filter(|each| each.other.is_some()).count(), 1);
+}
+
 /// Returns the preset of `hex-5`, and none for other games.
 fn preset(game: &str) -> Result<&'static str, String> {
     match game {

@@ -1,0 +1,56 @@
+//! The page of the configuration: the effective run file next to the preset of the game.
+
+use fleet::RunDirectory;
+use fleet::run_directory::load_run;
+use maud::{Markup, html};
+use run_file::RunFile;
+use service::ConfigError;
+use service::config::{Compared, Sources, compared};
+
+/// Section that the page leaves out: it names files with secrets.
+const SECTION_LEFT_OUT: &str = "security";
+
+/// Renders the run file of `run`.
+///
+/// # Errors
+/// The run file cannot be read, or a key is invalid.
+pub(crate) fn render(run: &RunDirectory) -> Result<Markup, ConfigError> {
+    let config: RunFile = load_run(run)?;
+    let sets = vec![format!("run.game={}", config.run.game)];
+    let preset = Sources { file: None, env: std::iter::empty(), sets }.read(games::preset)?.load()?;
+    let mut keys = compared(&config, &preset)?;
+    keys.retain(|key| key.section != SECTION_LEFT_OUT);
+    let differing: Vec<&Compared> = keys.iter().filter(|key| key.other.is_some()).collect();
+    Ok(html! {
+        h1 { "Configuration of " (run.name()) }
+        h2 { "Differences from the preset of " (config.run.game) }
+        @if differing.is_empty() {
+            p.empty { "Every key has the value of the preset." }
+        } @else {
+            (table("Keys with another value than in the preset", differing.into_iter()))
+        }
+        h2 { "All keys" }
+        p.note { "The effective run file, without the section [security]." }
+        @for section in keys.chunk_by(|a, b| a.section == b.section) {
+            details { summary { "[" (section[0].section) "]" } (table(&section[0].section, section.iter())) }
+        }
+    })
+}
+
+fn table<'a>(caption: &str, keys: impl Iterator<Item = &'a Compared>) -> Markup {
+    html! {
+        table {
+            caption { (caption) }
+            thead { tr { th scope="col" { "key" } th scope="col" { "value" } th scope="col" { "preset" } } }
+            tbody {
+                @for each in keys {
+                    tr.differs[each.other.is_some()] {
+                        th scope="row" { code { (each.section) "." (each.key) } }
+                        td { code { (each.value) } }
+                        td { @if let Some(other) = &each.other { code { (other) } } @else { span.note { "same" } } }
+                    }
+                }
+            }
+        }
+    }
+}

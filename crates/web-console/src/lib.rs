@@ -1,0 +1,107 @@
+//! The web console: pages of a run for browsers, whether the run trains or has ended.
+//!
+//! A [`Console`] serves on one address. One thread (`reader`) polls the processes and reads the files of the run once a
+//! second. It renders what all tabs see into a `snapshot`, from which `pages` answers requests and `events` sends
+//! changes. `overview` and `configuration` render the parts, and `page` the frame of a page. Every
+//! request passes `visitors`, which checks host, origin, token and scope; `connections` bounds memory and time.
+//!
+//! Losing the process loses nothing: the console writes no file. It reads metrics with `run-metrics` only, and depends
+//! on neither search nor networks. Start with [`Console::start`].
+
+mod configuration;
+mod connections;
+mod events;
+mod overview;
+mod page;
+mod pages;
+mod reader;
+mod site;
+mod snapshot;
+mod visitors;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread;
+
+use anyhow::Context as _;
+use fleet::RunDirectory;
+use service::{Drain, SecuritySection, net};
+use tokio::task::JoinHandle;
+use transport::security::{Scopes, Security, secret_word};
+
+use connections::{Client, Connections};
+use reader::Reader;
+use site::Site;
+
+/// A run, and the conditions under which visitors see it.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Directory of the run.
+    pub run: RunDirectory,
+    /// Address to listen on; port 0 picks a free port.
+    pub listen: SocketAddr,
+    /// Certificate and tokens. On loopback the default grants every scope to every visitor.
+    pub security: SecuritySection,
+    /// Scopes that the console grants at most.
+    pub scopes: Scopes,
+}
+
+/// A console that serves until [`stop`](Self::stop).
+#[derive(Debug)]
+pub struct Console {
+    address: SocketAddr,
+    url: String,
+    drain: Drain,
+    server: JoinHandle<()>,
+    reader: thread::JoinHandle<()>,
+}
+
+impl Console {
+    /// Starts to serve. `drain` starts if the console can no longer read the run.
+    ///
+    /// # Errors
+    /// The address is taken, or needs credentials that `security` lacks.
+    pub async fn start(settings: Settings, drain: Drain) -> anyhow::Result<Self> {
+        let Settings { run, listen, security: section, scopes } = settings;
+        let security = Security::open_web(&section, listen)?;
+        let listener = net::bind(listen).await?;
+        let address = listener.local_addr().context("find the address of the console")?;
+        let word = secret_word().context("no random bytes from the system")?;
+        let scheme = section.scheme();
+        let (snapshot, reader) =
+            Reader::new(run.clone()).follow(drain.clone()).context("start the reader of the run")?;
+        let site = Arc::new(Site::new(run, address, scheme, security.clone(), scopes, word, snapshot));
+        let service = pages::router(site).into_make_service_with_connect_info::<Client>();
+        let connections = Connections::new(listener, address, security);
+        let server = tokio::spawn(async move {
+            if let Err(error) = axum::serve(connections, service).await {
+                tracing::error!(%error, "the console stopped");
+            }
+        });
+        Ok(Self { address, url: format!("{scheme}://{address}"), drain, server, reader })
+    }
+
+    /// Returns the address on which the console listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns the address for a browser.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Stops to serve, and ends event streams.
+    pub async fn stop(self) {
+        self.drain.start();
+        self.server.abort();
+        // The only error is the cancellation above.
+        let _ = self.server.await;
+        let reader = self.reader;
+        if tokio::task::spawn_blocking(move || reader.join()).await.is_ok_and(|ended| ended.is_err()) {
+            tracing::error!("the reader of the run panicked");
+        }
+    }
+}

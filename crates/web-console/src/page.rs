@@ -1,0 +1,96 @@
+//! The frame of every page, and pages that only report something.
+
+use axum::http::StatusCode;
+use axum::response::{Html, IntoResponse as _, Response};
+use maud::{DOCTYPE, Markup, html};
+
+/// A form that ends the session of a visitor with a token.
+#[derive(Debug)]
+pub(crate) struct SignOut<'a> {
+    /// Name of the token.
+    pub(crate) name: &'a str,
+    /// Word against forged forms.
+    pub(crate) word: &'a str,
+}
+
+/// The frame of a page.
+#[derive(Debug)]
+pub(crate) struct Frame<'a> {
+    /// Name of the page, and of the run.
+    pub(crate) title: &'a str,
+    /// Path of the page.
+    pub(crate) path: &'a str,
+    /// Seconds after which browsers without scripts load the page again; `None` for a page that does not change.
+    pub(crate) refresh: Option<u32>,
+    /// `None` for a visitor without a token.
+    pub(crate) visitor: Option<SignOut<'a>>,
+}
+
+/// Pages in the navigation: path and name.
+const PAGES: [(&str, &str); 2] = [("/", "Overview"), ("/config", "Configuration")];
+
+impl Frame<'_> {
+    /// Returns the page with the content `main`.
+    pub(crate) fn around(&self, main: &Markup) -> Html<String> {
+        let markup = html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    meta name="color-scheme" content="light dark";
+                    title { (self.title) " · zerofleet" }
+                    link rel="icon" href="data:,";
+                    link rel="stylesheet" href="/console.css";
+                    script src="/console.js" defer {}
+                    @if let Some(seconds) = self.refresh {
+                        noscript { meta http-equiv="refresh" content=(seconds); }
+                    }
+                }
+                body {
+                    a.skip href="#main" { "Skip to content" }
+                    header {
+                        strong.brand { "zerofleet" }
+                        nav aria-label="Pages" {
+                            @for (path, name) in PAGES {
+                                a href=(path) aria-current=[(path == self.path).then_some("page")] { (name) }
+                            }
+                        }
+                        @if let Some(SignOut { name, word }) = &self.visitor {
+                            form method="post" action="/sign-out" {
+                                input type="hidden" name="word" value=(word);
+                                button { "Sign out " (name) }
+                            }
+                        }
+                    }
+                    p id="connection" role="alert" hidden {}
+                    main id="main" tabindex="-1" data-live[self.refresh.is_some()] { (main) }
+                }
+            }
+        };
+        Html(markup.into_string())
+    }
+}
+
+/// Returns a page with a heading and a text, for an error.
+pub(crate) fn notice(status: StatusCode, heading: &str, text: &str) -> Response {
+    let frame = Frame { title: heading, path: "", refresh: None, visitor: None };
+    (status, frame.around(&html! { h1 { (heading) } p { (text) } })).into_response()
+}
+
+/// Returns the page on which a visitor types a token, with the reason for a refusal, if any.
+pub(crate) fn sign_in(status: StatusCode, word: &str, reason: Option<&str>) -> Response {
+    let frame = Frame { title: "Sign in", path: "", refresh: None, visitor: None };
+    let main = html! {
+        h1 { "Sign in" }
+        @if let Some(reason) = reason { p.warning role="alert" { (reason) } }
+        form.sign-in method="post" action="/sign-in" {
+            input type="hidden" name="word" value=(word);
+            label for="token" { "Token with the scope view" }
+            input id="token" name="token" type="password" autocomplete="current-password" required autofocus;
+            button { "Sign in" }
+        }
+        p.note { "The browser keeps the token until it closes. It is never part of an address or of a page." }
+    };
+    (status, frame.around(&main)).into_response()
+}

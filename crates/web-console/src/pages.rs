@@ -1,0 +1,75 @@
+//! Answers requests for pages. Start with [`router`].
+
+use std::sync::Arc;
+
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{StatusCode, Uri, header};
+use axum::middleware::from_fn_with_state;
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Extension, Router};
+use maud::{PreEscaped, html};
+use transport::security::Caller;
+
+use crate::page::{Frame, SignOut, notice};
+use crate::site::Site;
+use crate::{configuration, events, visitors};
+
+/// Largest body of a request in bytes: a form with a few fields.
+const BODY_BYTES_MAX: usize = 16 << 10;
+/// Seconds after which a browser without scripts loads a live page again.
+const REFRESH_SECONDS: u32 = 10;
+/// Time for which a browser may use style sheet and script without asking.
+const ASSET_CACHE: &str = "max-age=60";
+
+/// Returns the service of all pages. Every request passes the checks of `visitors`.
+pub(crate) fn router(site: Arc<Site>) -> Router {
+    Router::new()
+        .route("/", get(overview))
+        .route("/config", get(configuration))
+        .route("/events", get(events::stream))
+        .route(visitors::SIGN_IN, get(visitors::sign_in_page).post(visitors::sign_in))
+        .route(visitors::SIGN_OUT, post(visitors::sign_out))
+        .route(visitors::STYLE, get(async || asset("text/css; charset=utf-8", include_str!("console.css"))))
+        .route(visitors::SCRIPT, get(async || asset("text/javascript; charset=utf-8", include_str!("console.js"))))
+        .fallback(missing)
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(from_fn_with_state(Arc::clone(&site), visitors::admit))
+        .with_state(site)
+}
+
+fn asset(kind: &'static str, text: &'static str) -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, ASSET_CACHE)], text)
+}
+
+async fn missing(uri: Uri) -> Response {
+    notice(StatusCode::NOT_FOUND, "No such page", &format!("This console has no page {}.", uri.path()))
+}
+
+async fn overview(State(site): State<Arc<Site>>, Extension(caller): Extension<Caller>) -> Html<String> {
+    let snapshot = site.snapshot();
+    let main = html! { @for fragment in &snapshot.fragments { (PreEscaped(&fragment.html)) } };
+    let title = format!("Overview of {}", site.run.name());
+    let visitor = signed_in(&site, &caller);
+    Frame { title: &title, path: "/", refresh: Some(REFRESH_SECONDS), visitor }.around(&main)
+}
+
+async fn configuration(State(site): State<Arc<Site>>, Extension(caller): Extension<Caller>) -> Response {
+    let run = site.run.clone();
+    // The run file is on a disk.
+    let rendered = tokio::task::spawn_blocking(move || configuration::render(&run)).await;
+    let failed = |reason: String| notice(StatusCode::INTERNAL_SERVER_ERROR, "The run file cannot be read", &reason);
+    match rendered {
+        Ok(Ok(main)) => {
+            let title = format!("Configuration of {}", site.run.name());
+            let visitor = signed_in(&site, &caller);
+            Frame { title: &title, path: "/config", refresh: None, visitor }.around(&main).into_response()
+        }
+        Ok(Err(error)) => failed(error.to_string()),
+        Err(error) => failed(error.to_string()),
+    }
+}
+
+fn signed_in<'a>(site: &'a Site, caller: &'a Caller) -> Option<SignOut<'a>> {
+    caller.name().map(|name| SignOut { name, word: &site.word })
+}

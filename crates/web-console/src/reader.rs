@@ -1,0 +1,214 @@
+//! Reads a run once a second, from the files of the run and the admin ports of the processes, and renders it for all
+//! tabs. Start with [`Reader::follow`].
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use fleet::exposition::{agent, ask};
+use fleet::{JsonLines, RunDirectory, read_list};
+use run_metrics::bottleneck::{Bottleneck, Load, bottleneck};
+use run_metrics::roster::Roster;
+use run_metrics::{History, RunEvent, RunMetrics};
+use service::Drain;
+use tokio::sync::watch;
+
+use crate::overview::{self, Overview, Phase};
+use crate::snapshot::{IDS, Snapshot};
+
+/// Interval between two snapshots.
+const PERIOD: Duration = Duration::from_secs(1);
+/// Interval between checks for the end of the process.
+const POLL: Duration = Duration::from_millis(50);
+/// Timeout of a request to an admin port; a process that takes longer is overloaded or has exited.
+const TIMEOUT: Duration = Duration::from_secs(1);
+/// Interval between checks whether the run trains. A check locks the run for a moment, in which no session can start.
+const LOCK_INTERVAL: Duration = Duration::from_secs(3);
+/// Age in seconds from which the recorded metrics of a training run are stale; a session writes every five seconds.
+const STALE_SECONDS: f64 = 20.0;
+/// Maximum number of events to show.
+const EVENTS_MAX: usize = 50;
+
+/// A run that is read again and again.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    run: RunDirectory,
+    agent: ureq::Agent,
+    lines: JsonLines<RunMetrics>,
+    history: History,
+    event_lines: JsonLines<RunEvent>,
+    /// The latest events, oldest first.
+    events: VecDeque<RunEvent>,
+    roster: Roster,
+    /// True if a session trained the run at the last check, with the time of the check.
+    trained: Option<(bool, Instant)>,
+    /// The charts of the history.
+    charts: String,
+}
+
+impl Reader {
+    pub(crate) fn new(run: RunDirectory) -> Self {
+        Self {
+            agent: agent(TIMEOUT),
+            lines: JsonLines::new(run.metrics()),
+            history: History::default(),
+            event_lines: JsonLines::new(run.events()),
+            events: VecDeque::new(),
+            roster: Roster::default(),
+            trained: None,
+            charts: String::new(),
+            run,
+        }
+    }
+
+    /// Starts a thread that renders a snapshot per second until `drain` starts. If the thread ends before, it starts
+    /// `drain`: pages that never change would look like a run that stands still.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub(crate) fn follow(mut self, drain: Drain) -> io::Result<(watch::Receiver<Arc<Snapshot>>, JoinHandle<()>)> {
+        let loading = Snapshot::default().next(overview::loading());
+        let (sender, receiver) = watch::channel(Arc::new(loading));
+        let work = move || {
+            let ends = Ends(drain);
+            while !ends.0.started() {
+                let begin = Instant::now();
+                let rendered = self.read(begin, unix_seconds());
+                let next = sender.borrow().next(rendered);
+                sender.send_replace(Arc::new(next));
+                while !ends.0.started() && begin.elapsed() < PERIOD {
+                    std::thread::sleep(POLL);
+                }
+            }
+        };
+        std::thread::Builder::new().name("run-reader".to_owned()).spawn(work).map(|thread| (receiver, thread))
+    }
+
+    /// Reads news, and renders the fragments.
+    fn read(&mut self, now: Instant, unix_seconds: f64) -> [String; IDS.len()] {
+        let problem = self.read_files().err().map(|error| format!("{error:#}"));
+        let is_trained = self.is_trained(now);
+        if is_trained {
+            let listed = read_list(&self.run.fleet()).unwrap_or_default();
+            let listed: Vec<_> = listed.into_iter().map(|process| (process.admin, process.name)).collect();
+            let client = &self.agent;
+            self.roster.poll(&listed, now, unix_seconds, |address| ask(client, address));
+        } else {
+            self.roster = Roster::default();
+        }
+        let recorded = self.history.readings().last();
+        let minutes = self.run.progress().ok().flatten().map(|progress| progress.minutes);
+        let total_seconds = minutes.map_or(0.0, |minutes| 60.0 * minutes);
+        let phase = match recorded {
+            Some(last) if is_trained && unix_seconds - last.unix_seconds > STALE_SECONDS => {
+                Phase::Stale { since: last.unix_seconds }
+            }
+            _ if is_trained => Phase::Training,
+            None => Phase::Untrained,
+            Some(last) if last.elapsed_seconds >= total_seconds => Phase::Finished,
+            Some(_) => Phase::Stopped,
+        };
+        overview::render(&Overview {
+            run: self.run.name(),
+            problem,
+            phase,
+            total_seconds,
+            metrics: current(recorded, is_trained.then(|| self.roster.metrics())),
+            bottleneck: self.bottleneck(),
+            roster: &self.roster,
+            charts: &self.charts,
+            events: &self.events,
+            now,
+            unix_seconds,
+        })
+    }
+
+    /// Reads lines that were appended to the files of the run.
+    fn read_files(&mut self) -> anyhow::Result<()> {
+        let count = self.history.count();
+        loop {
+            let readings = self.lines.read()?;
+            if readings.is_empty() {
+                break;
+            }
+            readings.into_iter().for_each(|reading| self.history.add(reading));
+        }
+        if self.history.count() > count {
+            self.charts = overview::charts(self.history.readings());
+        }
+        loop {
+            let events = self.event_lines.read()?;
+            if events.is_empty() {
+                return Ok(());
+            }
+            self.events.extend(events);
+            let over = self.events.len().saturating_sub(EVENTS_MAX);
+            self.events.drain(..over);
+        }
+    }
+
+    fn is_trained(&mut self, now: Instant) -> bool {
+        match self.trained {
+            Some((is_trained, at)) if now.duration_since(at) < LOCK_INTERVAL => is_trained,
+            _ => {
+                let is_trained = self.run.is_trained();
+                self.trained = Some((is_trained, now));
+                is_trained
+            }
+        }
+    }
+
+    fn bottleneck(&self) -> Option<Bottleneck> {
+        Load::of(&self.roster.fleet()).as_ref().map(bottleneck)
+    }
+}
+
+/// Starts the drain at the end of the thread, also after a panic.
+struct Ends(Drain);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.start();
+    }
+}
+
+fn unix_seconds() -> f64 {
+    SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs_f64()
+}
+
+/// Returns the recorded metrics, in which the values of running processes replace those of the last reading. A process
+/// that does not respond has no rate.
+fn current(recorded: Option<&RunMetrics>, live: Option<RunMetrics>) -> RunMetrics {
+    let recorded = recorded.cloned().unwrap_or_default();
+    let Some(live) = live else { return recorded };
+    RunMetrics {
+        games_per_second: live.games_per_second,
+        positions_per_second: live.positions_per_second,
+        evaluations_per_second: live.evaluations_per_second,
+        steps_per_second: live.steps_per_second,
+        steps: live.steps.or(recorded.steps),
+        weights_version: live.weights_version.or(recorded.weights_version),
+        weights_lag: live.weights_lag,
+        devices: if live.devices.is_empty() { recorded.devices } else { live.devices },
+        engines: if live.engines.is_empty() { recorded.engines } else { live.engines },
+        ..recorded
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn live_rates_replace_recorded_ones_and_a_lost_process_has_none() {
+        let recorded =
+            RunMetrics { steps: Some(5.0), elo: Some(9.0), games_per_second: Some(2.0), ..RunMetrics::default() };
+        assert_eq!(current(Some(&recorded), None), recorded, "a run that has ended");
+        let live = RunMetrics { games_per_second: Some(3.0), ..RunMetrics::default() };
+        let seen = current(Some(&recorded), Some(live));
+        assert_eq!((seen.steps, seen.elo, seen.games_per_second), (Some(5.0), Some(9.0), Some(3.0)));
+        assert_eq!(current(Some(&recorded), Some(RunMetrics::default())).games_per_second, None);
+    }
+}

@@ -1,0 +1,82 @@
+//! The state that all requests share.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::http::Uri;
+use fleet::RunDirectory;
+use service::security::is_loopback;
+use tokio::sync::{Semaphore, watch};
+use transport::security::{Scopes, Security};
+
+use crate::snapshot::Snapshot;
+
+/// Maximum number of event streams: many times the tabs of a team.
+const STREAMS_MAX: usize = 64;
+
+/// A run with the checks of visitors and the latest snapshot.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) run: RunDirectory,
+    /// True if only this machine reaches the console.
+    is_local: bool,
+    scheme: &'static str,
+    pub(crate) security: Security,
+    /// Scopes that the console grants at most.
+    pub(crate) scopes: Scopes,
+    /// A word that only pages of this process contain, against forged forms.
+    pub(crate) word: String,
+    snapshot: watch::Receiver<Arc<Snapshot>>,
+    /// Places for event streams.
+    pub(crate) streams: Arc<Semaphore>,
+}
+
+impl Site {
+    pub(crate) fn new(
+        run: RunDirectory,
+        address: SocketAddr,
+        scheme: &'static str,
+        security: Security,
+        scopes: Scopes,
+        word: String,
+        snapshot: watch::Receiver<Arc<Snapshot>>,
+    ) -> Self {
+        let (is_local, streams) = (is_loopback(address.ip()), Arc::new(Semaphore::new(STREAMS_MAX)));
+        Self { run, is_local, scheme, security, scopes, word, snapshot, streams }
+    }
+
+    /// Returns what all tabs see now.
+    pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.snapshot.borrow())
+    }
+
+    /// Returns a receiver of all later snapshots.
+    pub(crate) fn snapshots(&self) -> watch::Receiver<Arc<Snapshot>> {
+        self.snapshot.clone()
+    }
+
+    /// Returns true if this is a name of the console. On loopback, a page of another name reached this address through
+    /// a name server that its owner controls (DNS rebinding). Elsewhere, the certificate excludes other names.
+    pub(crate) fn has_name(&self, host: &str) -> bool {
+        let Ok(uri) = host.parse::<Uri>() else { return false };
+        let is_bare = uri.authority().is_some_and(|authority| authority.as_str() == host && !host.contains('@'));
+        let name = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+        let is_own = || name.eq_ignore_ascii_case("localhost") || name.parse().is_ok_and(is_loopback);
+        is_bare && (!self.is_local || is_own())
+    }
+
+    /// Returns the origin of pages from `host`.
+    pub(crate) fn origin(&self, host: &str) -> String {
+        format!("{}://{host}", self.scheme)
+    }
+
+    /// Returns the name of the cookie with the token. Browsers accept the prefix only from `https`, for one host alone.
+    pub(crate) fn cookie(&self) -> &'static str {
+        if self.is_secure() { "__Host-zerofleet" } else { "zerofleet" }
+    }
+
+    /// Returns true if connections use TLS.
+    pub(crate) fn is_secure(&self) -> bool {
+        self.scheme == "https"
+    }
+}

@@ -1,0 +1,214 @@
+//! Checks every request before a page answers it: host, origin, token and scope. Signs visitors in and out.
+//!
+//! The token of a visitor is in a cookie that scripts cannot read and that other sites cannot send. A request that
+//! changes something is a POST, with the origin of this console and a word that only pages of the console contain.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::{ConnectInfo, Request, State};
+use axum::http::header::{
+    AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, COOKIE, HOST, LOCATION, ORIGIN, REFERRER_POLICY,
+    SET_COOKIE, X_CONTENT_TYPE_OPTIONS,
+};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use tokio::time::timeout;
+use transport::security::{Caller, Peer, Refused, Scope};
+use url::form_urlencoded;
+
+use crate::connections::Client;
+use crate::page::{notice, sign_in as sign_in_form};
+use crate::site::Site;
+
+/// Paths that need no token: everything a browser loads before and after a session.
+pub(crate) const SIGN_IN: &str = "/sign-in";
+pub(crate) const SIGN_OUT: &str = "/sign-out";
+pub(crate) const STYLE: &str = "/console.css";
+pub(crate) const SCRIPT: &str = "/console.js";
+
+/// Time limit of a request, without the time to send the response.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest token in bytes.
+const TOKEN_BYTES_MAX: usize = 1024;
+
+/// Pages load style and script from the console only, and no other page may embed them.
+const CONTENT_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; \
+     img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+/// The reason for a refusal.
+#[derive(Debug)]
+enum Refusal {
+    /// The host is no name of the console.
+    Host,
+    /// The request comes from a page of another site.
+    Origin,
+    /// The console does not grant the scope to anyone.
+    Narrowed(&'static str),
+    /// The token does not allow the request.
+    Token(Refused),
+}
+
+/// Passes requests that may be answered to `next`, and sets the headers of every response.
+pub(crate) async fn admit(
+    State(site): State<Arc<Site>>,
+    ConnectInfo(Client(peer)): ConnectInfo<Client>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let mut response = match check(&site, &peer, &request) {
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            let late = |_| notice(StatusCode::REQUEST_TIMEOUT, "Too slow", "The request did not arrive in time.");
+            timeout(REQUEST_TIMEOUT, next.run(request)).await.unwrap_or_else(late)
+        }
+        Err(refusal) => refused(&site, refusal),
+    };
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (CONTENT_SECURITY_POLICY, CONTENT_POLICY),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        // Without a referrer, browsers would hide the origin of a form.
+        (REFERRER_POLICY, "same-origin"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+        // An idle connection would take a place.
+        (CONNECTION, "close"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    response
+}
+
+/// Checks a request and returns the caller; the default for a path that needs no token.
+fn check(site: &Site, peer: &Peer, request: &Request) -> Result<Caller, Refusal> {
+    let (headers, path) = (request.headers(), request.uri().path());
+    let is_change = request.method() != Method::GET && request.method() != Method::HEAD;
+    let host = only(headers, HOST).filter(|host| site.has_name(host)).ok_or(Refusal::Host)?;
+    let is_ours = match headers.contains_key(ORIGIN) {
+        true => only(headers, ORIGIN).is_some_and(|origin| origin.eq_ignore_ascii_case(&site.origin(host))),
+        false => !is_change,
+    };
+    if !is_ours {
+        return Err(Refusal::Origin);
+    }
+    let scope = match path {
+        SIGN_IN | SIGN_OUT | STYLE | SCRIPT => return Ok(Caller::default()),
+        // A change that is not listed needs the strongest scope.
+        _ if is_change => Scope::Admin,
+        _ => Scope::View,
+    };
+    if !site.scopes.contains(scope) {
+        return Err(Refusal::Narrowed(if is_change { "admin" } else { "view" }));
+    }
+    site.security.check_page(path, scope, &credentials(site, headers), peer).map_err(Refusal::Token)
+}
+
+/// Returns the value of a header that occurs once.
+fn only(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next()?;
+    values.next().is_none().then(|| value.to_str().ok()).flatten()
+}
+
+/// Returns the `authorization` header of a request, or the token in the cookie as one.
+fn credentials(site: &Site, headers: &HeaderMap) -> HeaderMap {
+    let sent = headers.get(AUTHORIZATION).cloned();
+    let cookies = headers.get_all(COOKIE).iter().filter_map(|cookies| cookies.to_str().ok());
+    let mut pairs = cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    let token = || pairs.find(|(name, _)| *name == site.cookie()).and_then(|(_, token)| bearer(token));
+    HeaderMap::from_iter(sent.or_else(token).map(|value| (AUTHORIZATION, value)))
+}
+
+/// Returns the header that presents a token.
+fn bearer(token: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_str(&format!("Bearer {token}")).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+fn refused(site: &Site, refusal: Refusal) -> Response {
+    match refusal {
+        Refusal::Host => notice(
+            StatusCode::MISDIRECTED_REQUEST,
+            "Another name",
+            "The console does not serve this host name; open it by the address that it prints.",
+        ),
+        Refusal::Origin => notice(StatusCode::FORBIDDEN, "Another site", "Another site sent this request."),
+        Refusal::Narrowed(scope) => {
+            let text = format!("This console does not grant the scope {scope} (--console-scopes).");
+            notice(StatusCode::FORBIDDEN, "Not allowed", &text)
+        }
+        Refusal::Token(Refused::Unknown(_)) => sign_in_form(StatusCode::UNAUTHORIZED, &site.word, None),
+        Refusal::Token(Refused::Forbidden(reason)) => notice(StatusCode::FORBIDDEN, "Not allowed", &reason),
+        Refusal::Token(Refused::Later(reason)) => {
+            notice(StatusCode::SERVICE_UNAVAILABLE, "Not available", &format!("{reason}; try again later."))
+        }
+    }
+}
+
+/// Shows the form for a token.
+pub(crate) async fn sign_in_page(State(site): State<Arc<Site>>) -> Response {
+    sign_in_form(StatusCode::OK, &site.word, None)
+}
+
+/// Checks the token of the form and turns it into a cookie.
+pub(crate) async fn sign_in(
+    State(site): State<Arc<Site>>,
+    ConnectInfo(Client(peer)): ConnectInfo<Client>,
+    body: Bytes,
+) -> Response {
+    let Some(form) = Form::of_page(&site, &body) else { return forged() };
+    let again = |status, reason: &str| sign_in_form(status, &site.word, Some(reason));
+    let token = form.field("token").unwrap_or_default();
+    let token = token.trim();
+    // A cookie cannot hold other characters.
+    let is_plain = |c: char| c.is_ascii_graphic() && !"\",;\\".contains(c);
+    let header =
+        bearer(token).filter(|_| !token.is_empty() && token.len() <= TOKEN_BYTES_MAX && token.chars().all(is_plain));
+    let Some(header) = header else { return again(StatusCode::UNAUTHORIZED, "This is no token.") };
+    let headers = HeaderMap::from_iter([(AUTHORIZATION, header)]);
+    match site.security.check_page("the console", Scope::View, &headers, &peer) {
+        Ok(_) => moved_with(&site, token, ""),
+        Err(Refused::Unknown(reason)) => again(StatusCode::UNAUTHORIZED, &reason),
+        Err(Refused::Forbidden(reason)) => again(StatusCode::FORBIDDEN, &reason),
+        Err(Refused::Later(reason)) => again(StatusCode::SERVICE_UNAVAILABLE, &reason),
+    }
+}
+
+/// Removes the cookie.
+pub(crate) async fn sign_out(State(site): State<Arc<Site>>, body: Bytes) -> Response {
+    if Form::of_page(&site, &body).is_none() {
+        return forged();
+    }
+    moved_with(&site, "", "; Max-Age=0")
+}
+
+fn forged() -> Response {
+    notice(StatusCode::FORBIDDEN, "Forged form", "The form is not from a page of this console; load the page again.")
+}
+
+/// Returns a redirection to the overview that sets the cookie.
+fn moved_with(site: &Site, token: &str, life: &str) -> Response {
+    let secure = if site.is_secure() { "; Secure" } else { "" };
+    let cookie = format!("{}={token}; Path=/; HttpOnly; SameSite=Strict{secure}{life}", site.cookie());
+    (StatusCode::SEE_OTHER, [(LOCATION, "/".to_owned()), (SET_COOKIE, cookie)]).into_response()
+}
+
+/// The fields of a form.
+struct Form(Vec<(String, String)>);
+
+impl Form {
+    /// Reads a form; `None` if it lacks the word of the pages.
+    fn of_page(site: &Site, body: &[u8]) -> Option<Self> {
+        let form = Self(form_urlencoded::parse(body).into_owned().collect());
+        (form.field("word") == Some(site.word.as_str())).then_some(form)
+    }
+
+    fn field(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(field, _)| field == name).map(|(_, value)| value.as_str())
+    }
+}

@@ -1,0 +1,445 @@
+//! Tests of the console over HTTP, as a browser or an attacker sends requests.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use web_console::{Console, Settings};
+use fleet::RunDirectory;
+use fleet::run_directory::Progress;
+use run_file::RunFile;
+use run_metrics::{RunEvent, RunMetrics};
+use rustls::pki_types::ServerName;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{ClientConfig, RootCertStore, pki_types::CertificateDer};
+use service::{Drain, SecuritySection};
+use tempfile::TempDir;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep, timeout};
+use transport::security::Scopes;
+
+/// Time limit of every wait, far longer than any expected event takes.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// Interval between two looks at a state.
+const POLL: Duration = Duration::from_millis(20);
+/// Number of event streams that a console serves at once.
+const STREAMS_MAX: usize = 64;
+
+/// A run directory with a console.
+struct Visited {
+    console: Console,
+    run: RunDirectory,
+    _folder: TempDir,
+}
+
+impl Visited {
+    /// Opens the console of a run of Hex that `prepare` writes.
+    async fn new(prepare: impl FnOnce(&RunDirectory)) -> Self {
+        Self::with(SecuritySection::default(), Scopes::default(), prepare).await
+    }
+
+    async fn with(security: SecuritySection, scopes: Scopes, prepare: impl FnOnce(&RunDirectory)) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunDirectory::new(folder.path(), "first").unwrap();
+        run.create().unwrap();
+        let mut config = RunFile::default();
+        (config.run.game, config.run.seed) = ("hex-5".to_owned(), 7);
+        std::fs::write(run.config(), service::config::print(&config).unwrap()).unwrap();
+        run.keep_progress(&Progress { minutes: 10.0, ..Progress::default() }).unwrap();
+        prepare(&run);
+        let settings = Settings { run: run.clone(), listen: "127.0.0.1:0".parse().unwrap(), security, scopes };
+        Self { console: Console::start(settings, Drain::new()).await.unwrap(), run, _folder: folder }
+    }
+
+    /// Sends a request of these bytes and returns the whole response.
+    async fn send(&self, request: &str) -> String {
+        answered(TcpStream::connect(self.console.address()).await.unwrap(), request).await
+    }
+
+    async fn get(&self, path: &str) -> String {
+        self.send(&format!("GET {path} HTTP/1.1\r\nHost: localhost:7080\r\n\r\n")).await
+    }
+
+    /// Sends a form from a page of the console, or with other headers.
+    async fn post(&self, path: &str, headers: &str, form: &str) -> String {
+        let length = form.len();
+        self.send(&format!(
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\n{headers}Content-Length: {length}\r\n\r\n{form}"
+        ))
+        .await
+    }
+
+    /// Requests a page until it contains `text`.
+    async fn until(&self, path: &str, text: &str) -> String {
+        let begin = Instant::now();
+        loop {
+            let page = self.get(path).await;
+            if page.contains(text) {
+                return page;
+            }
+            assert!(begin.elapsed() < DEADLINE, "{text} is not in {page}");
+            sleep(POLL).await;
+        }
+    }
+
+    /// Opens an event stream, and returns it with the first bytes of the response.
+    async fn stream(&self) -> (TcpStream, String) {
+        let mut stream = TcpStream::connect(self.console.address()).await.unwrap();
+        stream.write_all(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+        let text = until_contains(&mut stream, "\r\n\r\n").await;
+        (stream, text)
+    }
+}
+
+async fn answered(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) -> String {
+    // A server that refuses the head may close before it has read everything.
+    let _ = stream.write_all(request.as_bytes()).await;
+    let mut bytes = Vec::new();
+    let _ = timeout(DEADLINE, stream.read_to_end(&mut bytes)).await.expect("the response ends the connection");
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Reads until the text contains `part`.
+async fn until_contains(stream: &mut TcpStream, part: &str) -> String {
+    let mut bytes = Vec::new();
+    while !String::from_utf8_lossy(&bytes).contains(part) {
+        let read = timeout(DEADLINE, stream.read_buf(&mut bytes)).await.expect("more arrives").unwrap();
+        assert!(read > 0, "{}", String::from_utf8_lossy(&bytes));
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Returns the status code of a response.
+fn status(response: &str) -> u16 {
+    response.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or_else(|| panic!("{response:?}"))
+}
+
+/// Returns the word against forged forms in a page.
+fn word(page: &str) -> String {
+    let (_, rest) = page.split_once("name=\"word\" value=\"").unwrap();
+    rest.split('"').next().unwrap().to_owned()
+}
+
+fn append(run: &RunDirectory, readings: &[RunMetrics]) {
+    let mut text = std::fs::read_to_string(run.metrics()).unwrap_or_default();
+    readings.iter().for_each(|reading| text.push_str(&(serde_json::to_string(reading).unwrap() + "\n")));
+    std::fs::write(run.metrics(), text).unwrap();
+}
+
+/// Returns a reading after some minutes, recorded now.
+fn reading(minutes: f64) -> RunMetrics {
+    RunMetrics {
+        elapsed_seconds: 60.0 * minutes,
+        unix_seconds: SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs_f64(),
+        steps: Some(500.0 * minutes),
+        games_per_second: Some(12.5),
+        loss_total: Some(2.5),
+        elo: Some(900.0),
+        elo_low: Some(820.0),
+        elo_high: Some(980.0),
+        accuracy: [("search/preserving/overall".to_owned(), 0.876)].into(),
+        ..RunMetrics::default()
+    }
+}
+
+/// Serves the admin port of a learner after 42 steps while the flag is true.
+fn learner() -> (SocketAddr, Arc<AtomicBool>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, answers) = (listener.local_addr().unwrap(), Arc::new(AtomicBool::new(true)));
+    let is_answering = Arc::clone(&answers);
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten().filter(|_| is_answering.load(Ordering::Relaxed)) {
+            let _ = stream.read(&mut [0; 4096]);
+            let body = "zerofleet_learner_steps_total 42\n";
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+            // The client may have disconnected.
+            let _ = stream.write_all((head + body).as_bytes());
+        }
+    });
+    (address, answers)
+}
+
+fn finished(run: &RunDirectory) {
+    append(run, &[reading(5.0), reading(10.0)]);
+}
+
+#[tokio::test]
+async fn the_overview_of_a_finished_run_shows_its_values_charts_and_events_without_scripts() {
+    let event = RunEvent { unix_seconds: 1_764_296_851.5, text: "learner <b>was killed</b>".to_owned() };
+    let visited = Visited::new(|run| {
+        finished(run);
+        std::fs::write(run.events(), serde_json::to_string(&event).unwrap() + "\n").unwrap();
+    })
+    .await;
+    let page = visited.until("/", "Finished").await;
+    for part in ["first", "10:00", "5000", "900 (820 to 980)", "87.6 %", "12.5", "2025-11-28 02:27 UTC"] {
+        assert!(page.contains(part), "{part} is not in {page}");
+    }
+    assert!(page.contains("learner &lt;b&gt;was killed&lt;/b&gt;") && !page.contains("<b>"), "{page}");
+    assert!(page.matches("<svg").count() == 3 && page.contains("http-equiv=\"refresh\""), "{page}");
+    assert!(page.len() < 100_000, "{} bytes", page.len());
+    assert!(page.contains("content-security-policy: default-src 'none';"), "{page}");
+}
+
+#[tokio::test]
+async fn the_configuration_shows_the_effective_file_and_the_difference_from_the_preset() {
+    let visited = Visited::new(|_| {}).await;
+    let page = visited.get("/config").await;
+    assert_eq!(status(&page), 200, "{page}");
+    let (differing, all) = page.split_once("All keys").unwrap();
+    assert!(differing.contains("run.seed") && !differing.contains("run.game"), "{differing}");
+    assert!(all.contains("learner.batch_size") && !page.contains("security.tokens"), "{all}");
+    std::fs::write(visited.run.config(), "[learner]\nbacth_size = 1\n").unwrap();
+    let page = visited.get("/config").await;
+    assert!(status(&page) == 500 && page.contains("did you mean batch_size"), "{page}");
+    assert_eq!(status(&visited.get("/").await), 200, "the overview does not need the run file");
+}
+
+#[tokio::test]
+async fn a_run_without_metrics_and_a_run_whose_session_has_stopped_writing_are_described() {
+    let visited = Visited::new(|_| {}).await;
+    let page = visited.until("/", "Not trained yet").await;
+    assert!(page.contains("The run has no metrics yet") && page.contains("Nothing has happened yet"), "{page}");
+    let stopped = Visited::new(|run| append(run, &[reading(5.0)])).await;
+    stopped.until("/", "Stopped").await;
+    let _lock = visited.run.lock().unwrap();
+    append(&visited.run, &[RunMetrics { unix_seconds: 1.0, ..reading(5.0) }]);
+    visited.until("/", "No new metrics").await;
+}
+
+#[tokio::test]
+async fn a_process_that_stops_responding_is_named_until_it_responds_again() {
+    let (admin, answers) = learner();
+    let visited = Visited::new(|run| {
+        append(run, &[reading(5.0)]);
+        std::fs::write(run.fleet(), format!(r#"[{{"name":"learner","role":"learner","admin":"{admin}"}}]"#)).unwrap();
+    })
+    .await;
+    let _lock = visited.run.lock().unwrap();
+    let page = visited.until("/", "1 of 1 processes respond").await;
+    assert!(page.contains(">42<") && page.contains("5:00 left"), "{page}");
+    answers.store(false, Ordering::Relaxed);
+    let page = visited.until("/", "learner stopped responding at").await;
+    assert!(page.contains("0 of 1 processes respond"), "{page}");
+    answers.store(true, Ordering::Relaxed);
+    let page = visited.until("/", "1 of 1 processes respond").await;
+    assert!(!page.contains("stopped responding"), "{page}");
+}
+
+#[tokio::test]
+async fn a_stream_sends_all_fragments_and_then_those_that_have_changed() {
+    let visited = Visited::new(finished).await;
+    visited.until("/", "Finished").await;
+    let (mut stream, mut text) = visited.stream().await;
+    if !text.contains("id=\"events\"") {
+        text += &until_contains(&mut stream, "id=\"events\"").await;
+    }
+    assert!(text.contains("content-type: text/event-stream") && text.contains("id=\"charts\""), "{text}");
+    append(&visited.run, &[RunMetrics { elo: Some(1234.0), ..reading(10.0) }]);
+    let change = until_contains(&mut stream, "1234").await;
+    assert!(!change.contains("id=\"events\""), "{change}");
+    visited.console.stop().await;
+    let mut rest = Vec::new();
+    timeout(DEADLINE, stream.read_to_end(&mut rest)).await.expect("the stream ends with the console").unwrap();
+}
+
+#[tokio::test]
+async fn other_hosts_and_origins_are_refused() {
+    let visited = Visited::new(finished).await;
+    for host in ["localhost", "LOCALHOST:1", "127.0.0.1:7080", "[::1]:7080"] {
+        let page = visited.send(&format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")).await;
+        assert_eq!(status(&page), 200, "{host}: {page}");
+    }
+    for host in
+        ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example:7080", "evil@localhost", "10.0.0.1", ""]
+    {
+        let page = visited.send(&format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")).await;
+        assert!([400, 421].contains(&status(&page)) && !page.contains("Finished"), "{host}: {page}");
+    }
+    let twice = visited.send("GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n").await;
+    assert_eq!(status(&twice), 421, "{twice}");
+    for origin in ["http://evil.example", "null", "https://localhost:7080", "http://localhost:1"] {
+        let request = format!("GET /events HTTP/1.1\r\nHost: localhost:7080\r\nOrigin: {origin}\r\n\r\n");
+        let page = visited.send(&request).await;
+        assert!(status(&page) == 403 && !page.contains("access-control"), "{origin}: {page}");
+    }
+}
+
+#[tokio::test]
+async fn a_forged_post_changes_nothing() {
+    let visited = Visited::new(finished).await;
+    let word = word(&visited.get("/sign-in").await);
+    let form = format!("word={word}&token=x");
+    let form = form.as_str();
+    let ours = "Origin: http://localhost\r\n";
+    for (headers, form) in [
+        ("", form),
+        ("Origin: http://evil.example\r\n", form),
+        ("Origin: null\r\n", form),
+        (ours, "token=x"),
+        (ours, "word=guessed&token=x"),
+        (ours, "%%%=&&&"),
+    ] {
+        for path in ["/sign-in", "/sign-out"] {
+            let response = visited.post(path, headers, form).await;
+            assert!(status(&response) == 403 && !response.contains("set-cookie"), "{path} {form}: {response}");
+        }
+    }
+    assert_eq!(status(&visited.post("/sign-out", ours, form).await), 303);
+}
+
+#[tokio::test]
+async fn a_narrowed_console_grants_no_more_to_anyone() {
+    let visited = Visited::with(SecuritySection::default(), "view".parse().unwrap(), finished).await;
+    assert_eq!(status(&visited.get("/").await), 200);
+    let response = visited.post("/anything", "Origin: http://localhost\r\n", "").await;
+    assert!(status(&response) == 403 && response.contains("does not grant the scope admin"), "{response}");
+    let blind = Visited::with(SecuritySection::default(), "infer".parse().unwrap(), finished).await;
+    assert_eq!(status(&blind.get("/").await), 403);
+    assert_eq!(status(&blind.get("/console.css").await), 200);
+}
+
+#[tokio::test]
+async fn huge_and_malformed_requests_are_refused() {
+    let visited = Visited::new(finished).await;
+    let large = "x".repeat(100_000);
+    let body = visited.post("/sign-in", "Origin: http://localhost\r\n", &large[..40_000]).await;
+    assert_eq!(status(&body), 413, "{body}");
+    // The connection is closed, with or without a response.
+    for request in [
+        format!("GET / HTTP/1.1\r\nHost: localhost\r\nX-Large: {large}\r\n\r\n"),
+        format!("GET /{large} HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+        "\u{0}\u{1}\u{2}\r\n\r\n".to_owned(),
+        "GET / HTTP/9.9\r\n\r\n".to_owned(),
+    ] {
+        let response = visited.send(&request).await;
+        assert!(response.is_empty() || (400..500).contains(&status(&response)), "{response}");
+    }
+    assert_eq!(status(&visited.get("/nothing").await), 404);
+    assert_eq!(status(&visited.get("/").await), 200, "the console still serves");
+}
+
+#[tokio::test]
+async fn idle_streams_are_bounded_and_leave_room_for_pages() {
+    let visited = Visited::new(finished).await;
+    let mut open = Vec::new();
+    for _ in 0..STREAMS_MAX {
+        let (stream, head) = visited.stream().await;
+        assert_eq!(status(&head), 200, "{head}");
+        open.push(stream);
+    }
+    for _ in 0..10 {
+        let (_stream, head) = visited.stream().await;
+        assert!(status(&head) == 503 && head.contains("retry-after: 10"), "{head}");
+    }
+    assert_eq!(status(&visited.get("/").await), 200);
+    open.pop();
+    let begin = Instant::now();
+    while status(&visited.stream().await.1) != 200 {
+        assert!(begin.elapsed() < DEADLINE, "a closed stream leaves its place");
+        sleep(POLL).await;
+    }
+}
+
+/// Writes accepted tokens: `secret` may view and change, `looker` may view, `trainer` may train.
+fn tokens(folder: &TempDir) -> SecuritySection {
+    let path = folder.path().join("tokens");
+    std::fs::write(
+        &path,
+        "operator view,infer,admin 2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b\n\
+         guest view d133efd9800e396abbeb9de0cc7a6f873d58159121a0fc587f8a2ec1208ad50a\nlearner train 06ea17a8981d25b0315ff17bd1ebad3d95c15a3f8b764eaadb93612d9b61a54e\n",
+    )
+    .unwrap();
+    SecuritySection { tokens: path, ..SecuritySection::default() }
+}
+
+#[tokio::test]
+async fn a_token_becomes_a_cookie_and_is_never_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let visited = Visited::with(tokens(&folder), Scopes::default(), finished).await;
+    let mut pages = vec![visited.get("/").await, visited.get("/events").await, visited.get("/?token=secret").await];
+    assert!(pages.iter().all(|page| status(page) == 401 && !page.contains("Finished")), "{pages:?}");
+    let word = word(&pages[0]);
+    let ours = "Origin: http://localhost\r\n";
+    for (token, expected) in [("wrong", 401), ("", 401), ("a;b", 401), ("trainer", 403)] {
+        let page = visited.post("/sign-in", ours, &format!("word={word}&token={token}")).await;
+        assert!(status(&page) == expected && !page.contains("set-cookie"), "{token}: {page}");
+        pages.push(page);
+    }
+    let signed_in = visited.post("/sign-in", ours, &format!("word={word}&token=+secret%0A")).await;
+    let cookie = "set-cookie: zerofleet=secret; Path=/; HttpOnly; SameSite=Strict\r\n";
+    assert!(status(&signed_in) == 303 && signed_in.contains(cookie), "{signed_in}");
+    for header in ["Cookie: a=b; zerofleet=secret", "Authorization: Bearer secret"] {
+        let page = visited.send(&format!("GET / HTTP/1.1\r\nHost: localhost\r\n{header}\r\n\r\n")).await;
+        assert!(status(&page) == 200 && page.contains("Sign out operator"), "{header}: {page}");
+        pages.push(page);
+    }
+    let unknown = visited.send("GET / HTTP/1.1\r\nHost: localhost\r\nCookie: zerofleet=other\r\n\r\n").await;
+    assert_eq!(status(&unknown), 401);
+    let viewer = format!("{ours}Cookie: zerofleet=looker\r\n");
+    let denied = visited.post("/anything", &viewer, "").await;
+    assert!(status(&denied) == 403 && denied.contains("the token of guest has view"), "{denied}");
+    for page in pages.iter().chain([&unknown, &denied]) {
+        let shown = ["secret", "wrong", "trainer", "looker"].into_iter().find(|token| page.contains(token));
+        assert_eq!(shown, None, "{page}");
+    }
+    let signed_out = visited.post("/sign-out", ours, &format!("word={word}")).await;
+    assert!(signed_out.contains("set-cookie: zerofleet=; Path=/") && signed_out.contains("Max-Age=0"), "{signed_out}");
+}
+
+#[tokio::test]
+async fn with_a_certificate_pages_and_cookies_are_for_https_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    let pem = params.self_signed(&key).unwrap().pem();
+    let [certificate, key_path] = ["server.pem", "server.key"].map(|name| folder.path().join(name));
+    std::fs::write(&certificate, &pem).unwrap();
+    std::fs::write(&key_path, key.serialize_pem()).unwrap();
+    let security = SecuritySection { certificate, key: key_path, ..tokens(&folder) };
+    let visited = Visited::with(security, Scopes::default(), finished).await;
+    assert!(visited.console.url().starts_with("https://"), "{}", visited.console.url());
+    let (address, client) = (visited.console.address(), trusting(&pem));
+    let page = over_tls(&client, address, "GET /sign-in HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    let form = format!("word={}&token=secret", word(&page));
+    let length = form.len();
+    let request = |scheme: &str| {
+        let head = format!("POST /sign-in HTTP/1.1\r\nHost: localhost\r\nOrigin: {scheme}://localhost\r\n");
+        format!("{head}Content-Length: {length}\r\n\r\n{form}")
+    };
+    let signed_in = over_tls(&client, address, &request("https")).await;
+    let cookie = "set-cookie: __Host-zerofleet=secret; Path=/; HttpOnly; SameSite=Strict; Secure\r\n";
+    assert!(status(&signed_in) == 303 && signed_in.contains(cookie), "{signed_in}");
+    assert_eq!(status(&over_tls(&client, address, &request("http")).await), 403);
+    assert!(!visited.get("/").await.contains("HTTP/1.1 200"), "plain HTTP is not answered");
+}
+
+/// Returns a client that trusts one certificate and offers the protocols of a browser.
+fn trusting(pem: &str) -> ClientConfig {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let mut client = builder.with_root_certificates(roots).with_no_client_auth();
+    client.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    client
+}
+
+async fn over_tls(client: &ClientConfig, address: SocketAddr, request: &str) -> String {
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(client.clone()));
+    let stream = TcpStream::connect(address).await.unwrap();
+    answered(connector.connect(ServerName::try_from("localhost").unwrap(), stream).await.unwrap(), request).await
+}
+
+#[tokio::test]
+async fn a_taken_port_is_an_error_that_names_it() {
+    let visited = Visited::new(finished).await;
+    let listen = visited.console.address();
+    let settings =
+        Settings { run: visited.run.clone(), listen, security: SecuritySection::default(), scopes: Scopes::default() };
+    let error = Console::start(settings, Drain::new()).await.unwrap_err().to_string();
+    assert!(error.contains(&format!("cannot listen on {listen}: the port is in use")), "{error}");
+}
