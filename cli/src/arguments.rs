@@ -15,7 +15,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Train", &["train", "tune", "ablate", "env"]),
     ("Play", &["play", "gtp", "gomocup", "analysis"]),
     ("Measure", &["eval", "match", "bench", "picture"]),
-    ("Operate", &["top", "weights", "replay", "inference", "doctor"]),
+    ("Operate", &["top", "console", "weights", "replay", "inference", "doctor"]),
 ];
 
 /// Parses a command line that starts with the program name.

@@ -28,8 +28,9 @@ pub(crate) struct LiveServer {
 /// The section `[security]` of a run file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct SecurityOnly {
-    security: SecuritySection,
+pub(crate) struct SecurityOnly {
+    /// Certificates and tokens.
+    pub(crate) security: SecuritySection,
 }
 
 impl LiveServer {

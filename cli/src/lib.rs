@@ -1,25 +1,26 @@
 //! The command line of zerofleet: train, tune, ablate, play, gtp, gomocup, analysis, eval, match, weights, picture,
-//! replay, inference, top, doctor, env.
+//! replay, inference, top, console, doctor, env.
 //!
 //! Start with [`Cli`], which dispatches to the commands. `train` supervises the processes of a run. The crate `fleet`
 //! starts the processes. Supervision only uses command lines, admin ports and exit statuses, and does not depend on
 //! games or networks. `tune` runs `train` many times with varied settings, and `ablate` runs pairs that differ in
 //! on/off settings. The crate `run-metrics` reads the metrics of a run, `screen` shows them and `record` writes them.
-//! `report` writes summary and picture of a run, both from the files of the run. `play` and
-//! `eval` use the latest weights of a run, or an older version from `kept_versions`. `trained` loads weights on this
-//! machine or on an inference server (`remote`), which the command may start itself (`own_server`). `engine` plays with
-//! these weights over engine protocols. `matches` plays the weights of runs against each other and against other
-//! programs; `sgf` records games; `watch` shows an episode of a single-player game. `replay` and `inference` send
-//! requests to live servers, and `top` shows a whole fleet. `env` describes environments in Python. `doctor` checks
-//! this machine for a run. `bench` runs the program `zerofleet-bench`. `libtorch` decides whether a run needs libtorch.
-//! `arguments` parses the command line, `csv` writes tables, `printed_command` formats commands to copy, `move_names`
-//! formats moves, and `game_result` counts the points of a game. `resume` checks that a run can resume, and
-//! `trained_time` counts training time.
+//! `report` writes summary and picture of a run, both from the files of the run. `play` and `eval` use the latest
+//! weights of a run, or an older version from `kept_versions`. `trained` loads weights on this machine or on an
+//! inference server (`remote`), which the command may start itself (`own_server`). `engine` plays with these weights
+//! over engine protocols. `matches` plays the weights of runs against each other and against other programs; `sgf`
+//! records games; `watch` shows an episode of a single-player game. `replay` and `inference` send requests to live
+//! servers, `top` shows a whole fleet, and `console` serves pages of a run. `env` describes environments in Python.
+//! `doctor` checks this machine for a run. `bench` runs the program `zerofleet-bench`. `libtorch` decides whether a run
+//! needs libtorch. `arguments` parses the command line, `csv` writes tables, `printed_command` formats commands to
+//! copy, `move_names` formats moves, and `game_result` counts the points of a game. `resume` checks that a run can
+//! resume, and `trained_time` counts training time.
 
 mod ablate;
 mod arguments;
 mod bench;
 mod client_security;
+mod console;
 mod core_division;
 mod csv;
 mod deterministic;
@@ -91,6 +92,7 @@ enum Command {
     #[command(subcommand)]
     Inference(inference::Request),
     Top(top::Args),
+    Console(console::Args),
     Doctor(doctor::Args),
     #[command(subcommand)]
     Env(env::Request),
@@ -123,6 +125,7 @@ impl Cli {
             Command::Replay(args) => args.run(&mut out),
             Command::Inference(args) => args.run(&mut out),
             Command::Top(args) => args.run(&mut out),
+            Command::Console(args) => args.run(&mut out),
             Command::Env(args) => args.run(&mut out),
         }?;
         Ok(ExitCode::SUCCESS)

@@ -20,6 +20,7 @@ use strength::ledger::{Ledger, Player};
 use training::NetworkSize;
 use version_store::VersionStore;
 
+use crate::console::{self, ConsoleProcess};
 use crate::core_division::CoreDivision;
 use crate::deterministic;
 use crate::kept_versions;
@@ -62,6 +63,9 @@ pub(crate) struct Args {
     /// so far are kept.
     #[arg(long, value_name = "STEP", requires = "run", conflicts_with = "deterministic")]
     from: Option<u64>,
+
+    #[command(flatten)]
+    console: console::Options,
 
     /// Print as JSON whether the learner needs libtorch, and exit.
     #[arg(long, hide = true)]
@@ -114,13 +118,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     if args.exit_with_parent {
         drain.on_end_of(std::io::stdin())?;
     }
-    supervise(&plan, &binaries, &drain, schedule, &mut start)
+    supervise(&plan, &binaries, &drain, &args.console, schedule, &mut start)
 }
 
 fn supervise(
     plan: &Plan,
     binaries: &Path,
     drain: &Drain,
+    console: &console::Options,
     schedule: Option<String>,
     start: &mut SessionStart,
 ) -> anyhow::Result<()> {
@@ -160,6 +165,12 @@ fn supervise(
         Progress { replay: fleet.replay().to_vec(), boards: fleet.boards().clone(), ..plan.progress.clone() };
     let now = Instant::now();
     let meter = Meter::resume(plan.progress.totals.clone());
+    // Training goes on without a console.
+    let console = ConsoleProcess::start(run, console, now).unwrap_or_else(|error| {
+        screen.print(&format!("no console: {error:#}"));
+        None
+    });
+    console.iter().for_each(|console| screen.print(&format!("console: {}", console.url())));
     let mut session = Session {
         run,
         start,
@@ -167,6 +178,7 @@ fn supervise(
         record: Record::open(run, &plan.config)?,
         meter,
         fleet,
+        console,
         screen,
         total,
         time: TrainedTime::resume(Duration::from_secs_f64(plan.progress.elapsed_seconds), now),
@@ -207,6 +219,7 @@ struct Session<'a> {
     /// Total moves of all actors in earlier sessions.
     moves_before: f64,
     fleet: Fleet,
+    console: Option<ConsoleProcess>,
     meter: Meter,
     record: Record,
     screen: Screen,
@@ -235,6 +248,8 @@ impl Session<'_> {
             for (index, event) in self.fleet.watch(now)? {
                 self.handle(index, event)?;
             }
+            let news = self.console.as_mut().and_then(|console| console.watch(now));
+            news.iter().for_each(|news| self.announce(news));
             if now >= next_read {
                 next_read = now + READ_INTERVAL;
                 self.read();
@@ -257,7 +272,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Prints an event of the run, and records it.
+    /// Prints an event of the run, and records it for the console.
     fn announce(&self, text: &str) {
         self.screen.print(text);
         self.record(text);

@@ -34,6 +34,14 @@ impl TrainingRun {
     /// # Errors
     /// The errors of [`new`](Self::new).
     pub fn of(runs: &Path, logs: &Path, options: &[&str]) -> anyhow::Result<Self> {
+        Self::with_console(runs, logs, &[options, &["--no-console"][..]].concat())
+    }
+
+    /// Creates a run as [`of`](Self::of) does, with a console.
+    ///
+    /// # Errors
+    /// The errors of [`new`](Self::new).
+    pub fn with_console(runs: &Path, logs: &Path, options: &[&str]) -> anyhow::Result<Self> {
         let config = logs.join("given.toml");
         std::fs::write(&config, format!("[run]\nseed = {SEED}\n{SMALL_TIC_TAC_TOE}")).context("write the run file")?;
         let [runs_argument, config] = [runs, &config].map(|path| path.display().to_string());

@@ -9,6 +9,7 @@ mod certificates;
 mod chaos;
 mod commands;
 mod compose;
+mod console;
 mod crashes;
 mod device_loss;
 mod drain;

@@ -214,7 +214,7 @@ fn wait_for_earlier(run: &RunDirectory) -> anyhow::Result<()> {
 
 /// Returns the arguments of `zerofleet` for a run. A resumed run reads its settings from the run directory.
 fn command_line(options: &Args, runs: &Path, name: &str, is_new: bool) -> Vec<OsString> {
-    let mut line: Vec<OsString> = vec!["train".into(), "--exit-with-parent".into()];
+    let mut line: Vec<OsString> = vec!["train".into(), "--exit-with-parent".into(), "--no-console".into()];
     let mut option = |option: &str, value: OsString| line.extend([option.into(), value]);
     option("--runs", runs.into());
     option("--run", name.into());

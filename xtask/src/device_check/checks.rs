@@ -408,7 +408,8 @@ pub(super) fn training(session: &Session, runs: &Path, game: &str, minutes: &str
     let runs = runs.display().to_string();
     let roles: &[&str] = if device == "auto" { &["learner", "actor"] } else { &["learner", "actor", "arena"] };
     let sets: Vec<String> = roles.iter().map(|role| format!("{role}.device={device}")).collect();
-    let mut arguments = vec!["train", "--runs", &runs, "--run", "run", "--game", game, "--minutes", minutes];
+    let mut arguments =
+        vec!["train", "--no-console", "--runs", &runs, "--run", "run", "--game", game, "--minutes", minutes];
     arguments.extend(sets.iter().flat_map(|set| ["--set", set]));
     session.command_that_drains(&session.program("zerofleet"), &arguments, DRAIN_KILL_SECONDS)
 }
