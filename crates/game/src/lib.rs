@@ -2,12 +2,14 @@
 //! environment.
 //!
 //! A game has a [`Spec`] with [`Players`] and [`ObservationShape`], is played in [`Action`]s by a [`Player`], ends
-//! with an [`Outcome`], and has at least one [`Symmetry`]; [`Error`] rejects an action from outside. [`mix`] is for
-//! hashes. [`Environments`] are many episodes that advance together, by rules or outside this process. The crate is
-//! deliberately independent of search, tensors, evaluators and processes, and reads no clock and no entropy. Start
-//! with [`Game`]; every implementation passes the conformance suite in `crates/games/tests`.
+//! with an [`Outcome`], and has at least one [`Symmetry`]; [`Error`] rejects an action from outside. User interfaces
+//! draw a [`Board`], and [`mix`] is for hashes. [`Environments`] are many episodes that advance together, by rules or
+//! outside this process. The crate is deliberately independent of search, tensors, evaluators and processes, and reads
+//! no clock and no entropy. Start with [`Game`]; every implementation passes the conformance suite in
+//! `crates/games/tests`.
 
 mod action;
+mod board;
 mod chance;
 mod environments;
 mod mix;
@@ -17,6 +19,7 @@ mod spec;
 mod symmetry;
 
 pub use action::Action;
+pub use board::{Board, Geometry, Mark, Place};
 pub use chance::Chance;
 pub use environments::{Environments, EnvironmentsError, Frame, Losses, Play, Start, Started, Taken};
 pub use mix::mix;
@@ -138,6 +141,13 @@ pub trait Game: Clone + std::fmt::Debug + Send + Sync + 'static {
 
     /// Returns the board as a few lines of text for a terminal, without a trailing newline.
     fn render(&self, position: &Self::Position) -> String;
+
+    /// Returns the board with the cells of every legal action; `None` for a game without a board. Marks and size are
+    /// as in [`render`](Game::render).
+    fn board(&self, position: &Self::Position) -> Option<Board> {
+        let _ = position;
+        None
+    }
 
     /// Plays an action from outside after checking that it is legal.
     ///

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use game::{Action, Chance, Error, Game, Outcome, Player, Spec, Symmetry};
+use game::{Action, Board, Chance, Error, Game, Outcome, Player, Spec, Symmetry};
 
 use crate::{AnyGame, AnyPosition, recorded};
 
@@ -91,5 +91,9 @@ impl Game for AnyGame {
 
     fn render(&self, position: &AnyPosition) -> String {
         with_position!(self, position, |game, at| game.render(at))
+    }
+
+    fn board(&self, position: &AnyPosition) -> Option<Board> {
+        with_position!(self, position, |game, at| game.board(at))
     }
 }

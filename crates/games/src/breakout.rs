@@ -3,11 +3,12 @@
 //! The rules are from MinAtar (Young and Tian 2019, `minatar/environments/breakout.py`); the system tests compare
 //! every step. Breakout is the MinAtar game without increasing difficulty. Start with [`Breakout`].
 
-use game::{Action, Chance, Game, ObservationShape, Outcome};
+use game::{Action, Board, Chance, Game, ObservationShape, Outcome};
 
 use crate::entry::{Entry, Variants};
 use crate::environment::{Constants, every_action_is_legal, hash, named_actions, one_player};
 use crate::generator::Generator;
+use crate::grid::{self, Object};
 
 /// The registry entry of Breakout.
 pub const ENTRY: Entry = Entry::new(
@@ -142,6 +143,15 @@ impl Position {
         match cell.row.checked_sub(BRICKS_TOP) {
             Some(row @ 0..3) => self.bricks & 1 << (row * SIDE + cell.column),
             _ => 0,
+        }
+    }
+
+    fn object(&self, row: u8, column: u8) -> Option<Object> {
+        match (Cell { row, column }) {
+            cell if cell == self.ball => Some(("ball", 'o')),
+            Cell { row, column } if row == SIDE - 1 && column == self.paddle => Some(("paddle", '=')),
+            cell if cell == self.trail => Some(("trail", '\'')),
+            cell => (self.brick_at(cell) != 0).then_some(("brick", '#')),
         }
     }
 
@@ -289,15 +299,11 @@ impl Game for Breakout {
 
     /// Renders the board: `o` is the ball, `'` the trail, `#` a brick and `=` the paddle.
     fn render(&self, position: &Position) -> String {
-        let symbol = |cell: Cell| match cell {
-            cell if cell == position.ball => 'o',
-            Cell { row, column } if row == SIDE - 1 && column == position.paddle => '=',
-            cell if cell == position.trail => '\'',
-            cell if position.brick_at(cell) != 0 => '#',
-            _ => '.',
-        };
-        let line = |row| (0..SIDE).map(|column| symbol(Cell { row, column })).collect::<String>();
-        (0..SIDE).map(line).collect::<Vec<_>>().join("\n")
+        grid::render_objects((SIDE, SIDE), |row, column| position.object(row, column))
+    }
+
+    fn board(&self, position: &Position) -> Option<Board> {
+        Some(grid::board_of_objects(self, position, (SIDE, SIDE), |row, column| position.object(row, column)))
     }
 }
 

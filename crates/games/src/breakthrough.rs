@@ -4,7 +4,7 @@
 //! cell, or diagonally to a cell with an opposing piece, which it captures. A player wins with a piece in the last
 //! row, or by capturing all pieces; there are no draws. Start with [`Breakthrough`].
 
-use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
+use game::{Action, Board, Error, Game, Geometry, ObservationShape, Outcome, Place, Player, Spec, Symmetry, mix};
 
 use crate::bitboard::{Layout, STRIDE};
 use crate::entry::{Entry, Variants};
@@ -154,6 +154,12 @@ impl Breakthrough {
         }
     }
 
+    /// Returns the owner of the piece on a cell of the rendered board.
+    fn owner(&self, position: &Position, cell: usize) -> Option<Player> {
+        let (pieces, cell) = (self.by_player(position), self.layout.cell(cell));
+        [Player::First, Player::Second].into_iter().find(|player| pieces[player.index()] & cell != 0)
+    }
+
     /// Parses `a2-a3` or `a2xb3`.
     fn parse_step(&self, position: &Position, text: &str) -> Option<Action> {
         let size = self.layout.size();
@@ -289,11 +295,21 @@ impl Game for Breakthrough {
 
     /// Renders the board; pieces are `X` (first player, upwards) and `O` (second player, downwards).
     fn render(&self, position: &Position) -> String {
-        let pieces = self.by_player(position);
-        let is_on = |player: &Player, cell| pieces[player.index()] & self.layout.cell(cell) != 0;
-        let owner = |cell| [Player::First, Player::Second].into_iter().find(|player| is_on(player, cell));
         let size = self.layout.size();
-        grid::render(size, |row| size - row, |cell| grid::symbol(owner(cell)))
+        grid::render(size, |row| size - row, |cell| grid::symbol(self.owner(position, cell)))
+    }
+
+    fn board(&self, position: &Position) -> Option<Board> {
+        let size = self.layout.size();
+        let mark = |cell| self.owner(position, cell).map(|owner| grid::stone("piece", owner));
+        // Rows are rendered from the second player's side.
+        let rendered = |cell| self.for_first(cell, position.to_move.opponent());
+        let place = |action| {
+            let (direction, from) = step(action);
+            let to = self.target(direction, from);
+            to.map_or(Place::Nowhere, |to| Place::Step { from: rendered(from), to: rendered(to) })
+        };
+        Some(Board::new(Geometry::Squares, size, size, mark).with_moves(self, position, place))
     }
 }
 

@@ -3,11 +3,12 @@
 //! The rules are from bsuite (Osband et al. 2020, `bsuite/environments/catch.py`); the system tests compare every
 //! step. Start with [`Catch`].
 
-use game::{Action, Game, ObservationShape, Outcome};
+use game::{Action, Board, Game, ObservationShape, Outcome};
 
 use crate::entry::{Entry, Variants};
 use crate::environment::{Constants, every_action_is_legal, hash, named_actions, one_player};
 use crate::generator::Generator;
+use crate::grid::{self, Object};
 
 /// The registry entry of Catch.
 pub const ENTRY: Entry = Entry::new("catch", Variants::One, include_str!("../presets/catch.toml"));
@@ -60,6 +61,17 @@ impl Position {
     fn is_over(self) -> bool {
         self.ball_row == ROWS - 1
     }
+
+    fn object(self, row: u8, column: u8) -> Option<Object> {
+        let is_ball = (row, column) == (self.ball_row, self.ball_column);
+        let is_paddle = (row, column) == (ROWS - 1, self.paddle);
+        match (is_ball, is_paddle) {
+            (true, true) => Some(("caught ball", '@')),
+            (true, false) => Some(("ball", 'o')),
+            (false, true) => Some(("paddle", '=')),
+            (false, false) => None,
+        }
+    }
 }
 
 impl Game for Catch {
@@ -106,18 +118,11 @@ impl Game for Catch {
 
     /// Renders the board: `o` is the ball and `=` the paddle, `@` the ball on the paddle.
     fn render(&self, position: &Position) -> String {
-        let cell = |row, column| {
-            let is_ball = (row, column) == (position.ball_row, position.ball_column);
-            let is_paddle = (row, column) == (ROWS - 1, position.paddle);
-            match (is_ball, is_paddle) {
-                (true, true) => '@',
-                (true, false) => 'o',
-                (false, true) => '=',
-                (false, false) => '.',
-            }
-        };
-        let line = |row| (0..COLUMNS).map(|column| cell(row, column)).collect::<String>();
-        (0..ROWS).map(line).collect::<Vec<_>>().join("\n")
+        grid::render_objects((ROWS, COLUMNS), |row, column| position.object(row, column))
+    }
+
+    fn board(&self, position: &Position) -> Option<Board> {
+        Some(grid::board_of_objects(self, position, (ROWS, COLUMNS), |row, column| position.object(row, column)))
     }
 }
 

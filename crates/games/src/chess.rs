@@ -11,13 +11,13 @@ mod tests;
 mod value;
 
 use cozy_chess::{BitBoard, Board, Color, Move, Piece, Rank, Square};
-use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
+use game::{Action, Error, Game, Geometry, Mark, ObservationShape, Outcome, Place, Player, Spec, Symmetry, mix};
 
 use crate::bitboard::Layout;
 use crate::entry::{Entry, Variants};
 use crate::grid::{self, spec_and_symmetries};
 use crate::past::Past;
-use moves::cell_of;
+use moves::{Step, cell_of, square_of};
 
 /// The registry entry of chess.
 pub const ENTRY: Entry = Entry::new("chess", Variants::One, include_str!("../presets/chess.toml"));
@@ -169,6 +169,23 @@ fn is_insufficient(board: &Board) -> bool {
     minor.len() <= 1 || knights.is_empty() && on_one_colour
 }
 
+/// Returns the piece on a cell of the rendered board. White's label is a capital letter.
+fn mark(board: &Board, cell: usize) -> Option<Mark> {
+    let square = square_of(cell, Color::White);
+    let (piece, color) = (board.piece_on(square)?, board.color_on(square)?);
+    let kind = match piece {
+        Piece::Pawn => "pawn",
+        Piece::Knight => "knight",
+        Piece::Bishop => "bishop",
+        Piece::Rook => "rook",
+        Piece::Queen => "queen",
+        Piece::King => "king",
+    };
+    let letter = char::from(piece);
+    let letter = if color == Color::White { letter.to_ascii_uppercase() } else { letter };
+    Some(Mark { owner: Some(player(color)), kind, label: letter.into() })
+}
+
 fn player(color: Color) -> Player {
     match color {
         Color::White => Player::First,
@@ -272,15 +289,18 @@ impl Game for Chess {
 
     /// Renders the board with White at the bottom; White's pieces are capital letters.
     fn render(&self, position: &Position) -> String {
-        grid::render(
-            SIDE,
-            |row| SIDE - row,
-            |cell| {
-                let square = moves::square_of(cell, Color::White);
-                let Some(piece) = position.board.piece_on(square) else { return '.' };
-                let letter = char::from(piece);
-                if position.board.colors(Color::White).has(square) { letter.to_ascii_uppercase() } else { letter }
-            },
-        )
+        let letter = |cell| mark(&position.board, cell).and_then(|mark| mark.label.chars().next());
+        grid::render(SIDE, |row| SIDE - row, |cell| letter(cell).unwrap_or('.'))
+    }
+
+    fn board(&self, position: &Position) -> Option<game::Board> {
+        let mover = position.board.side_to_move();
+        let rendered = |cell| cell_of(square_of(cell, mover), Color::White);
+        let place = |action| {
+            let step = Step::of(action);
+            step.map_or(Place::Nowhere, |Step { from, to, .. }| Place::Step { from: rendered(from), to: rendered(to) })
+        };
+        let board = game::Board::new(Geometry::Squares, SIDE, SIDE, |cell| mark(&position.board, cell));
+        Some(board.with_moves(self, position, place))
     }
 }

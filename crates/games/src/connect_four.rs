@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
+use game::{Action, Error, Game, Geometry, ObservationShape, Outcome, Place, Player, Spec, Symmetry, mix};
 
 use crate::entry::{Entry, SolvedPositions, Variants};
 use crate::grid::{self, Cell, narrow, spec_and_symmetries};
@@ -203,6 +203,22 @@ impl<B: Board> Rules<B> {
         })
     }
 
+    /// Returns the owner of the stone on a cell, numbered row by row from the top left.
+    fn stone(&self, position: &Position, cell: usize) -> Option<Player> {
+        let (row, column) = (cell / self.board.columns(), cell % self.board.columns());
+        let bit = 1 << (column * self.board.stride() + self.board.rows() - 1 - row);
+        let mover = self.to_move(position);
+        let owner = if position.own & bit == 0 { mover.opponent() } else { mover };
+        (position.occupied & bit != 0).then_some(owner)
+    }
+
+    /// Returns the cell on which a stone in an open column lands, numbered like the cells of [`stone`](Self::stone).
+    fn landing(&self, position: &Position, column: usize) -> usize {
+        let landing = self.landings(*position) & self.board.column(column);
+        let row = landing.trailing_zeros() as usize - column * self.board.stride();
+        (self.board.rows() - 1 - row) * self.board.columns() + column
+    }
+
     /// Writes one plane `[H, W]` of zeros and ones, top row first.
     fn write_plane(&self, stones: u64, plane: &mut [f32]) {
         let (rows, stride) = (self.board.rows(), self.board.stride());
@@ -308,22 +324,21 @@ impl<B: Board> Game for Rules<B> {
 
     /// Renders the board; stones are `X` (first player) and `O` (second player).
     fn render(&self, position: &Position) -> String {
-        let first = match self.to_move(position) {
-            Player::First => position.own,
-            Player::Second => position.own ^ position.occupied,
-        };
-        let (columns, rows) = (self.board.columns(), self.board.rows());
-        let mut text = String::with_capacity((rows + 1) * 2 * columns);
-        for row in (0..rows).rev() {
-            for column in 0..columns {
-                let bit = 1 << (column * self.board.stride() + row);
-                let player = if first & bit == 0 { Player::Second } else { Player::First };
-                text.push(grid::symbol((position.occupied & bit != 0).then_some(player)));
-                text.push(if column + 1 < columns { ' ' } else { '\n' });
-            }
+        let columns = self.board.columns();
+        let mut text = String::with_capacity((self.board.rows() + 1) * 2 * columns);
+        for cell in 0..self.board.cells() {
+            text.push(grid::symbol(self.stone(position, cell)));
+            text.push(if (cell + 1).is_multiple_of(columns) { '\n' } else { ' ' });
         }
         let names: Vec<String> = (1..=columns).map(|column| column.to_string()).collect();
         text + &names.join(" ")
+    }
+
+    fn board(&self, position: &Position) -> Option<game::Board> {
+        let mark = |cell| self.stone(position, cell).map(|owner| grid::stone("stone", owner));
+        let board = game::Board::new(Geometry::Columns, self.board.rows(), self.board.columns(), mark);
+        let place = |action: Action| Place::Cell(self.landing(position, action.index()));
+        Some(board.with_moves(self, position, place))
     }
 }
 

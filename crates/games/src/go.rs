@@ -16,7 +16,7 @@ mod setup;
 #[cfg(test)]
 mod tests;
 
-use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
+use game::{Action, Error, Game, Geometry, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
 
 use crate::cells::{CELLS_MAX, Cells, stone_key};
 use crate::entry::{Entry, Variants};
@@ -440,6 +440,10 @@ impl Game for Go {
             format!("{number:>2}{}\n", stones.collect::<String>())
         });
         rows.collect::<String>() + "  " + &letters
+    }
+
+    fn board(&self, position: &Position) -> Option<game::Board> {
+        Some(grid::board_of_stones(self, position, Geometry::Points, |cell| self.stone(position, cell), |cell| cell))
     }
 }
 

@@ -3,7 +3,7 @@
 //! Free-style Gomoku does not restrict the first player, who wins from the empty board of 15 cells a side (Allis,
 //! "Searching for Solutions in Games and Artificial Intelligence", 1994). Start with [`Gomoku`].
 
-use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
+use game::{Action, Board, Error, Game, Geometry, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
 
 use crate::cells::{self, Cells, stone_key};
 use crate::entry::{Entry, Variants};
@@ -202,6 +202,10 @@ impl Game for Gomoku {
     /// Renders the board; stones are `X` (first player) and `O` (second player).
     fn render(&self, position: &Position) -> String {
         grid::render(self.size, |row| self.size - row, |cell| grid::symbol(self.stone(position, cell)))
+    }
+
+    fn board(&self, position: &Position) -> Option<Board> {
+        Some(grid::board_of_stones(self, position, Geometry::Points, |cell| self.stone(position, cell), |cell| cell))
     }
 }
 

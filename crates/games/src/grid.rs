@@ -1,6 +1,6 @@
 use std::fmt::{Display, Write as _};
 
-use game::{Action, ObservationShape, Player, Symmetry};
+use game::{Action, Board, Game, Geometry, Mark, ObservationShape, Place, Player, Symmetry};
 
 /// The coordinates of a cell: row from the top, column from the left, both from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,4 +118,50 @@ pub(crate) fn render<L: Display>(size: usize, label: impl Fn(usize) -> L, stone:
         }
     }
     text
+}
+
+/// Returns the mark of a stone or a piece that [`symbol`] renders.
+pub(crate) fn stone(kind: &'static str, owner: Player) -> Mark {
+    Mark { owner: Some(owner), kind, label: symbol(Some(owner)).into() }
+}
+
+/// Returns a square board of stones. The first actions have the indices of cells, which `framed` converts to cells of
+/// the rendered board; actions after them have no cell.
+pub(crate) fn board_of_stones<G: Game>(
+    game: &G,
+    position: &G::Position,
+    geometry: Geometry,
+    owner: impl Fn(usize) -> Option<Player>,
+    framed: impl Fn(usize) -> usize,
+) -> Board {
+    let size = game.spec().observation.height;
+    let is_cell = |action: Action| action.index() < size * size;
+    let place = |action: Action| if is_cell(action) { Place::Cell(framed(action.index())) } else { Place::Nowhere };
+    let mark = |cell| owner(cell).map(|owner| stone("stone", owner));
+    Board::new(geometry, size, size, mark).with_moves(game, position, place)
+}
+
+/// An object in a cell of an environment: the kind, and the character in the rendered board.
+pub(crate) type Object = (&'static str, char);
+
+/// Returns the board of an environment with an object, if any, in each row and column.
+pub(crate) fn board_of_objects<G: Game>(
+    game: &G,
+    position: &G::Position,
+    (rows, columns): (u8, u8),
+    object: impl Fn(u8, u8) -> Option<Object>,
+) -> Board {
+    let cells: Vec<_> = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))).collect();
+    let mark = |cell: usize| {
+        let (kind, symbol) = object(cells[cell].0, cells[cell].1)?;
+        Some(Mark { owner: None, kind, label: symbol.into() })
+    };
+    Board::new(Geometry::Squares, rows.into(), columns.into(), mark).with_moves(game, position, |_| Place::Nowhere)
+}
+
+/// Renders the same board, with `.` for empty cells.
+pub(crate) fn render_objects((rows, columns): (u8, u8), object: impl Fn(u8, u8) -> Option<Object>) -> String {
+    let symbol = |row, column| object(row, column).map_or('.', |(_, symbol)| symbol);
+    let line = |row| (0..columns).map(|column| symbol(row, column)).collect::<String>();
+    (0..rows).map(line).collect::<Vec<_>>().join("\n")
 }

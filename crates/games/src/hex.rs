@@ -3,7 +3,7 @@
 //! The first player connects the top edge with the bottom edge, the second player the left edge with the right edge;
 //! exactly one player succeeds. A [`Hex`] holds the rules, a [`Position`] only bits. Start with [`Hex`].
 
-use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
+use game::{Action, Board, Error, Game, Geometry, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
 
 use crate::cells::{self, CELLS_MAX, Cells, stone_key};
 use crate::entry::{Entry, Variants};
@@ -308,6 +308,11 @@ impl Game for Hex {
     fn render(&self, position: &Position) -> String {
         let label = |row: usize| format!("{:row$}{:>2} ", "", row + 1);
         grid::render(self.size, label, |cell| grid::symbol(self.stone(position, cell)))
+    }
+
+    fn board(&self, position: &Position) -> Option<Board> {
+        let (owner, mover) = (|cell| self.stone(position, cell), self.to_move(position));
+        Some(grid::board_of_stones(self, position, Geometry::Hexagons, owner, |cell| self.framed(cell, mover)))
     }
 }
 

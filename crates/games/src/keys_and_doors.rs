@@ -6,11 +6,12 @@
 
 mod view;
 
-use game::{Action, Game, ObservationShape, Outcome};
+use game::{Action, Board, Game, ObservationShape, Outcome};
 
 use crate::entry::{Entry, Variants};
 use crate::environment::{Constants, every_action_is_legal, hash, named_actions, one_player};
 use crate::generator::Generator;
+use crate::grid;
 use crate::side::Side;
 
 /// The registry entry of keys and doors; the size is a side of the grid, including walls.
@@ -160,6 +161,21 @@ impl Position {
         }
     }
 
+    /// Returns the content of a cell, including the agent.
+    fn shown(&self, row: u8, column: u8) -> Option<grid::Object> {
+        let cell = Cell { column, row };
+        match self.object_at(cell) {
+            _ if cell == self.agent => Some(("agent", ['>', 'v', '<', '^'][self.facing as usize])),
+            Object::Empty => None,
+            Object::Wall => Some(("wall", '#')),
+            Object::Door(Door::Open) => Some(("open door", '\'')),
+            Object::Door(Door::Closed) => Some(("closed door", '+')),
+            Object::Door(Door::Locked) => Some(("locked door", 'L')),
+            Object::Key => Some(("key", 'k')),
+            Object::Goal => Some(("goal", '*')),
+        }
+    }
+
     /// Returns the cell ahead of the agent. The agent is never in the outermost cells.
     fn front(&self) -> Cell {
         let (columns, rows) = self.facing.forward();
@@ -237,17 +253,13 @@ impl Game for KeysAndDoors {
     /// Renders the grid: the agent is an arrow, `#` a wall, `k` the key, `*` the goal; the door is `L` if locked, `+`
     /// if closed and `'` if open.
     fn render(&self, position: &Position) -> String {
-        let symbol = |cell: Cell| match position.object_at(cell) {
-            _ if cell == position.agent => ['>', 'v', '<', '^'][position.facing as usize],
-            Object::Empty => '.',
-            Object::Wall => '#',
-            Object::Door(door) => ['\'', '+', 'L'][door as usize],
-            Object::Key => 'k',
-            Object::Goal => '*',
-        };
-        let line = |row| (0..self.size).map(|column| symbol(Cell { column, row })).collect::<String>();
         let carries = if position.key.is_none() { "\ncarries the key" } else { "" };
-        (0..self.size).map(line).collect::<Vec<_>>().join("\n") + carries
+        grid::render_objects((self.size, self.size), |row, column| position.shown(row, column)) + carries
+    }
+
+    fn board(&self, position: &Position) -> Option<Board> {
+        let size = (self.size, self.size);
+        Some(grid::board_of_objects(self, position, size, |row, column| position.shown(row, column)))
     }
 }
 

@@ -4,7 +4,7 @@
 //! these are turned over. A player who cannot place a disc passes. The game ends when neither player can; the player
 //! with more discs wins. Start with [`Othello`].
 
-use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
+use game::{Action, Board, Error, Game, Geometry, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
 
 use crate::bitboard::{Layout, STRIDE};
 use crate::entry::{Entry, Variants};
@@ -305,6 +305,10 @@ impl Game for Othello {
     /// Renders the board; discs are `X` (first player, black) and `O` (second player, white).
     fn render(&self, position: &Position) -> String {
         grid::render(self.layout.size(), |row| row + 1, |cell| grid::symbol(self.disc(position, cell)))
+    }
+
+    fn board(&self, position: &Position) -> Option<Board> {
+        Some(grid::board_of_stones(self, position, Geometry::Squares, |cell| self.disc(position, cell), |cell| cell))
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
+use game::{Action, Board, Error, Game, Geometry, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
 
 use crate::entry::{Entry, Exhaustive, Variants};
 use crate::grid::{self, narrow, spec_and_symmetries};
@@ -70,6 +70,11 @@ impl Default for TicTacToe {
 impl Position {
     fn occupied(self) -> u16 {
         self.stones[0] | self.stones[1]
+    }
+
+    /// Returns the owner of the stone on a cell.
+    fn stone(self, cell: usize) -> Option<Player> {
+        [Player::First, Player::Second].into_iter().find(|player| self.stones[player.index()] >> cell & 1 == 1)
     }
 }
 
@@ -154,14 +159,17 @@ impl Game for TicTacToe {
             } else {
                 " "
             };
-            let stone = match position.stones.map(|stones| stones >> cell & 1) {
-                [1, _] => 'X',
-                [_, 1] => 'O',
-                _ => char::from(b'1' + u8::try_from(cell).expect("nine cells")),
+            let stone = match position.stone(cell) {
+                None => char::from(b'1' + u8::try_from(cell).expect("nine cells")),
+                owner => grid::symbol(owner),
             };
             write!(text, "{separator}{stone}").expect("a string takes all text");
         }
         text
+    }
+
+    fn board(&self, position: &Position) -> Option<Board> {
+        Some(grid::board_of_stones(self, position, Geometry::Squares, |cell| position.stone(cell), |cell| cell))
     }
 }
 

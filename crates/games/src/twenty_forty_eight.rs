@@ -5,7 +5,7 @@
 
 mod board;
 
-use game::{Action, Chance, Game, ObservationShape, Outcome};
+use game::{Action, Chance, Game, Geometry, Mark, ObservationShape, Outcome, Place};
 
 use crate::entry::{Entry, Variants};
 use crate::environment::{Constants, all_actions, hash, named_actions, one_player};
@@ -153,6 +153,16 @@ impl Game for TwentyFortyEight {
 
     fn render(&self, position: &Position) -> String {
         position.board.to_string()
+    }
+
+    fn board(&self, position: &Position) -> Option<game::Board> {
+        let exponents = position.board.exponents();
+        let mark = |cell: usize| {
+            let label = (exponents[cell] > 0).then(|| (1_u32 << exponents[cell]).to_string())?;
+            Some(Mark { owner: None, kind: "tile", label })
+        };
+        let board = game::Board::new(Geometry::Squares, SIDE, SIDE, mark);
+        Some(board.with_moves(self, position, |_| Place::Nowhere))
     }
 }
 

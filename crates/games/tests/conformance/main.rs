@@ -2,10 +2,12 @@
 //! for every registered game.
 //!
 //! The suite is independent of any particular game. Other tests cover perft counts, solved positions and the
-//! agreement of environments with published implementations. `references` compares games with slow rules, and `cells`
-//! checks the order of actions that name cells. A seed determines every run. A violation of the contract panics with
-//! the game, the seed and the actions that lead to it. Start with [`run`].
+//! agreement of environments with published implementations. `references` compares games with slow rules, `cells`
+//! checks the order of actions that name cells, and `boards` compares boards with the rendered text. A seed determines
+//! every run. A violation of the contract panics with the game, the seed and the actions that lead to it. Start with
+//! [`run`].
 
+mod boards;
 mod cells;
 mod chances;
 mod environment_flaws;
@@ -260,6 +262,8 @@ impl<'a, G: Game> Walk<'a, G> {
         let values_in_range = self.observation.iter().all(|&value| in_range(value));
         promise!(self, values_in_range, "the observation is not written whole with {range}");
         promise!(self, !self.game.render(&self.position).trim().is_empty(), "nothing is rendered");
+        let flaw = boards::flaw(self.game, &self.position, &self.legal);
+        promise!(self, flaw.is_none(), "the board is wrong: {flaw:?}");
         let heuristic = self.game.heuristic_value(&self.position);
         promise!(self, heuristic.abs() <= HEURISTIC_MAX, "the heuristic value is {heuristic}");
         self.check_hash();
@@ -408,9 +412,14 @@ impl<'a, G: Game> Walk<'a, G> {
 
     fn play(&mut self, action: Action) {
         let hash = self.game.hash(&self.position);
+        let (board, mover) = (self.game.board(&self.position), self.game.to_move(&self.position));
         let reward = self.game.play(&mut self.position, action);
         self.actions.push(action);
         promise!(self, reward.is_finite(), "the reward is {reward}");
+        if let (Some(before), Some(after)) = (board, self.game.board(&self.position)) {
+            let flaw = boards::flaw_of_move(&before, &after, action, mover);
+            promise!(self, flaw.is_none(), "the board is wrong: {flaw:?}");
+        }
         let by_outcome = self.game.spec().scoring == Scoring::Outcome;
         promise!(self, !by_outcome || reward == 0.0, "a game scored by its outcome has the reward {reward}");
         let result = (reward, self.game.hash(&self.position));
