@@ -1,4 +1,4 @@
-//! The admin port: `/metrics` for Prometheus, `/healthz` and `/readyz` for orchestrators.
+//! The admin port: `/metrics` for Prometheus, `/healthz` and `/readyz` for orchestrators, `/live` for spectators.
 //!
 //! It shares the runtime of the process, so that a stuck runtime fails the probes. Connections are bounded.
 
@@ -17,12 +17,12 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use crate::bounded_listener::BoundedListener;
-use crate::{Drain, Health};
+use crate::{Drain, Health, Live, live};
 
 /// Interval of histogram aggregation; in between, samples are kept in memory.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Time limit of a connection, which serves one request.
+/// Time limit of a connection, which serves one request. Spectators then open another.
 const CONNECTION_TIME_LIMIT: Duration = Duration::from_secs(20);
 
 /// The readiness of the process, with a reason if it is not ready; cheap to clone.
@@ -75,6 +75,7 @@ impl Admin {
         metrics: PrometheusHandle,
         health: Health,
         readiness: Readiness,
+        live: Live,
     ) -> std::io::Result<Self> {
         let address = listener.local_addr()?;
         let stop = Drain::new();
@@ -87,6 +88,7 @@ impl Admin {
             .route("/metrics", get(render_metrics))
             .route("/healthz", get(report_health))
             .route("/readyz", get(report_readiness))
+            .route("/live", get(live::stream).with_state(live))
             .layer(map_response(last_of_connection))
             .with_state((metrics, health, readiness));
         let listener = BoundedListener::new(listener, CONNECTION_TIME_LIMIT);
@@ -172,7 +174,8 @@ mod tests {
         let readiness = Readiness::starting();
         let listener = net::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let health = Health::default();
-        let admin = Admin::start(listener, recorder.handle(), health.clone(), readiness.clone()).unwrap();
+        let admin =
+            Admin::start(listener, recorder.handle(), health.clone(), readiness.clone(), Live::default()).unwrap();
         let address = admin.address;
 
         assert_eq!(get(address, "/healthz").await, (200, "ok\n".to_owned()));

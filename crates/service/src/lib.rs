@@ -4,9 +4,9 @@
 //! Every process parses the command line ([`CommonArgs`]), loads the run file ([`config::Sources`]), builds, runs and
 //! drains ([`Drain`]). [`run`] performs all steps except building and running, which a process passes as a closure
 //! that takes a [`Context`]. [`Admin`] serves `/metrics`, `/healthz` and `/readyz` from [`Health`] and
-//! [`Readiness`], and [`Probe`] queries them. [`SecuritySection`] and [`TelemetrySection`] are the sections that all
-//! processes share, [`trace`] records spans, [`reasons`] bounds the texts in metric labels, and [`ConfigError`] names
-//! the key of every invalid value. Start reading at [`run`].
+//! [`Readiness`], and [`Probe`] queries them. [`Live`] shows games in progress. [`SecuritySection`] and
+//! [`TelemetrySection`] are the sections that all processes share, [`trace`] records spans, [`reasons`] bounds the
+//! texts in metric labels, and [`ConfigError`] names the key of every invalid value. Start reading at [`run`].
 //!
 //! The crate does not depend on games, tensors or messages. It is the only crate at its level that reads the
 //! environment, files and signals.
@@ -28,6 +28,7 @@ pub mod gpus;
 mod health;
 pub mod identity;
 pub mod inherited;
+pub mod live;
 pub mod machine;
 pub mod net;
 mod probe;
@@ -44,6 +45,7 @@ pub use config::ConfigError;
 pub use directory::RememberedFile;
 pub use drain::{Drain, DrainPipe};
 pub use health::{Health, Heartbeat, beat, waiting};
+pub use live::Live;
 pub use probe::Probe;
 pub use process::{Body, Context, chain, chain_with_code, run};
 pub use security::SecuritySection;

@@ -93,7 +93,8 @@ mod tests {
         let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
         let readiness = Readiness::starting();
         let listener = net::bind("0.0.0.0:0".parse().unwrap()).await.unwrap();
-        let admin = Admin::start(listener, recorder.handle(), crate::Health::default(), readiness.clone()).unwrap();
+        let (health, live) = (crate::Health::default(), crate::Live::default());
+        let admin = Admin::start(listener, recorder.handle(), health, readiness.clone(), live).unwrap();
         // A wildcard address is probed on loopback.
         let address = admin.address;
 

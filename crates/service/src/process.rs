@@ -17,7 +17,8 @@ use crate::config::{self, Layers, Preset, RunSection, Sources};
 use crate::identity::Identity;
 use crate::telemetry::{self, TelemetrySection};
 use crate::{
-    Admin, CommonArgs, ConfigError, Drain, Health, LogFormat, Readiness, descriptors, device_loss, devices, net, trace,
+    Admin, CommonArgs, ConfigError, Drain, Health, Live, LogFormat, Readiness, descriptors, device_loss, devices, net,
+    trace,
 };
 
 /// The exit code of a process that failed.
@@ -45,6 +46,8 @@ pub struct Context {
     pub health: Health,
     /// Readiness of the process, which the body sets when it can work.
     pub readiness: Readiness,
+    /// Games in progress, which the body shows if it plays any.
+    pub live: Live,
     /// Renders the metrics of this process.
     pub metrics: PrometheusHandle,
 }
@@ -149,9 +152,11 @@ fn try_run(
         let readiness = Readiness::starting();
         let listener = net::bind(common.admin).await?;
         let health = Health::default();
-        let admin = Admin::start(listener, metrics.clone(), health.clone(), readiness.clone())?;
+        let live = Live::default();
+        let admin = Admin::start(listener, metrics.clone(), health.clone(), readiness.clone(), live.clone())?;
         tracing::info!(process = name, pid = std::process::id(), admin = %admin.address, "started");
-        let context = Context { name, listen: common.listen, admin: admin.address, drain, health, readiness, metrics };
+        let (listen, admin_address) = (common.listen, admin.address);
+        let context = Context { name, listen, admin: admin_address, drain, health, readiness, live, metrics };
         let result = start(context).await;
         admin.stop().await;
         if let Some(exporter) = exporter {
