@@ -4,6 +4,7 @@ use experience::{Invalid, Observations, Step, StepKind, Trajectory, TrajectoryId
 use game::{Action, Game, Outcome, Player, stored_seed};
 use search::Tree;
 
+use crate::analysis::searched;
 use crate::driver::ByRules;
 use crate::images::Images;
 use crate::leaf_batcher::{BatchContext, Limits};
@@ -11,6 +12,7 @@ use crate::record::{Choice, EpisodeRecord};
 use crate::round::Round;
 use crate::settings::{Settings, SubtreeReuse};
 use crate::tree_search::{TreeSearch, TreeSet};
+use crate::watch::{Watch, WatchedSearch};
 
 /// Maximum number of simulations and moves that one game completes in one round without adding a leaf to the batch.
 /// Without this limit, a round would never end if all positions were in the cache.
@@ -114,11 +116,12 @@ pub(crate) enum Pace {
     Settle,
 }
 
-/// Scratch memory shared by all episodes.
+/// Scratch memory shared by all episodes, and the searches that spectators watch.
 #[derive(Debug, Default)]
 pub(crate) struct Workspace {
     pub(crate) legal: Vec<Action>,
     pub(crate) policy: Vec<f32>,
+    pub(crate) watch: Watch,
 }
 
 impl<S, W> Episode<S, W> {
@@ -139,6 +142,31 @@ impl<S, W> Episode<S, W> {
     /// Returns true if the episode waits for no evaluation: neither searching nor truncated.
     pub(crate) fn is_at_move(&self) -> bool {
         !matches!(self.phase, Phase::Searching | Phase::Truncated)
+    }
+
+    /// Chooses the move after a finished search, and keeps the search if the episode is watched. `observation` returns
+    /// [`WatchedSearch::observation`].
+    pub(crate) fn choose_searched(
+        &mut self,
+        settings: &Settings,
+        workspace: &mut Workspace,
+        observation: impl FnOnce() -> Option<Vec<f32>>,
+    ) -> Choice {
+        let choice = self.record.choose(settings, &self.search.tree, &mut workspace.policy);
+        if workspace.watch.covers(self.record.slot()) {
+            workspace.watch.keep(WatchedSearch {
+                slot: self.record.slot(),
+                number: self.record.number(),
+                seed: self.record.start_seed(),
+                actions: self.record.actions(),
+                observation: observation(),
+                weights_version: self.tree_version,
+                simulations: self.search.tree.root().simulations(),
+                analysis: searched(&self.search.tree),
+                played: choice.action,
+            });
+        }
+        choice
     }
 
     /// Records a step of `mover` after a search. `outcome` is the outcome of the game after the step. Returns the end
@@ -275,7 +303,7 @@ impl<G: Game> Episode<G::Position, AtPosition<G>> {
         finished: &mut Vec<FinishedEpisode>,
         round: &mut Round,
     ) {
-        let choice = self.record.choose(settings, &self.search.tree, &mut workspace.policy);
+        let choice = self.choose_searched(settings, workspace, || None);
         let position = &mut self.world.0;
         if matches!(choice.kind, StepKind::Full { .. }) {
             self.record.keep_position(Images::smallest(game, position).0);

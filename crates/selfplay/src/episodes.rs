@@ -9,6 +9,7 @@ use crate::leaf_batcher::{BatchContext, Buffers, LeafBatcher, NetworkLeaves};
 use crate::round::Round;
 use crate::settings::Settings;
 use crate::tree_search::settings_by_rules;
+use crate::watch::WatchedSearch;
 
 /// Plays an endless stream of concurrent self-play episodes on one thread, with search by the rules.
 ///
@@ -143,6 +144,16 @@ impl<G: Game> Episodes<G> {
     /// Sets the number of simulations for new full searches; the initial number is `settings.full_simulations`.
     pub fn search_fully_with(&mut self, simulations: u32) {
         self.settings.full_simulations = simulations;
+    }
+
+    /// Keeps the latest search of the first `slots` slots for [`take_watched`](Self::take_watched); at first of none.
+    pub fn watch(&mut self, slots: usize) {
+        self.workspace.watch.only(slots);
+    }
+
+    /// Returns the searches finished in watched slots since the last call, at most one of each slot: the latest.
+    pub fn take_watched(&mut self) -> Vec<WatchedSearch> {
+        self.workspace.watch.take()
     }
 
     /// Returns the episodes finished since the last call.

@@ -6,7 +6,8 @@
 //! [`analyse_together`] searches one position with many threads. [`GameSearch`] searches the positions of one game, in
 //! steps, and keeps the tree. [`playouts`] is a baseline opponent without a network. [`LatentEpisodes`] and
 //! [`latent::analyse`] search in a learned model; [`LatentEpisodes`] also supports environments outside this process.
-//! [`Reanalysis`] searches the positions of stored trajectories again.
+//! [`Reanalysis`] searches the positions of stored trajectories again. Spectators see each [`WatchedSearch`] of a few
+//! episodes.
 //!
 //! `driver` is the common interface of two drivers for [`search::Tree`]: `leaf_batcher` by the rules of a game, and
 //! `latent` by a learned model. The crate uses no tokio, clock or network connection.
@@ -30,6 +31,7 @@ mod searchable;
 mod seeds;
 mod settings;
 mod tree_search;
+mod watch;
 
 pub use analysis::{Analysis, AnalysisSettings, analyse};
 pub use episode::{Ending, EpisodeProgress, FinishedEpisode};
@@ -49,3 +51,4 @@ pub use settings::{
     TemperatureDecay,
 };
 pub use tree_search::{Next, Step};
+pub use watch::WatchedSearch;

@@ -113,6 +113,11 @@ impl EpisodeRecord {
         self.steps.len()
     }
 
+    /// Returns the actions so far.
+    pub(crate) fn actions(&self) -> Vec<Action> {
+        self.steps.iter().map(|step| step.action).collect()
+    }
+
     pub(crate) fn rng(&mut self) -> &mut ChaCha8Rng {
         &mut self.rng
     }

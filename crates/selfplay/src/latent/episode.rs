@@ -129,7 +129,7 @@ impl LatentEpisode {
                     if !gathered.is_finished {
                         return None;
                     }
-                    let choice = self.record.choose(settings, &self.search.tree, &mut workspace.policy);
+                    let choice = self.choose_searched(settings, workspace, || outside(environments, slot));
                     return self.choose(environments, choice);
                 }
                 Phase::Truncated => {
@@ -199,4 +199,12 @@ impl LatentEpisode {
         let finished = self.close(seed, settings, end, truncation_value, round);
         FinishedEpisode { observations: self.world.observations.take(), ..finished }
     }
+}
+
+/// Returns the observation of an environment outside this process.
+fn outside(environments: &dyn Environments, slot: usize) -> Option<Vec<f32>> {
+    let spec = environments.spec();
+    let mut values = vec![0.0; spec.recording.map(|_| spec.observation.len())?];
+    environments.observe(slot, &mut values);
+    Some(values)
 }

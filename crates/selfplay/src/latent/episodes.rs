@@ -11,6 +11,7 @@ use crate::latent::episode::{Advance, LatentEpisode};
 use crate::latent::search_settings;
 use crate::round::Round;
 use crate::settings::Settings;
+use crate::watch::WatchedSearch;
 
 /// Plays an endless stream of concurrent self-play episodes on one thread, with search in a learned model.
 ///
@@ -209,6 +210,16 @@ impl LatentEpisodes {
         if self.batcher.allow(simulations) {
             self.restart();
         }
+    }
+
+    /// Keeps the latest search of the first `slots` slots for [`take_watched`](Self::take_watched); at first of none.
+    pub fn watch(&mut self, slots: usize) {
+        self.workspace.watch.only(slots);
+    }
+
+    /// Returns the searches finished in watched slots since the last call, at most one of each slot: the latest.
+    pub fn take_watched(&mut self) -> Vec<WatchedSearch> {
+        self.workspace.watch.take()
     }
 
     /// Returns the episodes finished since the last call.
