@@ -2,10 +2,11 @@
 //!
 //! `workers` holds the OS threads for playing, decides when weights may be too old, pins threads to CPUs, and is the
 //! only file where threads and tokio communicate. `play` holds the episodes of a thread, for either kind of network;
-//! `stopwatch` measures the time of each phase, `adaptive_budget` sets the simulations of searches, and `traces` traces
-//! single games. `reanalysis` holds the threads that search stored trajectories again. `uploader` sends finished games
-//! to the replay server chosen by `replay_router`; `state_dir` keeps the epoch and the unacknowledged trajectories
-//! (`spool`) across restarts. `backend` chooses the evaluators. Start with [`run`].
+//! `stopwatch` measures the time of each phase, `adaptive_budget` sets the simulations of searches, `traces` traces
+//! single games, and `spectators` shows some games in progress. `reanalysis` holds the threads that search stored
+//! trajectories again. `uploader` sends finished games to the replay server chosen by `replay_router`; `state_dir`
+//! keeps the epoch and the unacknowledged trajectories (`spool`) across restarts. `backend` chooses the evaluators.
+//! Start with [`run`].
 //!
 //! Back-pressure is a chain of bounded queues: if the server blocks inserts, the writer fills, then the channel from
 //! the workers, and then the workers wait.
@@ -16,6 +17,7 @@ mod metrics;
 mod play;
 mod reanalysis;
 mod replay_router;
+mod spectators;
 pub mod spool;
 mod state_dir;
 mod stopwatch;
@@ -99,7 +101,19 @@ async fn play(
     let (weights, readiness) = (subscriber.handle(), context.readiness.clone());
     let freshness = Freshness { away: subscriber.away(), most: settings.weights_away_max };
     let (drain, health) = (&context.drain, &context.health);
-    let workers = Workers::start(&settings, epoch, evaluators, weights, freshness, readiness, drain, health, &servers)?;
+    context.live.serve();
+    let workers = Workers::start(
+        &settings,
+        epoch,
+        evaluators,
+        weights,
+        freshness,
+        readiness,
+        drain,
+        health,
+        &context.live,
+        &servers,
+    )?;
     let uploaded = uploader.run(workers.finished, &context.drain).await;
     // The threads must not outlive the upload, even after a failure.
     context.drain.start();

@@ -22,6 +22,7 @@ pub(crate) fn begin() {
     counter!("zerofleet_actor_evaluator_failures_total").increment(0);
     counter!("zerofleet_actor_unfinished_games_total").increment(0);
     counter!("zerofleet_actor_id_collisions_total").increment(0);
+    snapshots(0);
     counter!("zerofleet_actor_reanalysis_simulations_total").increment(0);
     counter!("zerofleet_actor_reanalysed_trajectories_total").increment(0);
     counter!("zerofleet_actor_reanalysed_positions_total").increment(0);
@@ -33,6 +34,11 @@ pub(crate) fn begin() {
     for why in ["weights", "replay", "evaluator"] {
         waited(why, Duration::ZERO);
     }
+}
+
+/// Counts the searches shown to spectators.
+pub(crate) fn snapshots(made: u64) {
+    counter!("zerofleet_actor_live_snapshots_total").increment(made);
 }
 
 /// Counts the simulations of reanalysis.

@@ -7,7 +7,7 @@ use std::time::Instant;
 use evaluators::Network;
 use game::{Environments, Game, Losses, mix};
 use inference::{Evaluator, LatentModel, WeightsCache};
-use selfplay::{EpisodeProgress, Episodes, Error, FinishedEpisode, LatentEpisodes, Round, Settings};
+use selfplay::{EpisodeProgress, Episodes, Error, FinishedEpisode, LatentEpisodes, Round, Settings, WatchedSearch};
 use service::trace::TraceContext;
 
 use crate::stopwatch::{Evaluated, Parts, Timed};
@@ -181,6 +181,24 @@ impl<G: Game> Play<G> {
             None => {}
             Some(Driver::Rules { episodes, .. }) => episodes.search_fully_with(simulations),
             Some(Driver::Latent { episodes, .. }) => episodes.search_fully_with(simulations),
+        }
+    }
+
+    /// Keeps the latest search of the first `slots` slots, until another network kind replaces the episodes.
+    pub(crate) fn watch(&mut self, slots: usize) {
+        match &mut self.driver {
+            None => {}
+            Some(Driver::Rules { episodes, .. }) => episodes.watch(slots),
+            Some(Driver::Latent { episodes, .. }) => episodes.watch(slots),
+        }
+    }
+
+    /// Returns the latest searches of watched slots that finished since the last call.
+    pub(crate) fn take_watched(&mut self) -> Vec<WatchedSearch> {
+        match &mut self.driver {
+            None => Vec::new(),
+            Some(Driver::Rules { episodes, .. }) => episodes.take_watched(),
+            Some(Driver::Latent { episodes, .. }) => episodes.take_watched(),
         }
     }
 

@@ -16,7 +16,7 @@ use proto::weights::Published;
 use run_file::actor::{ActorSection, Settings};
 use selfplay::Reanalysis;
 use service::cpus::{self, Cpu};
-use service::{Drain, Health, Readiness};
+use service::{Drain, Health, Live, Readiness};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
@@ -26,6 +26,7 @@ use crate::adaptive_budget::AdaptiveBudget;
 use crate::metrics;
 use crate::play::{Call, Loaded, Pace, Play};
 use crate::reanalysis::{self, Exchange, Reanalyst, Share};
+use crate::spectators::Spectators;
 use crate::traces::{Finished, Traces};
 
 #[cfg(test)]
@@ -57,8 +58,8 @@ pub(crate) struct Threads {
 }
 
 impl Workers {
-    /// Starts the threads, which use the timers of the calling tokio runtime. Reanalysis fetches stored trajectories
-    /// from `servers`.
+    /// Starts the threads, which use the timers of the calling tokio runtime and show games to `live`. Reanalysis
+    /// fetches stored trajectories from `servers`.
     #[expect(clippy::too_many_arguments, reason = "the parts of the process, each borrowed from another owner")]
     pub(crate) fn start(
         settings: &Settings,
@@ -69,6 +70,7 @@ impl Workers {
         readiness: Readiness,
         drain: &Drain,
         health: &Health,
+        live: &Live,
         servers: &Servers,
     ) -> anyhow::Result<Self> {
         let (Chosen { backend, threads: all }, cache_positions) = (evaluators, settings.actor.cache_positions);
@@ -94,7 +96,7 @@ impl Workers {
             let (pinning, around, drain) = (Arc::clone(&pinning), around.clone(), drain.clone());
             let seed = thread_seed(settings, epoch, index);
             let (selfplay, budget) = (settings.selfplay.clone(), AdaptiveBudget::new(&settings.selfplay));
-            let discount = settings.discount;
+            let (discount, spectators) = (settings.discount, Spectators::of_thread(live, index, count));
             let name = format!("selfplay-{index}");
             let builder = std::thread::Builder::new().name(name.clone());
             let outside = outside(settings, &drain)?;
@@ -105,7 +107,7 @@ impl Workers {
                 // Before any allocation, so that the memory is close to the CPU.
                 pinning.pin(index);
                 let play = Play::new(game, selfplay, discount, seed);
-                let worker = |environments| Worker::new(play.in_environments(environments), budget, around);
+                let worker = |environments| Worker::new(play.in_environments(environments), budget, spectators, around);
                 start_outside(outside, &drain, worker)
             }));
             threads.push(thread.with_context(|| format!("start the thread {name}"))?);
@@ -276,6 +278,7 @@ struct Worker<G: Game> {
     play: Play<G>,
     budget: AdaptiveBudget,
     traces: Traces,
+    spectators: Spectators,
     failures: u32,
     /// Counts of environment failures and lost episodes at the end of the last call.
     losses: Losses,
@@ -283,11 +286,11 @@ struct Worker<G: Game> {
 }
 
 impl<G: Game> Worker<G> {
-    fn new(play: Play<G>, budget: AdaptiveBudget, mut around: ThreadContext) -> Self {
+    fn new(play: Play<G>, budget: AdaptiveBudget, spectators: Spectators, mut around: ThreadContext) -> Self {
         // Weights published before this thread started count as new.
         around.weights.mark_changed();
         let traces = Traces::new(play.slots());
-        Self { play, budget, traces, failures: 0, losses: Losses::default(), around }
+        Self { play, budget, traces, spectators, failures: 0, losses: Losses::default(), around }
     }
 
     fn run(mut self) -> anyhow::Result<()> {
@@ -343,6 +346,7 @@ impl<G: Game> Worker<G> {
                 self.failures = 0;
                 metrics::played(parts, round.observing);
                 metrics::advanced(&round);
+                self.spectators.show(&mut self.play);
                 if let Some(share) = &self.around.share {
                     share.earn(round.simulations);
                 }

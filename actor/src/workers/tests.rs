@@ -15,6 +15,7 @@ use crate::Config;
 use crate::state_dir::ActorStateDir;
 
 mod learned;
+mod spectators;
 
 const SEED: u64 = 5;
 
@@ -131,7 +132,8 @@ struct Bench {
     finished: mpsc::Receiver<Finished>,
     readiness: Readiness,
     drain: Drain,
-    _runtime: Runtime,
+    live: Live,
+    runtime: Runtime,
 }
 
 fn bench(before: impl Fn(u64, usize) -> Result<(), Error> + Send + Sync + 'static) -> Bench {
@@ -157,8 +159,12 @@ fn bench_of(drain: Drain, before: Before) -> Bench {
         announced: Arc::new(Once::new()),
         share: None,
     };
-    let worker = Worker::new(new_play(), AdaptiveBudget::new(&selfplay()), around);
-    Bench { worker, weights, away: tell_away, finished, readiness, drain, _runtime: runtime }
+    let live = Live::default();
+    live.serve();
+    let mut spectators = Spectators::of_thread(&live, 0, 8);
+    spectators.interval = Duration::ZERO;
+    let worker = Worker::new(new_play(), AdaptiveBudget::new(&selfplay()), spectators, around);
+    Bench { worker, weights, away: tell_away, finished, readiness, drain, live, runtime }
 }
 
 impl Bench {
@@ -392,6 +398,7 @@ async fn a_failing_thread_ends_all_threads_and_its_error_is_returned() {
         readiness.clone(),
         &drain,
         &Health::default(),
+        &Live::default(),
         &no_servers(),
     )
     .unwrap();
@@ -414,7 +421,8 @@ fn no_two_actors_epochs_or_threads_play_the_same_games() {
 
 #[test]
 fn self_play_pauses_while_the_learner_is_away_for_too_long_and_goes_on_by_itself() {
-    let Bench { worker, weights, away, finished: _finished, readiness, drain, _runtime } = bench(|_, _| Ok(()));
+    let Bench { worker, weights, away, finished: _finished, readiness, drain, live: _, runtime: _runtime } =
+        bench(|_, _| Ok(()));
     weights.send_replace(Some(published(&TicTacToe::new(), 1)));
     // On some machines the monotonic clock started less than this long ago: the test is then skipped.
     let Some(long_ago) = tokio::time::Instant::now().checked_sub(Duration::from_secs(61)) else { return };
@@ -451,8 +459,9 @@ async fn a_batch_that_does_not_return_is_a_stall_and_waiting_for_weights_is_none
     let (health, drain, (_at_hand, away)) = (Health::default(), Drain::new(), watch::channel(None));
     let (evaluators, readiness) = (Chosen { backend: hashed(before), threads: 1 }, Readiness::starting());
     let fresh = Freshness { away, most: None };
+    let live = Live::default();
     let Workers { mut finished, threads } =
-        Workers::start(&settings(0, 1), 1, evaluators, newest, fresh, readiness, &drain, &health, &no_servers())
+        Workers::start(&settings(0, 1), 1, evaluators, newest, fresh, readiness, &drain, &health, &live, &no_servers())
             .unwrap();
     let problem = || health.problem(Instant::now() + 2 * STALLED_AFTER);
     until(|| problem().is_none());
@@ -494,6 +503,7 @@ async fn pinned_threads_have_one_allowed_cpu_each() {
         Readiness::starting(),
         &drain,
         &Health::default(),
+        &Live::default(),
         &no_servers(),
     )
     .unwrap();
