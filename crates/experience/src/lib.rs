@@ -5,13 +5,14 @@
 //! [`Trajectory::parse`] reads it within [`Limits`] or returns the [`Invalid`] error. It holds only data that the rules
 //! of the game cannot recompute. A [`Segment`] is the part that the learner unrolls from one position, a [`Sample`] a
 //! segment as drawn from a table, and [`TotalWeight`] the weight of all items of a table. An [`Episode`] holds the
-//! facts of an episode other than the steps. [`Observations`] record an environment that rules cannot recompute.
-//! Self-play keeps policies small by [`bound_policies`]. The crate does not depend on networks, messages or the rules
-//! of games; an action is an index. Start with [`Trajectory`].
+//! facts of an episode other than the steps. A [`Filter`] selects trajectories. [`Observations`] record an environment
+//! that rules cannot recompute. Self-play keeps policies small by [`bound_policies`]. The crate does not depend on
+//! networks, messages or the rules of games; an action is an index. Start with [`Trajectory`].
 
 mod columns;
 mod element;
 mod episode;
+mod filter;
 mod id;
 mod limits;
 mod observation_layout;
@@ -24,6 +25,7 @@ mod trajectory;
 
 pub use element::Element;
 pub use episode::Episode;
+pub use filter::Filter;
 pub use id::TrajectoryId;
 pub use limits::{Invalid, Limits};
 pub use observation_layout::ObservationLayout;

@@ -365,6 +365,15 @@ impl Table {
         self.entries.iter().rev().map(Entry::held)
     }
 
+    /// Returns the held trajectories with numbers below `below`, latest first, each with the number: the count of earlier
+    /// inserts, which never changes after [`Table::remember`]. The first trajectory is found in O(1).
+    pub fn held_below(&self, below: u64) -> impl Iterator<Item = (u64, Held<'_>)> + '_ {
+        let first = self.totals.trajectories - self.entries.len() as u64;
+        let held = usize::try_from(below.saturating_sub(first)).unwrap_or(usize::MAX).min(self.entries.len());
+        let numbered = self.entries.range(..held).enumerate().rev();
+        numbered.map(move |(at, entry)| (first + at as u64, entry.held()))
+    }
+
     /// Returns the oldest trajectory, the next to be removed.
     #[must_use]
     pub fn oldest(&self) -> Option<&Trajectory> {

@@ -106,6 +106,9 @@ pub struct Held<'a> {
     pub items: u64,
     /// True if the trajectory or the actor that played it is in quarantine.
     pub quarantined: bool,
+    /// Surprise of the trajectory ([`Trajectory::surprise`]), rounded to 1/32767 and at most 2. Computed once, by the
+    /// insert or the latest revision.
+    pub surprise: Option<f32>,
     /// Time of the insert, as passed to [`Table::insert`](crate::Table::insert).
     pub inserted: Duration,
     /// Revision of the searches: 0 for self-play, incremented by each reanalysis.

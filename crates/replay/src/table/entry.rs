@@ -13,6 +13,12 @@ const WEIGHT_MAX: f64 = 1e296;
 /// The default priority of an item.
 pub(super) const PRIORITY_DEFAULT: f64 = 1.0;
 
+/// Number of steps in which the surprise of a trajectory grows by 1. The maximum surprise of 2 fits in 16 bits, with one
+/// value left for trajectories without a surprise.
+const SURPRISE_STEPS: f32 = 32_767.0;
+
+const _: () = assert!(size_of::<Entry>() == 64);
+
 /// A trajectory in the table. The struct has all data needed by a draw and fits in one cache line.
 #[derive(Debug)]
 #[repr(align(64))]
@@ -31,6 +37,8 @@ pub(super) struct Entry {
     marks: Option<Box<Marks>>,
     /// Number of drawable items: neither quarantined nor exhausted.
     pub(super) drawable: u32,
+    /// Surprise of the trajectory in units of 1 / [`SURPRISE_STEPS`], plus one; 0 without a surprise.
+    surprise: u16,
     /// True if the trajectory is quarantined by id.
     pub(super) quarantined: bool,
     /// True if the actor that played the trajectory is in quarantine.
@@ -54,6 +62,7 @@ impl Entry {
         let (quarantined, actor_quarantined) = (false, false);
         Self {
             last_weights_version: trajectory.last_weights_version(),
+            surprise: surprise(&trajectory),
             trajectory,
             first,
             inserted_ns,
@@ -76,6 +85,7 @@ impl Entry {
             trajectory: &self.trajectory,
             items: u64::from(self.drawable),
             quarantined: self.is_quarantined(),
+            surprise: self.surprise.checked_sub(1).map(|steps| f32::from(steps) / SURPRISE_STEPS),
             inserted: self.inserted(),
             revision: self.revision,
             revised: self.revised(),
@@ -91,6 +101,7 @@ impl Entry {
     pub(super) fn revise(&mut self, trajectory: Trajectory, revision: u64, now: Duration) {
         debug_assert_eq!(trajectory.full_steps(), self.items(), "a revised trajectory has the same items");
         self.last_weights_version = trajectory.last_weights_version();
+        self.surprise = surprise(&trajectory);
         self.trajectory = trajectory;
         (self.revision, self.revised_ns) = (revision, nanoseconds(now));
     }
@@ -187,6 +198,13 @@ impl Entry {
         };
         self.marks.as_deref().map_or(0, bytes) as u64
     }
+}
+
+/// Returns [`Entry::surprise`]. O(plies).
+fn surprise(trajectory: &Trajectory) -> u16 {
+    // At most 2 * 32767 + 1, the maximum of 16 bits.
+    let steps = |surprise: f64| (surprise.min(2.0) * f64::from(SURPRISE_STEPS)).round() as u16 + 1;
+    trajectory.surprise().map_or(0, steps)
 }
 
 /// Converts a time to nanoseconds, saturating at 64 bits (five centuries).

@@ -3,6 +3,7 @@ mod change;
 mod draws;
 mod memory;
 mod model;
+mod numbers;
 mod priorities;
 mod quarantine;
 mod removal;
