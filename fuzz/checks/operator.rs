@@ -2,11 +2,12 @@
 
 use experience::Limits;
 use prost::Message as _;
-use proto::limits::{NAME_BYTES_MAX, PRIORITIES_MAX, REASON_BYTES_MAX, STEPS_MAX, TABLE_KEYS_MAX};
+use proto::limits::{NAME_BYTES_MAX, PRIORITIES_MAX, REASON_BYTES_MAX, SEARCH_PAGE_MAX, STEPS_MAX, TABLE_KEYS_MAX};
 use proto::replay::{
-    Choice, ListQuery, PriorityUpdate, Quarantine, Report, Revisable, Suspect, TableChange, change_from_wire,
-    revision_from_wire, v1,
+    Choice, ListQuery, PriorityUpdate, Quarantine, Report, Revisable, SearchQuery, Suspect, TableChange,
+    change_from_wire, revision_from_wire, v1,
 };
+use replay_server::table_service::Search;
 use run_file::replay::{LiveTable, TableSection};
 
 /// Checks that any bytes are a request or are refused. An accepted request must be within the limits and survive
@@ -15,7 +16,7 @@ use run_file::replay::{LiveTable, TableSection};
 /// The first byte chooses the request.
 pub(crate) fn check(bytes: &[u8]) {
     let Some((&kind, bytes)) = bytes.split_first() else { return };
-    match kind & 7 {
+    match kind & 15 {
         0 => {
             let quarantine = survives::<v1::QuarantineRequest, Quarantine>(bytes);
             assert!(quarantine.is_none_or(|quarantine| quarantine.reason.len() <= REASON_BYTES_MAX));
@@ -49,13 +50,22 @@ pub(crate) fn check(bytes: &[u8]) {
             let again = revision_from_wire(v1::ReviseRequest::from(revisable.clone()), limits);
             assert_eq!(again.as_ref(), Ok(&revisable));
         }
-        _ => {
+        7 => {
             let Ok(message) = v1::ConfigureRequest::decode(bytes) else { return };
             let Ok(change) = change_from_wire(message) else { return };
             assert_eq!(change_from_wire(change.clone()).as_ref(), Ok(&change));
             is_name(&change.table);
             assert!(change.settings.len() <= TABLE_KEYS_MAX);
             configure(&change);
+        }
+        _ => {
+            let Some(query) = survives::<v1::SearchRequest, SearchQuery>(bytes) else { return };
+            is_name(&query.table);
+            assert!((1..=SEARCH_PAGE_MAX).contains(&query.limit));
+            let Ok(mut search) = Search::new(query) else { return };
+            let section = TableSection { name: "main".to_owned(), ..TableSection::default() };
+            search.advance(&replay::Table::new(section.settings().expect("the defaults are valid").table));
+            assert!(search.is_complete() && search.page().found.is_empty(), "an empty table");
         }
     }
 }
@@ -98,6 +108,7 @@ pub(crate) fn seeds(trajectory: &experience::Trajectory) -> Vec<Vec<u8>> {
         v1::ConfigureRequest { table: "late".to_owned(), settings }.encode_to_vec()
     };
     let revisable = Revisable { trajectory: trajectory.clone(), revision: 3 };
+    let search = SearchQuery { quarantined: Some(false), limit: 9, ..SearchQuery::default() };
     let messages: Vec<(u8, Vec<u8>)> = vec![
         (7, configure(&[("selector", "prioritised"), ("exponent", "0.75")])),
         (7, configure(&[("min_items", "100"), ("samples_per_insert", "2"), ("age_max_hours", "1e-3")])),
@@ -115,6 +126,8 @@ pub(crate) fn seeds(trajectory: &experience::Trajectory) -> Vec<Vec<u8>> {
         (4, v1::ReportRequest { trajectory: Some(id), ply: 4, reason: "illegal".to_owned() }.encode_to_vec()),
         (5, v1::ChooseRequest { table: String::new(), older_than: 3 }.encode_to_vec()),
         (6, v1::ReviseRequest::from(revisable).encode_to_vec()),
+        (8, v1::SearchRequest::from(SearchQuery::default()).encode_to_vec()),
+        (8, v1::SearchRequest::from(SearchQuery { cursor: Some("1-2-0-0".to_owned()), ..search }).encode_to_vec()),
         (7, configure(&[("name", "other")])),
         (7, configure(&[("blocks_inserts ", "false")])),
         (7, configure(&[("blocks_inserts=false #", "")])),

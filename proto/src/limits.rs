@@ -48,6 +48,9 @@ pub const PRIORITIES_MAX: usize = 1 << 16;
 
 const _: () = assert!(64 * PRIORITIES_MAX <= PRIORITIES_BYTES_MAX, "64 bytes hold an item key and a priority");
 
+/// Maximum number of trajectories on a page of a search. A page takes less than a megabyte.
+pub const SEARCH_PAGE_MAX: usize = 4096;
+
 /// Maximum number of table settings in one request: several times the number of existing settings.
 pub const TABLE_KEYS_MAX: usize = 64;
 

@@ -24,8 +24,8 @@ pub use epoch::next_epoch;
 use experience::{Invalid, Sample, TrajectoryId};
 pub use inspector::{Inspector, RequestError, report, stats};
 pub use operator::{
-    Actor, ActorState, Actors, ItemPriority, ListOrder, Located, PriorityUpdate, Quarantine, ServerStats, Suspect,
-    TableChange, TableEdge, TableStats, UpdatedPriorities,
+    Actor, ActorState, Actors, Found, ItemPriority, ListOrder, Located, PriorityUpdate, Quarantine, SearchPage,
+    SearchQuery, ServerStats, Suspect, TableChange, TableEdge, TableStats, UpdatedPriorities,
 };
 pub use reviser::{Choice, Revisable, ReviseRefusal, Revised, Reviser};
 pub use route::{LinkState, Links, Route};

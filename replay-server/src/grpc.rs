@@ -14,8 +14,8 @@ use experience::{Limits, Trajectory, TrajectoryId};
 use futures::Stream;
 use proto::convert::{self, Invalid};
 use proto::replay::{
-    Choice, ItemPriority, ListOrder, ListQuery, PriorityUpdate, Quarantine, Report, Revisable, ReviseRefusal, Suspect,
-    UpdatedPriorities, change_from_wire, choice_to_wire, revision_from_wire, v1,
+    Choice, ItemPriority, ListOrder, ListQuery, PriorityUpdate, Quarantine, Report, Revisable, ReviseRefusal,
+    SearchQuery, Suspect, UpdatedPriorities, change_from_wire, choice_to_wire, revision_from_wire, v1,
 };
 use replay::ItemKey;
 use run_file::replay::{MAIN, Settings, TableIndex};
@@ -30,7 +30,7 @@ use crate::insert_stream::{draining, exhausted};
 use crate::leases::Actors;
 use crate::log::{EncodedTrajectory, UnixMillis};
 use crate::quota::Quota;
-use crate::table_service::{Command, Ended, Handle, Refusal};
+use crate::table_service::{Command, Ended, Handle, Refusal, Search};
 use crate::{metrics, storage};
 
 /// Maximum number of concurrent reanalysis calls, each of which holds a trajectory and a log record in memory.
@@ -43,6 +43,7 @@ pub struct ReplayService {
     handle: Handle,
     drain: CancellationToken,
     lists: Arc<Semaphore>,
+    searches: Arc<Semaphore>,
     revisions: Arc<Semaphore>,
     streams: Arc<Semaphore>,
     clients: Arc<Clients>,
@@ -56,11 +57,13 @@ pub type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 impl ReplayService {
     /// Creates a service that runs until `drain` fires and tracks leases in `actors`.
     pub fn new(settings: Settings, handle: Handle, actors: Actors, drain: CancellationToken) -> Self {
-        let (lists, streams) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(settings.streams_max)));
+        let [lists, searches] = [(); 2].map(|()| Arc::new(Semaphore::new(1)));
+        let streams = Arc::new(Semaphore::new(settings.streams_max));
         let quota = Quota::new(settings.actor_inserts_per_second_max);
         let revisions = Arc::new(Semaphore::new(REVISION_CALLS_MAX));
         let clients = Arc::default();
-        Self { settings: Arc::new(settings), handle, drain, lists, revisions, streams, clients, quota, actors }
+        let settings = Arc::new(settings);
+        Self { settings, handle, drain, lists, searches, revisions, streams, clients, quota, actors }
     }
 
     /// Acquires a permit for an open stream.
@@ -136,6 +139,19 @@ impl v1::replay_server::Replay for ReplayService {
         let ids = tokio::task::spawn_blocking(move || list(held, &query)).await;
         let ids = ids.map_err(|_| Status::internal("cannot list trajectories"))?;
         Ok(Response::new(listing::send(ids, turn)))
+    }
+
+    async fn search(&self, request: Request<v1::SearchRequest>) -> Result<Response<v1::SearchResponse>, Status> {
+        let query = SearchQuery::try_from(request.into_inner()).map_err(|invalid| convert::status(&invalid))?;
+        let table = self.table(&query.table)?;
+        let mut search = Box::new(Search::new(query).map_err(|invalid| convert::status(&invalid))?);
+        // One search at a time: a large table takes many slices, each of which delays the table service. The search of a
+        // client that has left stops with this call.
+        let _turn = self.searches.acquire().await.map_err(|_| draining())?;
+        while !search.is_complete() {
+            search = self.handle.request(|reply| Command::Search(table, search, reply)).await?;
+        }
+        Ok(Response::new(search.page().into()))
     }
 
     async fn get(&self, request: Request<v1::GetRequest>) -> Result<Response<v1::GetResponse>, Status> {

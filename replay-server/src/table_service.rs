@@ -10,6 +10,7 @@ mod inserts;
 mod memory;
 mod operator_records;
 mod revisions;
+mod search;
 mod state;
 
 use std::collections::{HashMap, VecDeque};
@@ -35,6 +36,7 @@ use inserts::{Arrival, InLog, LogProgress};
 use memory::InFlight;
 use operator_records::Continuation;
 use revisions::Revisions;
+pub use search::Search;
 use state::Common;
 pub use state::{Hold, Restored, Segments, TableState};
 
@@ -175,6 +177,10 @@ impl TableService {
             }
             Command::Stats(table, reply) => drop(reply.send(self.stats(table))),
             Command::Held(table, reply) => drop(reply.send(self.held(table))),
+            Command::Search(table, mut search, reply) => {
+                search.advance(self.tables[table.0].table());
+                drop(reply.send(search));
+            }
             Command::Get(id, reply) => drop(reply.send(self.get(id))),
             Command::Choose(table, older_than, reply) => drop(reply.send(self.choose(table, older_than))),
             Command::Revise { revised, content, at, reply } => self.revise(&revised, content, at, reply),

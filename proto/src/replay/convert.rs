@@ -4,6 +4,7 @@ pub(super) mod insert;
 pub(super) mod operator;
 pub(super) mod revise;
 pub(super) mod sample;
+mod search;
 pub(super) mod table;
 pub(super) mod trajectory;
 

@@ -6,8 +6,8 @@ use transport::{Channel, InvalidEndpoint, channel};
 
 use super::convert::{operator, table};
 use super::{
-    Actors, ListOrder, ListQuery, Located, MAIN_TABLE, PriorityUpdate, Quarantine, Report, ServerStats, Suspect,
-    TableChange, TableStats, UpdatedPriorities, client, v1,
+    Actors, ListOrder, ListQuery, Located, MAIN_TABLE, PriorityUpdate, Quarantine, Report, SearchPage, SearchQuery,
+    ServerStats, Suspect, TableChange, TableStats, UpdatedPriorities, client, v1,
 };
 use crate::convert;
 
@@ -87,6 +87,18 @@ impl Inspector {
             ids.push(id);
         }
         Ok(ids)
+    }
+
+    /// Returns one page of a search. The query with [`SearchPage::next`] as the cursor returns the next page.
+    ///
+    /// # Errors
+    /// [`RequestError`]; `INVALID_ARGUMENT` for a cursor of another order. A page beyond the limit of the query is an
+    /// invalid response.
+    pub async fn search(&self, query: SearchQuery) -> Result<SearchPage, RequestError> {
+        let limit = query.limit;
+        let page = self.client.clone().search(v1::SearchRequest::from(query)).await?.into_inner();
+        convert::at_most("found", page.found.len(), "entries", limit)?;
+        Ok(page.try_into()?)
     }
 
     /// Returns a trajectory and the tables that hold it; `None` if there are none.
@@ -186,7 +198,7 @@ mod tests {
     use experience::TrajectoryId;
 
     use super::{Inspector, RequestError, check_next, report, stats};
-    use crate::replay::{ListQuery, Quarantine, Suspect, TableStats};
+    use crate::replay::{ListQuery, Quarantine, SearchQuery, Suspect, TableStats};
     use crate::scripted::{ReplayScript, trajectory, within};
 
     fn id(sequence: u64) -> TrajectoryId {
@@ -229,6 +241,26 @@ mod tests {
         assert_eq!(check_next(&[id(0)], id(1), &query), Ok(()));
         let fault = check_next(&[id(0), id(1)], id(2), &query).unwrap_err();
         assert_eq!(fault.to_string(), "id: 7-3-2 exceeds the limit of 2 ids");
+    }
+
+    #[tokio::test]
+    async fn pages_follow_each_other_by_cursor_and_a_page_over_the_limit_is_an_invalid_answer() {
+        let server = ReplayScript::holding(TableStats::default(), (0..5).map(id).collect()).await;
+        let inspector = Inspector::new(&server.endpoint()).unwrap();
+        let search = async |cursor, limit| {
+            within(inspector.search(SearchQuery { cursor, limit, ..SearchQuery::default() })).await
+        };
+        let (mut sequences, mut cursor) = (Vec::new(), None);
+        for (found, is_last) in [(2, false), (2, false), (1, true)] {
+            let page = search(cursor, 2).await.unwrap();
+            assert_eq!((page.found.len(), page.next.is_none()), (found, is_last));
+            sequences.extend(page.found.iter().map(|found| found.id.sequence));
+            cursor = page.next;
+        }
+        assert_eq!(sequences, [0, 1, 2, 3, 4]);
+        // The script sends pages of two trajectories, whatever the limit.
+        let error = search(None, 1).await.unwrap_err();
+        assert!(matches!(&error, RequestError::Answer(invalid) if invalid.field == "found"), "{error}");
     }
 
     #[tokio::test]

@@ -1,8 +1,10 @@
 //! Requests that operators send, and that a learner sends between batches. The state reported by a server has no domain
 //! type: the messages are checked and passed on.
 
-use experience::{TotalWeight, Trajectory, TrajectoryId};
+use experience::{Filter, TotalWeight, Trajectory, TrajectoryId, WeightsVersion};
+use game::Outcome;
 
+use super::MAIN_TABLE;
 pub use super::v1::{
     Actor, ActorState, ActorsResponse as Actors, ConfigureRequest as TableChange, ListOrder, TableEdge, TableStats,
     UpdatePrioritiesResponse as UpdatedPriorities,
@@ -79,6 +81,61 @@ pub struct Located {
     pub revision: u64,
     /// Time of the last revision, in milliseconds since 1970 in UTC; 0 if there was none.
     pub revised_unix_ms: u64,
+}
+
+/// A request for one page of a search.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SearchQuery {
+    /// The table to search.
+    pub table: String,
+    /// The order of the trajectories.
+    pub order: ListOrder,
+    /// Conditions on the trajectories.
+    pub filter: Filter,
+    /// True for trajectories in quarantine, false for trajectories outside; `None` for both.
+    pub quarantined: Option<bool>,
+    /// [`SearchPage::next`] of the previous page; `None` for the first page.
+    pub cursor: Option<String>,
+    /// The maximum number of trajectories on the page, 1 to [`SEARCH_PAGE_MAX`](crate::limits::SEARCH_PAGE_MAX).
+    pub limit: usize,
+}
+
+impl Default for SearchQuery {
+    /// Returns a request for the 50 latest trajectories of the main table.
+    fn default() -> Self {
+        let (table, order) = (MAIN_TABLE.to_owned(), ListOrder::Newest);
+        Self { table, order, filter: Filter::default(), quarantined: None, cursor: None, limit: 50 }
+    }
+}
+
+/// One page of a search.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SearchPage {
+    /// The trajectories, in the requested order.
+    pub found: Vec<Found>,
+    /// The cursor of the next page: letters, digits and `-`. `None` after the last page.
+    pub next: Option<String>,
+}
+
+/// A trajectory that meets the conditions of a search.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Found {
+    /// Id of the trajectory.
+    pub id: TrajectoryId,
+    /// Number of plies.
+    pub plies: usize,
+    /// Outcome of the episode.
+    pub outcome: Outcome,
+    /// Weights version of the last step.
+    pub weights_version: WeightsVersion,
+    /// Surprise ([`Trajectory::surprise`]), rounded and at most 2.
+    pub surprise: Option<f32>,
+    /// True if excluded from sampling, by trajectory id or by actor.
+    pub quarantined: bool,
+    /// Time of the insert, in milliseconds since 1970 in UTC.
+    pub inserted_unix_ms: u64,
+    /// Revision of the searches: 0 for self-play, one more after each reanalysis.
+    pub revision: u64,
 }
 
 /// The priority of one item.

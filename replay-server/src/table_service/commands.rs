@@ -9,6 +9,7 @@ use run_file::replay::TableIndex;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::COMMANDS_MAX;
+use super::search::Search;
 use crate::log::committer::LogEvent;
 use crate::log::{EncodedTrajectory, UnixMillis};
 
@@ -219,6 +220,8 @@ pub enum Command {
     Stats(TableIndex, Reply<ServerStats>),
     /// Returns all trajectories of a table, newest first.
     Held(TableIndex, Reply<Vec<Trajectory>>),
+    /// Examines the next slice of a table for a search, and returns the search.
+    Search(TableIndex, Box<Search>, Reply<Box<Search>>),
     /// Returns one trajectory and the tables that hold it; `None` if no table does.
     Get(TrajectoryId, Reply<Option<Located>>),
     /// Quarantines a trajectory in all tables, durably after a delay; returns true if a table held it.

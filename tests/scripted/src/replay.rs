@@ -13,9 +13,9 @@ use proto::replay::v1::insert_request::Message as InsertMessage;
 use proto::replay::v1::replay_server::Replay;
 use proto::replay::v1::sample_request::Message as SampleMessage;
 use proto::replay::{
-    Answer, Choice, ListQuery, Located, MAIN_TABLE, Origin, PriorityUpdate, Quarantine, Report, Revisable, SampleBatch,
-    SampleQuery, Suspect, TableStats, UpdatedPriorities, batch_to_wire, choice_to_wire, revision_from_wire, service,
-    v1,
+    Answer, Choice, Found, ListQuery, Located, MAIN_TABLE, Origin, PriorityUpdate, Quarantine, Report, Revisable,
+    SampleBatch, SampleQuery, SearchPage, SearchQuery, Suspect, TableStats, UpdatedPriorities, batch_to_wire,
+    choice_to_wire, revision_from_wire, service, v1,
 };
 use transport::security::Security;
 
@@ -197,6 +197,9 @@ struct Handover {
     ids: Vec<TrajectoryId>,
 }
 
+/// Number of trajectories on a page of a search.
+const PAGE_IDS: usize = 2;
+
 /// Number of revisions that are kept for the test.
 const REVISIONS_KEPT: usize = 16;
 
@@ -248,6 +251,28 @@ impl Replay for Handover {
         let ids = above.take(limit.map_or(usize::MAX, |limit| limit.get() as usize));
         let ids = ids.map(|&id| Ok(id.into())).collect::<Vec<_>>();
         Ok(Response::new(tokio_stream::iter(ids)))
+    }
+
+    /// Returns two of the ids in each page, with the number of earlier ids as the cursor.
+    async fn search(&self, request: Request<v1::SearchRequest>) -> Result<Response<v1::SearchResponse>, Status> {
+        let query = SearchQuery::try_from(request.into_inner()).map_err(|e| proto::convert::status(&e))?;
+        let from = query.cursor.map_or(0, |cursor| cursor.parse().expect("a cursor of this script"));
+        let found = |&id: &TrajectoryId| {
+            let trajectory = trajectory(id.sequence);
+            Found {
+                id,
+                plies: trajectory.plies(),
+                outcome: trajectory.outcome(),
+                weights_version: trajectory.last_weights_version(),
+                surprise: None,
+                quarantined: false,
+                inserted_unix_ms: 0,
+                revision: REVISION,
+            }
+        };
+        let found = self.ids.iter().skip(from).take(PAGE_IDS).map(found).collect();
+        let next = (self.ids.len() > from + PAGE_IDS).then(|| (from + PAGE_IDS).to_string());
+        Ok(Response::new(SearchPage { found, next }.into()))
     }
 
     async fn report(&self, request: Request<v1::ReportRequest>) -> Result<Response<v1::ReportResponse>, Status> {

@@ -68,7 +68,7 @@ impl Method {
             (REPLAY, "Sample") => (OneOf(&[Train]), Many, SMALL_BYTES_MAX),
             (REPLAY, "UpdatePriorities") => (OneOf(&[Train]), One, PRIORITIES_BYTES_MAX),
             (REPLAY, "Report") => (OneOf(&[Train]), One, SMALL_BYTES_MAX),
-            (REPLAY, "Stats" | "List" | "Get" | "Actors") => (AnyHolder, One, SMALL_BYTES_MAX),
+            (REPLAY, "Stats" | "List" | "Search" | "Get" | "Actors") => (AnyHolder, One, SMALL_BYTES_MAX),
             (REPLAY, "Configure" | "Quarantine" | "Release") => (OneOf(&[Admin]), One, SMALL_BYTES_MAX),
             ("zerofleet.weights.v1.Weights", "Subscribe" | "Fetch") => {
                 (OneOf(&[Act, Train, Infer]), One, SMALL_BYTES_MAX)

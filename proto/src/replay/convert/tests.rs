@@ -6,16 +6,19 @@ mod round_trips;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use experience::{ActionProbability, Episode, Sample, Step, StepKind, Trajectory, TrajectoryId, WeightsVersion};
+use experience::{
+    ActionProbability, Episode, Filter, Sample, Step, StepKind, Trajectory, TrajectoryId, WeightsVersion,
+};
 use game::{Action, Outcome, Player};
 use proptest::prelude::*;
 
 use crate::convert::Invalid;
 use crate::convert::tests::{names, versions};
-use crate::limits::{CREDIT_BATCHES_MAX, SAMPLES_PER_BATCH_MAX, UNROLL_STEPS_MAX};
+use crate::limits::{CREDIT_BATCHES_MAX, SAMPLES_PER_BATCH_MAX, SEARCH_PAGE_MAX, UNROLL_STEPS_MAX};
 use crate::replay::{
-    Actor, ActorState, Actors, Answer, ItemPriority, ListOrder, ListQuery, Located, Origin, PriorityUpdate, Quarantine,
-    Report, Revisable, SampleBatch, SampleQuery, ServerStats, Suspect, TableChange, TableEdge, TableStats, v1,
+    Actor, ActorState, Actors, Answer, Found, ItemPriority, ListOrder, ListQuery, Located, Origin, PriorityUpdate,
+    Quarantine, Report, Revisable, SampleBatch, SampleQuery, SearchPage, SearchQuery, ServerStats, Suspect,
+    TableChange, TableEdge, TableStats, v1,
 };
 
 fn sentences() -> impl Strategy<Value = String> {
@@ -159,6 +162,47 @@ fn list_queries() -> impl Strategy<Value = ListQuery> {
         let after = after.filter(|_| order == ListOrder::ASCENDING);
         ListQuery { table, order, after, limit: NonZeroU64::new(limit) }
     })
+}
+
+fn outcomes() -> impl Strategy<Value = Outcome> {
+    episodes().prop_map(|episode| episode.outcome)
+}
+
+fn filters() -> impl Strategy<Value = Filter> {
+    let (outcome, actor) = (proptest::option::of(outcomes()), proptest::option::of(any::<u64>()));
+    (outcome, actor, any::<[u64; 2]>(), any::<[u32; 2]>()).prop_map(|(outcome, actor, [a, b], [c, d])| Filter {
+        outcome,
+        actor,
+        weights_versions: a.min(b)..=a.max(b),
+        plies: c.min(d)..=c.max(d),
+    })
+}
+
+fn search_queries() -> impl Strategy<Value = SearchQuery> {
+    let orders = proptest::sample::select(vec![ListOrder::ASCENDING, ListOrder::Newest, ListOrder::Surprising]);
+    let filters = prop_oneof![Just(Filter::default()), filters()];
+    let (quarantined, cursor) = (proptest::option::of(any::<bool>()), proptest::option::of(names()));
+    (names(), orders, filters, quarantined, cursor, 1..=SEARCH_PAGE_MAX).prop_map(
+        |(table, order, filter, quarantined, cursor, limit)| SearchQuery {
+            table,
+            order,
+            filter,
+            quarantined,
+            cursor,
+            limit,
+        },
+    )
+}
+
+fn search_pages() -> impl Strategy<Value = SearchPage> {
+    let surprise = proptest::option::of(0.0_f32..2.0);
+    let found = (ids(), 1_usize..1 << 16, outcomes(), versions(), surprise, any::<bool>(), any::<[u64; 2]>());
+    let found =
+        found.prop_map(|(id, plies, outcome, weights_version, surprise, quarantined, [inserted_unix_ms, revision])| {
+            Found { id, plies, outcome, weights_version, surprise, quarantined, inserted_unix_ms, revision }
+        });
+    (proptest::collection::vec(found, 1..5), proptest::option::of(names()))
+        .prop_map(|(found, next)| SearchPage { found, next })
 }
 
 fn suspects() -> impl Strategy<Value = Suspect> {

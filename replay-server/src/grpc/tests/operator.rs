@@ -197,3 +197,54 @@ async fn lists_show_the_newest_or_the_most_surprising_first() {
     assert_eq!(list(v1::ListOrder::Surprising, 1).await, [0]);
     server.stop().await;
 }
+
+#[tokio::test]
+async fn a_search_returns_the_games_that_it_asks_for_page_by_page() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve_with(directory.path(), wide).await;
+    let (sender, mut answers) = server.insert().await;
+    sender.send(hello()).await.unwrap();
+    answers.message().await.unwrap();
+    for (sequence, value, version) in [(2, 0.25, 7), (0, 1.0, 7), (1, 0.5, 8), (3, 0.75, 9)] {
+        sender.send(wrap(In::Trajectory(message_of(1, sequence, value, version)))).await.unwrap();
+        answers.message().await.unwrap().unwrap();
+    }
+    let mut client = server.client.clone();
+    client.quarantine(quarantine(v1::quarantine_request::Suspect::Trajectory(id(1)))).await.unwrap();
+    let surprising = v1::SearchRequest { order: v1::ListOrder::Surprising.into(), limit: 2, ..Default::default() };
+    let first = client.search(surprising.clone()).await.unwrap().into_inner();
+    let cursor = first.next.clone();
+    let second = client.search(v1::SearchRequest { cursor: cursor.clone(), ..surprising.clone() }).await.unwrap();
+    let second = second.into_inner();
+    let sequences = |page: &v1::SearchResponse| {
+        page.found.iter().map(|found| found.trajectory.unwrap().sequence).collect::<Vec<_>>()
+    };
+    assert_eq!([sequences(&first), sequences(&second)].concat(), [0, 3, 1, 2]);
+    assert_eq!((second.next.as_str(), second.found[0].quarantined), ("", true));
+    let found = &first.found[0];
+    assert!(found.inserted_unix_ms > 0);
+    let expected = v1::Found {
+        trajectory: Some(id(0)),
+        plies: 4,
+        outcome: v1::Outcome::Draw.into(),
+        weights_version: 7,
+        surprise: Some(1.0),
+        inserted_unix_ms: found.inserted_unix_ms,
+        ..v1::Found::default()
+    };
+    assert_eq!(*found, expected);
+
+    let newest = v1::SearchRequest { order: v1::ListOrder::Newest.into(), limit: 9, ..Default::default() };
+    let sampled = v1::SearchRequest { quarantined: Some(false), weights_version_min: 8, ..newest.clone() };
+    assert_eq!(sequences(&client.search(sampled).await.unwrap().into_inner()), [3]);
+    for wrong in [
+        v1::SearchRequest { limit: 0, ..newest.clone() },
+        v1::SearchRequest { cursor, ..newest.clone() },
+        v1::SearchRequest { cursor: "nonsense".into(), ..newest.clone() },
+    ] {
+        assert_eq!(client.search(wrong).await.unwrap_err().code(), Code::InvalidArgument);
+    }
+    let unknown = v1::SearchRequest { table: "none".into(), ..newest };
+    assert_eq!(client.search(unknown).await.unwrap_err().code(), Code::NotFound);
+    server.stop().await;
+}

@@ -51,6 +51,47 @@ fn every_malformed_revision_is_refused_by_the_field_at_fault() {
     assert_eq!(revise::choice_from_wire(unnamed).unwrap_err().field, "trajectory.id");
 }
 
+#[test]
+fn every_malformed_search_is_refused_by_the_field_at_fault() {
+    let message = v1::SearchRequest::from(SearchQuery::default());
+    let cases: [Case<v1::SearchRequest>; 7] = [
+        (|m| m.table = "x".repeat(257), "table: has 257 bytes, the limit is 256"),
+        (|m| m.order = 9, "order: 9 is not a list order"),
+        (|m| m.limit = 0, "limit: 0 is not between 1 and 4096"),
+        (|m| m.limit = 4097, "limit: 4097 is not between 1 and 4096"),
+        (|m| m.cursor = "x".repeat(257), "cursor: has 257 bytes, the limit is 256"),
+        (|m| m.outcome = 6, "outcome: 6 is not an outcome"),
+        (|m| (m.plies_min, m.plies_max) = (5, Some(4)), "plies_max: 4 is below the minimum of 5"),
+    ];
+    for (change, expected) in cases {
+        refused::<_, SearchQuery>(&message, change, expected);
+    }
+    let versions =
+        |m: &mut v1::SearchRequest| (m.weights_version_min, m.weights_version_max) = (u64::MAX, Some(u64::MAX - 1));
+    let expected = "weights_version_max: 18446744073709551614 is below the minimum of 18446744073709551615";
+    refused::<_, SearchQuery>(&message, versions, expected);
+
+    let id = Some(v1::TrajectoryId { actor: 1, epoch: 2, sequence: 3 });
+    let found = v1::Found { trajectory: id, plies: 9, outcome: 1, surprise: Some(0.5), ..v1::Found::default() };
+    let message = v1::SearchResponse { found: vec![found; 2], next: "1-2".into() };
+    SearchPage::try_from(message.clone()).unwrap();
+    let many = |m: &mut v1::SearchResponse| m.found = vec![m.found.remove(0); SEARCH_PAGE_MAX + 1];
+    refused::<_, SearchPage>(&message, many, "found: has 4097 entries, the limit is 4096");
+    refused::<_, SearchPage>(&message, |m| m.found.clear(), "next: follows an empty page");
+    refused::<_, SearchPage>(&message, |m| m.next = "x".repeat(257), "next: has 257 bytes, the limit is 256");
+    let cases: [Case<v1::Found>; 6] = [
+        (|f| f.trajectory = None, "trajectory: is missing"),
+        (|f| f.plies = 65_537, "plies: 65537 is not between 0 and 65536"),
+        (|f| f.outcome = 0, "outcome: is missing"),
+        (|f| f.outcome = -1, "outcome: -1 is not an outcome"),
+        (|f| f.surprise = Some(-0.5), "surprise: -0.5 is not a finite number of at least 0"),
+        (|f| f.surprise = Some(f32::NAN), "surprise: NaN is not a finite number of at least 0"),
+    ];
+    for (change, expected) in cases {
+        refused::<_, SearchPage>(&message, |m| change(&mut m.found[1]), &format!("found[1].{expected}"));
+    }
+}
+
 /// Returns a trajectory with more steps than any segment may have.
 fn long() -> Trajectory {
     let short = trajectory(0);
@@ -121,8 +162,10 @@ proptest! {
     fn tampered_requests_never_panic(
         (origin, query) in (origins(), sample_queries()),
         report in reports(),
+        search in search_queries(),
         changes in changes(),
     ) {
+        tampered::<v1::SearchRequest, SearchQuery>(&search.into(), &changes);
         tampered::<v1::Hello, Origin>(&origin.into(), &changes);
         tampered::<v1::Open, SampleQuery>(&query.into(), &changes);
         tampered::<v1::ReportRequest, Report>(&report.into(), &changes);

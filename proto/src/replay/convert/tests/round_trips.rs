@@ -104,6 +104,12 @@ proptest! {
     }
 
     #[test]
+    fn searches_come_back_as_they_went_out(query in search_queries(), page in search_pages()) {
+        prop_assert_eq!(SearchQuery::try_from(sent(v1::SearchRequest::from(query.clone()))), Ok(query));
+        prop_assert_eq!(SearchPage::try_from(sent(v1::SearchResponse::from(page.clone()))), Ok(page));
+    }
+
+    #[test]
     fn revisions_come_back_as_they_went_out(revision in revisions(), older_than in 1..=u64::MAX) {
         let request = sent(v1::ReviseRequest::from(revision.clone()));
         prop_assert_eq!(revise::revision_from_wire(request, ANY_TRAJECTORY), Ok(revision.clone()));
