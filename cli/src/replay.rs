@@ -12,22 +12,28 @@ mod source;
 mod tests;
 
 use std::io::Write;
-use std::num::NonZeroU64;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use anyhow::{Context, anyhow, ensure};
-use experience::TrajectoryId;
+use experience::{Filter, TrajectoryId};
 use figures::table::{MISSING, Table};
-use game::{ObservationRange, ObservationShape};
+use game::{ObservationRange, ObservationShape, Outcome, Player};
 use games::GameKind;
 use games::recorded::Described;
-use proto::replay::{Inspector, ListOrder, ListQuery, MAIN_TABLE, Quarantine, Suspect, TableChange};
+use proto::limits::SEARCH_PAGE_MAX;
+use proto::replay::{
+    Found, Inspector, ListOrder, MAIN_TABLE, Quarantine, SearchPage, SearchQuery, Suspect, TableChange,
+};
 use replay_server::verify::{Verified, verify as verify_log};
 use run_file::replay::Settings;
 use show::{id_text, parse_id};
 use source::{OwnServer, RunArgs, Source};
 
 use crate::client_security::LiveServer;
+
+/// Maximum number of trajectories that are requested at a time.
+const PAGE: usize = if cfg!(test) { 8 } else { SEARCH_PAGE_MAX };
 
 /// Inspects a live replay server, or the log of a run.
 #[derive(Debug, Clone, clap::Subcommand)]
@@ -48,6 +54,9 @@ pub(crate) enum Request {
         json: bool,
     },
     /// Lists the stored trajectories, one per line.
+    ///
+    /// For example, `ls --actor 3 --length 40.. --order surprising` lists long games of actor 3, the least expected
+    /// outcomes first.
     Ls {
         #[command(flatten)]
         source: Source,
@@ -76,7 +85,7 @@ pub(crate) enum Request {
     Drill(drill::Args),
     /// Exports the trajectories of a table to Parquet or text.
     ///
-    /// A Parquet file has one row per position, a text file one line per game.
+    /// The options of `ls` select the trajectories. A Parquet file has one row per position, a text file one line per game.
     Export {
         #[command(flatten)]
         source: Source,
@@ -137,6 +146,21 @@ pub(crate) struct Listing {
     /// Maximum number of trajectories; 0 for all [default: 20; for export: 0].
     #[arg(long)]
     limit: Option<u64>,
+    /// Only trajectories with this outcome.
+    #[arg(long, value_enum)]
+    outcome: Option<Ending>,
+    /// Only trajectories of this actor.
+    #[arg(long, value_name = "ID")]
+    actor: Option<u64>,
+    /// Only trajectories with a last step searched by these weights versions: 40, 40..60, 40.. or ..60.
+    #[arg(long, value_name = "RANGE", value_parser = range)]
+    version: Option<RangeInclusive<u64>>,
+    /// Only trajectories of this number of plies: 9, 7..9, 7.. or ..9.
+    #[arg(long, value_name = "RANGE", value_parser = range)]
+    length: Option<RangeInclusive<u64>>,
+    /// Only trajectories in quarantine (true), or only trajectories outside (false).
+    #[arg(long)]
+    quarantined: Option<bool>,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -144,6 +168,21 @@ enum Order {
     Id,
     Newest,
     Surprising,
+}
+
+/// The outcome of an episode, as an option.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Ending {
+    /// The player who moves first wins.
+    First,
+    /// The player who moves second wins.
+    Second,
+    /// Neither player wins.
+    Draw,
+    /// An episode that is scored by rewards ends.
+    Finished,
+    /// An episode that is scored by rewards is cut short.
+    Truncated,
 }
 
 /// The target of a quarantine.
@@ -159,14 +198,61 @@ pub(crate) struct SuspectArgs {
 }
 
 impl Listing {
-    /// Returns the query; `order` and `limit` replace options that are not given.
-    fn query(self, order: Order, limit: u64) -> ListQuery {
-        let order = match self.order.unwrap_or(order) {
+    /// Returns the selection; `order` and `limit` replace options that are not given.
+    fn selection(self, order: Order, limit: u64) -> Selection {
+        let Self { table, order: given_order, limit: given_limit, outcome, actor, version, length, quarantined } = self;
+        let order = match given_order.unwrap_or(order) {
             Order::Id => ListOrder::ASCENDING,
             Order::Newest => ListOrder::Newest,
             Order::Surprising => ListOrder::Surprising,
         };
-        ListQuery { table: self.table, order, after: None, limit: NonZeroU64::new(self.limit.unwrap_or(limit)) }
+        let outcome = outcome.map(|ending| match ending {
+            Ending::First => Outcome::Win(Player::First),
+            Ending::Second => Outcome::Win(Player::Second),
+            Ending::Draw => Outcome::Draw,
+            Ending::Finished => Outcome::Finished,
+            Ending::Truncated => Outcome::Truncated,
+        });
+        let any = Filter::default();
+        let plies = |plies: u64| u32::try_from(plies).unwrap_or(u32::MAX);
+        let filter = Filter {
+            outcome,
+            actor,
+            weights_versions: version.unwrap_or(any.weights_versions),
+            plies: length.map_or(any.plies, |length| plies(*length.start())..=plies(*length.end())),
+        };
+        let query = SearchQuery { table, order, filter, quarantined, cursor: None, limit: PAGE };
+        Selection { query, limit: Some(given_limit.unwrap_or(limit)).filter(|&limit| limit > 0) }
+    }
+}
+
+/// The trajectories that a command lists or exports.
+struct Selection {
+    query: SearchQuery,
+    /// Maximum number of trajectories.
+    limit: Option<u64>,
+}
+
+impl Selection {
+    /// Calls `visit` with each page of the search, up to the limit.
+    async fn each_page(
+        self,
+        inspector: &Inspector,
+        mut visit: impl AsyncFnMut(Vec<Found>) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let Self { mut query, limit } = self;
+        let mut left = limit.unwrap_or(u64::MAX);
+        while left > 0 {
+            query.limit = usize::try_from(left).map_or(PAGE, |left| left.min(PAGE));
+            let SearchPage { found, next } = inspector.search(query.clone()).await?;
+            left -= found.len() as u64;
+            visit(found).await?;
+            query.cursor = next;
+            if query.cursor.is_none() {
+                break;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -204,15 +290,15 @@ impl Request {
             Self::Configure { source, table, settings } => configure(&source.live_only()?, &table, settings, out).await,
             Self::Stats { source } => with_server(&source, async |server| show::stats(server, out).await).await,
             Self::Ls { source, listing } => {
-                let query = listing.query(Order::Newest, 20);
-                with_server(&source, async |server| show::list(server, query, out).await).await
+                let selection = listing.selection(Order::Newest, 20);
+                with_server(&source, async |server| show::list(server, selection, out).await).await
             }
             Self::Get { source, id } => {
                 with_server(&source, async |server| show::trajectory(server, id, out).await).await
             }
             Self::Export { source, listing, to } => {
-                let query = listing.query(Order::Id, 0);
-                with_server(&source, async |server| export::export(server, query, &to, out).await).await
+                let selection = listing.selection(Order::Id, 0);
+                with_server(&source, async |server| export::export(server, selection, &to, out).await).await
             }
             Self::Quarantine { source, suspect, reason } => {
                 let suspect = suspect.suspect()?;
@@ -277,24 +363,6 @@ fn of_outside(name: &str) -> Option<GameKind> {
     described.environment().map(GameKind::Recorded)
 }
 
-/// Calls `visit` with each trajectory that is still stored, and returns the number of calls.
-async fn each(
-    inspector: &Inspector,
-    ids: &[TrajectoryId],
-    mut visit: impl FnMut(proto::replay::Located) -> anyhow::Result<()>,
-) -> anyhow::Result<usize> {
-    let mut visited = 0;
-    for &id in ids {
-        // A trajectory that has left the table since the listing is not an error.
-        if let Some(located) = inspector.get(id).await? {
-            ensure!(located.trajectory.id() == id, "the server returned another trajectory");
-            visit(located)?;
-            visited += 1;
-        }
-    }
-    Ok(visited)
-}
-
 /// Checks the replay log of a run, and prints contents and damage.
 ///
 /// # Errors
@@ -354,4 +422,14 @@ async fn configure(
 fn key_and_value(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or_else(|| format!("`{text}` is not KEY=VALUE"))?;
     Ok((key.trim().to_owned(), value.trim().to_owned()))
+}
+
+/// Parses N, FROM..TO with both included, FROM.. or ..TO.
+fn range(text: &str) -> Result<RangeInclusive<u64>, String> {
+    let (from, to) = text.split_once("..").unwrap_or((text, text));
+    let bound = |part: &str, open: u64| if part.is_empty() { Ok(open) } else { part.parse::<u64>() };
+    match (bound(from, 0), bound(to, u64::MAX)) {
+        (Ok(from), Ok(to)) if from <= to && !text.is_empty() => Ok(from..=to),
+        _ => Err(format!("`{text}` is not a range: expected a number, FROM..TO, FROM.. or ..TO")),
+    }
 }

@@ -3,28 +3,24 @@ mod positions_file;
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::num::NonZeroU64;
 use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use experience::Trajectory;
 use game::Game;
-use proto::replay::{Inspector, ListOrder, ListQuery, Located};
+use proto::replay::{Inspector, Located};
 
 use super::show::{id_text, outcome};
-use super::{each, game_of};
+use super::{Selection, game_of};
 
-/// Number of trajectory ids that are requested and kept in memory at a time.
-const PAGE_IDS: u64 = if cfg!(test) { 8 } else { 4096 };
-
-/// Exports the trajectories that match a query to a new file. The extension determines the format: `.parquet` or
+/// Exports the trajectories of a selection to a new file. The extension determines the format: `.parquet` or
 /// `.txt`.
 ///
 /// # Errors
 /// The extension is unknown, the file already exists or cannot be written, or the server rejects the request.
 pub(super) async fn export(
     inspector: &Inspector,
-    query: ListQuery,
+    selection: Selection,
     to: &Path,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
@@ -39,13 +35,13 @@ pub(super) async fn export(
         #[cfg(feature = "parquet")]
         "parquet" => {
             let mut positions = positions_file::PositionsFile::new(create()?)?;
-            let written = pages(inspector, query, |located| positions.write(located.trajectory)).await?;
+            let written = each(inspector, selection, |located| positions.write(located.trajectory)).await?;
             positions.finish()?;
             written
         }
         "txt" => {
             let mut file = BufWriter::new(create()?);
-            let written = pages(inspector, query, |located| text(&located.trajectory, &mut file)).await?;
+            let written = each(inspector, selection, |located| text(&located.trajectory, &mut file)).await?;
             file.flush()?;
             written
         }
@@ -55,28 +51,27 @@ pub(super) async fn export(
     Ok(())
 }
 
-/// Calls `visit` for every trajectory that matches a query, and returns the number. In id order, ids are requested in
-/// pages, which limits memory. Other orders need a list of all ids.
-async fn pages(
+/// Calls `visit` for every trajectory of a selection that is still stored, and returns the number.
+async fn each(
     inspector: &Inspector,
-    mut query: ListQuery,
+    selection: Selection,
     mut visit: impl FnMut(Located) -> anyhow::Result<()>,
 ) -> anyhow::Result<usize> {
-    if query.order != ListOrder::ASCENDING {
-        let ids = inspector.list(query).await?;
-        return each(inspector, &ids, visit).await;
-    }
-    let mut left = query.limit.map_or(u64::MAX, NonZeroU64::get);
-    let mut seen = 0;
-    while let Some(page) = NonZeroU64::new(left.min(PAGE_IDS)) {
-        query.limit = Some(page);
-        let ids = inspector.list(query.clone()).await?;
-        seen += each(inspector, &ids, &mut visit).await?;
-        let Some(&last) = ids.last().filter(|_| ids.len() as u64 == page.get()) else { break };
-        query.after = Some(last);
-        left -= page.get();
-    }
-    Ok(seen)
+    let mut visited = 0;
+    selection
+        .each_page(inspector, async |page| {
+            for found in page {
+                // A trajectory that has left the table since the search is not an error.
+                if let Some(located) = inspector.get(found.id).await? {
+                    ensure!(located.trajectory.id() == found.id, "the server returned another trajectory");
+                    visit(located)?;
+                    visited += 1;
+                }
+            }
+            Ok(())
+        })
+        .await?;
+    Ok(visited)
 }
 
 /// Writes a trajectory as one line: id, outcome and moves in the notation of the game.

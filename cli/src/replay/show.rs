@@ -5,10 +5,10 @@ use anyhow::anyhow;
 use experience::{Step, StepKind, Trajectory, TrajectoryId, WeightsVersion};
 use figures::table::{MISSING, Table};
 use game::{Action, Game, Outcome, Player};
-use proto::replay::{Actor, Actors, Inspector, ListQuery, Located, TableEdge, TableStats};
+use proto::replay::{Actor, Actors, Inspector, Located, TableEdge, TableStats};
 use serde_json::{Value, json};
 
-use super::{each, game_of};
+use super::{Selection, game_of};
 
 /// Maximum number of moves printed per search policy.
 const LISTED_MOVES: usize = 4;
@@ -56,24 +56,26 @@ fn table(name: &str, stats: &TableStats, out: &mut impl Write) -> anyhow::Result
     Ok(())
 }
 
-/// Prints one line for each trajectory that matches a query.
-pub(super) async fn list(inspector: &Inspector, query: ListQuery, out: &mut impl Write) -> anyhow::Result<()> {
-    let ids = inspector.list(query).await?;
+/// Prints one line for each trajectory of a selection.
+pub(super) async fn list(inspector: &Inspector, selection: Selection, out: &mut impl Write) -> anyhow::Result<()> {
     let table = Table::default().words(["trajectory"]).numbers(["plies", "weights"]);
-    let mut table = table.words(["outcome"]).numbers(["surprise"]).words(["in"]);
-    each(inspector, &ids, |located| {
-        let Located { trajectory, tables, quarantined, .. } = located;
-        table.row([
-            id_text(trajectory.id()),
-            trajectory.plies().to_string(),
-            trajectory.last_weights_version().0.to_string(),
-            outcome(trajectory.outcome()).to_owned(),
-            trajectory.surprise().map_or(MISSING.to_owned(), |surprise| format!("{surprise:.3}")),
-            if quarantined { "quarantine".to_owned() } else { tables.join(", ") },
-        ]);
-        Ok(())
-    })
-    .await?;
+    let mut table = table.words(["outcome"]).numbers(["surprise"]).words(["state"]);
+    selection
+        .each_page(inspector, async |page| {
+            for found in page {
+                let state = if found.quarantined { "quarantine" } else { "sampled" };
+                table.row([
+                    id_text(found.id),
+                    found.plies.to_string(),
+                    found.weights_version.0.to_string(),
+                    outcome(found.outcome).to_owned(),
+                    found.surprise.map_or(MISSING.to_owned(), |surprise| format!("{surprise:.3}")),
+                    state.to_owned(),
+                ]);
+            }
+            Ok(())
+        })
+        .await?;
     Ok(write!(out, "{table}")?)
 }
 

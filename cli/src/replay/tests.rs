@@ -103,6 +103,22 @@ fn a_run_whose_server_does_not_run_is_shown_listed_and_printed_move_by_move() {
         |text: String| text.lines().skip(1).map(|line| line.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>();
     assert_eq!(ids(run.replay("ls --order id").unwrap()), ["2/1/0", "2/1/1"]);
     assert_eq!(ids(run.replay("ls --order surprising --limit 1").unwrap()), ["2/1/1"]);
+    for (options, found) in [
+        ("--outcome first --actor 2 --version 7 --length 5 --quarantined false", 2),
+        ("--version ..7 --length 4..6", 2),
+        ("--version 7.. --length ..9999999999", 2),
+        ("--outcome second", 0),
+        ("--outcome draw", 0),
+        ("--actor 1", 0),
+        ("--version 8..9", 0),
+        ("--length ..4", 0),
+        ("--quarantined true", 0),
+    ] {
+        assert_eq!(ids(run.replay(&format!("ls {options}")).unwrap()).len(), found, "{options}");
+    }
+    for wrong in ["", "9..7", "seven", "-1", "1...2", "1..2..3"] {
+        assert!(range(wrong).unwrap_err().contains("FROM..TO"), "{wrong}");
+    }
 
     let output = run.replay("get 2/1/1").unwrap();
     assert!(output.starts_with("trajectory 2/1/1 of tic_tac_toe: first wins\nin main; inserted at "), "{output}");
@@ -204,7 +220,15 @@ fn an_export_holds_every_trajectory_of_the_table_unless_it_is_limited() {
     for limit in [17, 16, 8, 3] {
         assert_eq!(lines(&format!("--limit {limit}")), all[..limit]);
     }
-    assert_eq!(lines("--order newest").len(), 25);
+    let sorted = |mut ids: Vec<String>| {
+        ids.sort();
+        ids
+    };
+    for order in ["newest", "surprising"] {
+        assert_eq!(sorted(lines(&format!("--order {order}"))), sorted(all.clone()));
+        assert_eq!(lines(&format!("--order {order} --limit 9")).len(), 9);
+    }
+    assert_eq!(lines("--length 6.."), Vec::<String>::new());
     assert_eq!(lines("--order surprising --limit 1").len(), 1);
 }
 
