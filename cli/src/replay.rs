@@ -85,7 +85,8 @@ pub(crate) enum Request {
     Drill(drill::Args),
     /// Exports the trajectories of a table to Parquet or text.
     ///
-    /// The options of `ls` select the trajectories. A Parquet file has one row per position, a text file one line per game.
+    /// The options of `ls` select the trajectories. A Parquet file has one row per position, a text file one line per
+    /// game.
     Export {
         #[command(flatten)]
         source: Source,

@@ -145,8 +145,8 @@ impl v1::replay_server::Replay for ReplayService {
         let query = SearchQuery::try_from(request.into_inner()).map_err(|invalid| convert::status(&invalid))?;
         let table = self.table(&query.table)?;
         let mut search = Box::new(Search::new(query).map_err(|invalid| convert::status(&invalid))?);
-        // One search at a time: a large table takes many slices, each of which delays the table service. The search of a
-        // client that has left stops with this call.
+        // One search at a time: a large table takes many slices, each of which delays the table service. When a client
+        // leaves, the search stops with this call.
         let _turn = self.searches.acquire().await.map_err(|_| draining())?;
         while !search.is_complete() {
             search = self.handle.request(|reply| Command::Search(table, search, reply)).await?;

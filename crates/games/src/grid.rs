@@ -125,8 +125,8 @@ pub(crate) fn stone(kind: &'static str, owner: Player) -> Mark {
     Mark { owner: Some(owner), kind, label: symbol(Some(owner)).into() }
 }
 
-/// Returns a square board of stones. The first actions have the indices of cells, which `framed` converts to cells of
-/// the rendered board; actions after them have no cell.
+/// Returns a square board of stones. The first actions have cell indices, which `framed` converts to cells of the
+/// rendered board; actions after them have no cell.
 pub(crate) fn board_of_stones<G: Game>(
     game: &G,
     position: &G::Position,

@@ -365,8 +365,8 @@ impl Table {
         self.entries.iter().rev().map(Entry::held)
     }
 
-    /// Returns the held trajectories with numbers below `below`, latest first, each with the number: the count of earlier
-    /// inserts, which never changes after [`Table::remember`]. The first trajectory is found in O(1).
+    /// Returns the held trajectories with numbers below `below`, latest first, each with the number: how many inserts
+    /// came before, which never changes after [`Table::remember`]. The first trajectory is found in O(1).
     pub fn held_below(&self, below: u64) -> impl Iterator<Item = (u64, Held<'_>)> + '_ {
         let first = self.totals.trajectories - self.entries.len() as u64;
         let held = usize::try_from(below.saturating_sub(first)).unwrap_or(usize::MAX).min(self.entries.len());

@@ -31,7 +31,7 @@ pub const LISTENERS_MAX: usize = 8;
 /// Number of lines kept for a slow listener.
 const LINES_MAX: usize = 64;
 
-/// Maximum size of a line, and of the head of a response, that a client accepts.
+/// Maximum size of a line, or of a response head, that a client accepts.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
 /// A finished search in a game in progress: one line.

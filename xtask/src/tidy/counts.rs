@@ -84,7 +84,7 @@ impl Counts {
             Row {
                 name: "code lines outside tests, examples and fuzz",
                 value: code as f64,
-                limit: Max(104_552.0 + CONSOLE_LINES),
+                limit: Max(103_850.0 + CONSOLE_LINES),
                 target: 72_000.0,
             },
             Row { name: "folders that hold Rust files", value: folders(&files), limit: Max(244.0), target: 170.0 },

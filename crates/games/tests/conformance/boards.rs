@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use game::{Action, Board, Game, Mark, Place, Player, Players};
 use games::{Chess, GAMES, GameKind, TicTacToe};
 
-/// Number of actions that a pair of cells can mean: the promotions of a pawn.
+/// Maximum number of actions for one pair of cells: the promotions of a pawn.
 const PROMOTIONS: usize = 4;
 
 /// Returns what is wrong with the board of a position; `None` for a game without a board.

@@ -23,7 +23,7 @@ pub(super) fn by_beginning(bytes: &[u8]) -> Option<(&'static Encoding, usize)> {
     })
 }
 
-/// Decodes a file with a byte order mark or in UTF-16, or with this value of `CA`. Without a known one, text that is not
+/// Decodes a file with a byte order mark or in UTF-16, or with this value of `CA`. Without a known one, text other than
 /// UTF-8 is Latin-1 by the specification; Windows-1252 has the same letters.
 pub(super) fn decode<'a>(bytes: &'a [u8], charset: Option<&str>) -> Decoded<'a> {
     if let Some((encoding, mark)) = by_beginning(bytes) {

@@ -13,8 +13,8 @@ const WEIGHT_MAX: f64 = 1e296;
 /// The default priority of an item.
 pub(super) const PRIORITY_DEFAULT: f64 = 1.0;
 
-/// Number of steps in which the surprise of a trajectory grows by 1. The maximum surprise of 2 fits in 16 bits, with one
-/// value left for trajectories without a surprise.
+/// Number of steps between surprises that differ by 1. The maximum surprise, 2, fits in 16 bits, and one value remains
+/// for trajectories without a surprise.
 const SURPRISE_STEPS: f32 = 32_767.0;
 
 const _: () = assert!(size_of::<Entry>() == 64);
