@@ -26,7 +26,7 @@
   };
 
   const connect = () => {
-    const source = new EventSource("/events");
+    const source = new EventSource("/events" + location.pathname.replace(/\/$/, "") + location.search);
     source.onopen = () => show("");
     source.onmessage = (event) => replace(event.data);
     source.onerror = () => {

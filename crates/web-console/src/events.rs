@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{StatusCode, Uri, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::WatchStream;
 
+use crate::games::{self, Key};
 use crate::page;
 use crate::site::Site;
 use crate::snapshot::IDS;
@@ -22,19 +23,29 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Interval of comments without a change, which reveal a broken connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
-/// Sends the fragments that have changed, first all of them. Streams beyond a maximum number are refused.
-pub(crate) async fn stream(State(site): State<Arc<Site>>) -> Response {
+/// Sends the fragments of a page that have changed, first all of them. The address is `/events` and the address of the
+/// page. Streams beyond a maximum number are refused.
+pub(crate) async fn stream(State(site): State<Arc<Site>>, uri: Uri) -> Response {
     let Ok(place) = Arc::clone(&site.streams).try_acquire_owned() else {
         let refused = page::notice(StatusCode::SERVICE_UNAVAILABLE, "Too many tabs", "Close a tab of this console.");
         return ([(header::RETRY_AFTER, "10")], refused).into_response();
     };
     let begin = Instant::now();
     let mut seen = [0; IDS.len()];
+    let path = uri.path().trim_start_matches("/events").to_owned();
+    let (key, mut shown) = (Key::of_query(uri.query()), String::new());
     // A slow reader gets the latest snapshot only: no snapshot waits for it.
     let snapshots = WatchStream::new(site.snapshots()).take_while(move |_| begin.elapsed() < STREAM_TIME);
     let events = snapshots.filter_map(move |snapshot| {
         let _held = &place;
-        let changes = snapshot.changes(&mut seen);
+        let mut changes = snapshot.changes(&path, &mut seen);
+        if let Some(key) = &key {
+            let game = games::selected(&snapshot.selected, key);
+            if game != shown {
+                changes.push_str(&game);
+                shown = game;
+            }
+        }
         (!changes.is_empty()).then(|| Ok::<_, Infallible>(Event::default().retry(RETRY).data(changes)))
     });
     Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()

@@ -2,15 +2,18 @@
 //!
 //! A [`Console`] serves on one address. One thread (`reader`) polls the processes and reads the files of the run once a
 //! second. It renders what all tabs see into a `snapshot`, from which `pages` answers requests and `events` sends
-//! changes. `overview` and `configuration` render the parts, and `page` the frame of a page. Every
+//! changes. `overview` and `configuration` render the parts, and `page` the frame of a page. While somebody watches,
+//! `games` listens to the actors of the run, and `boards` draws the positions. Every
 //! request passes `visitors`, which checks host, origin, token and scope; `connections` bounds memory and time.
 //!
 //! Losing the process loses nothing: the console writes no file. It reads metrics with `run-metrics` only, and depends
 //! on neither search nor networks. Start with [`Console::start`].
 
+mod boards;
 mod configuration;
 mod connections;
 mod events;
+mod games;
 mod overview;
 mod page;
 mod pages;
@@ -68,9 +71,8 @@ impl Console {
         let address = listener.local_addr().context("find the address of the console")?;
         let word = secret_word().context("no random bytes from the system")?;
         let scheme = section.scheme();
-        let (snapshot, reader) =
-            Reader::new(run.clone()).follow(drain.clone()).context("start the reader of the run")?;
-        let site = Arc::new(Site::new(run, address, scheme, security.clone(), scopes, word, snapshot));
+        let (feed, reader) = Reader::new(run.clone()).follow(drain.clone()).context("start the reader of the run")?;
+        let site = Arc::new(Site::new(run, address, scheme, security.clone(), scopes, word, feed));
         let service = pages::router(site).into_make_service_with_connect_info::<Client>();
         let connections = Connections::new(listener, address, security);
         let server = tokio::spawn(async move {

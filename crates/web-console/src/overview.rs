@@ -12,6 +12,7 @@ use run_metrics::words::{
 };
 use run_metrics::{RunEvent, RunMetrics, charts};
 
+use crate::games::Drawn;
 use crate::snapshot::IDS;
 
 /// Size of a chart in pixels; a browser shrinks it to the width of a phone.
@@ -54,6 +55,8 @@ pub(crate) struct Overview<'a> {
     pub(crate) charts: &'a str,
     /// The latest events, oldest first.
     pub(crate) events: &'a VecDeque<RunEvent>,
+    /// Games in progress.
+    pub(crate) games: &'a Drawn,
     pub(crate) now: Instant,
     /// The time `now`.
     pub(crate) unix_seconds: f64,
@@ -70,8 +73,10 @@ pub(crate) fn render(run: &Overview<'_>) -> [String; IDS.len()] {
         state(run),
         now(&run.metrics),
         bottleneck(run),
+        run.games.overview.clone(),
         html! { h2 { "Learning" } (charts) },
         events(run.events),
+        run.games.page.clone(),
     ];
     framed(parts)
 }

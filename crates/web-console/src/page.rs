@@ -4,6 +4,8 @@ use axum::http::StatusCode;
 use axum::response::{Html, IntoResponse as _, Response};
 use maud::{DOCTYPE, Markup, html};
 
+use crate::games;
+
 /// A form that ends the session of a visitor with a token.
 #[derive(Debug)]
 pub(crate) struct SignOut<'a> {
@@ -27,7 +29,7 @@ pub(crate) struct Frame<'a> {
 }
 
 /// Pages in the navigation: path and name.
-const PAGES: [(&str, &str); 2] = [("/", "Overview"), ("/config", "Configuration")];
+const PAGES: [(&str, &str); 3] = [("/", "Overview"), (games::PATH, "Games"), ("/config", "Configuration")];
 
 impl Frame<'_> {
     /// Returns the page with the content `main`.

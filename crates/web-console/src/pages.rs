@@ -13,7 +13,7 @@ use transport::security::Caller;
 
 use crate::page::{Frame, SignOut, notice};
 use crate::site::Site;
-use crate::{configuration, events, visitors};
+use crate::{configuration, events, games, visitors};
 
 /// Largest body of a request in bytes: a form with a few fields.
 const BODY_BYTES_MAX: usize = 16 << 10;
@@ -25,9 +25,11 @@ const ASSET_CACHE: &str = "max-age=60";
 /// Returns the service of all pages. Every request passes the checks of `visitors`.
 pub(crate) fn router(site: Arc<Site>) -> Router {
     Router::new()
-        .route("/", get(overview))
+        .route("/", get(live))
         .route("/config", get(configuration))
+        .route(games::PATH, get(live))
         .route("/events", get(events::stream))
+        .route("/events/{*page}", get(events::stream))
         .route(visitors::SIGN_IN, get(visitors::sign_in_page).post(visitors::sign_in))
         .route(visitors::SIGN_OUT, post(visitors::sign_out))
         .route(visitors::STYLE, get(async || asset("text/css; charset=utf-8", include_str!("console.css"))))
@@ -46,12 +48,19 @@ async fn missing(uri: Uri) -> Response {
     notice(StatusCode::NOT_FOUND, "No such page", &format!("This console has no page {}.", uri.path()))
 }
 
-async fn overview(State(site): State<Arc<Site>>, Extension(caller): Extension<Caller>) -> Html<String> {
-    let snapshot = site.snapshot();
-    let main = html! { @for fragment in &snapshot.fragments { (PreEscaped(&fragment.html)) } };
-    let title = format!("Overview of {}", site.run.name());
-    let visitor = signed_in(&site, &caller);
-    Frame { title: &title, path: "/", refresh: Some(REFRESH_SECONDS), visitor }.around(&main)
+/// Shows the overview or the games in progress: the live parts, after the game that the address selects.
+async fn live(State(site): State<Arc<Site>>, Extension(caller): Extension<Caller>, uri: Uri) -> Html<String> {
+    let (snapshot, path) = (site.snapshot(), uri.path());
+    let name = if path == games::PATH { "Games" } else { "Overview" };
+    let main = html! {
+        @if path == games::PATH { h1 { "Games in progress" } }
+        @if let Some(key) = games::Key::of_query(uri.query()) {
+            (PreEscaped(games::selected(&snapshot.selected, &key)))
+        }
+        (PreEscaped(snapshot.page(path)))
+    };
+    let title = format!("{name} of {}", site.run.name());
+    Frame { title: &title, path, refresh: Some(REFRESH_SECONDS), visitor: signed_in(&site, &caller) }.around(&main)
 }
 
 async fn configuration(State(site): State<Arc<Site>>, Extension(caller): Extension<Caller>) -> Response {

@@ -8,15 +8,17 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use fleet::exposition::{agent, ask};
-use fleet::{JsonLines, RunDirectory, read_list};
+use fleet::{JsonLines, Role, RunDirectory, read_list};
 use run_metrics::bottleneck::{Bottleneck, Load, bottleneck};
 use run_metrics::roster::Roster;
 use run_metrics::{History, RunEvent, RunMetrics};
 use service::Drain;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
+use crate::games::{Games, Selected, Visits};
 use crate::overview::{self, Overview, Phase};
-use crate::snapshot::{IDS, Snapshot};
+use crate::snapshot::{Feed, IDS, Snapshot};
 
 /// Interval between two snapshots.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -46,9 +48,12 @@ pub(crate) struct Reader {
     trained: Option<(bool, Instant)>,
     /// The charts of the history.
     charts: String,
+    games: Games,
+    visits: Visits,
 }
 
 impl Reader {
+    /// Returns the reader of a run, in a runtime of tokio.
     pub(crate) fn new(run: RunDirectory) -> Self {
         Self {
             agent: agent(TIMEOUT),
@@ -59,6 +64,8 @@ impl Reader {
             roster: Roster::default(),
             trained: None,
             charts: String::new(),
+            games: Games::new(Handle::current()),
+            visits: Visits::default(),
             run,
         }
     }
@@ -68,26 +75,29 @@ impl Reader {
     ///
     /// # Errors
     /// The thread cannot be started.
-    pub(crate) fn follow(mut self, drain: Drain) -> io::Result<(watch::Receiver<Arc<Snapshot>>, JoinHandle<()>)> {
-        let loading = Snapshot::default().next(overview::loading());
-        let (sender, receiver) = watch::channel(Arc::new(loading));
+    pub(crate) fn follow(mut self, drain: Drain) -> io::Result<(Feed, JoinHandle<()>)> {
+        let loading = Snapshot::default().next(overview::loading(), Selected::new());
+        let (sender, snapshots) = watch::channel(Arc::new(loading));
+        let feed = Feed { snapshots, visits: self.visits.clone() };
         let work = move || {
             let ends = Ends(drain);
             while !ends.0.started() {
                 let begin = Instant::now();
-                let rendered = self.read(begin, unix_seconds());
-                let next = sender.borrow().next(rendered);
+                // The site holds one receiver, and every event stream another.
+                let streams = sender.receiver_count().saturating_sub(1);
+                let (rendered, selected) = self.read(streams, begin, unix_seconds());
+                let next = sender.borrow().next(rendered, selected);
                 sender.send_replace(Arc::new(next));
                 while !ends.0.started() && begin.elapsed() < PERIOD {
                     std::thread::sleep(POLL);
                 }
             }
         };
-        std::thread::Builder::new().name("run-reader".to_owned()).spawn(work).map(|thread| (receiver, thread))
+        std::thread::Builder::new().name("run-reader".to_owned()).spawn(work).map(|thread| (feed, thread))
     }
 
-    /// Reads news, and renders the fragments.
-    fn read(&mut self, now: Instant, unix_seconds: f64) -> [String; IDS.len()] {
+    /// Reads news, and renders the fragments. Games are read for open event streams and recent visits.
+    fn read(&mut self, streams: usize, now: Instant, unix_seconds: f64) -> ([String; IDS.len()], Selected) {
         let problem = self.read_files().err().map(|error| format!("{error:#}"));
         let is_trained = self.is_trained(now);
         if is_trained {
@@ -98,6 +108,11 @@ impl Reader {
         } else {
             self.roster = Roster::default();
         }
+        let actors = self.roster.processes().filter(|(_, each)| each.answers() && each.role == Some(Role::Actor));
+        let actors = actors.map(|(address, each)| (*address, each.name.as_str()));
+        let is_watched = streams > 0 || self.visits.is_recent(now);
+        self.games.listen(is_watched.then_some(actors), now);
+        let games = self.games.draw(now);
         let recorded = self.history.readings().last();
         let minutes = self.run.progress().ok().flatten().map(|progress| progress.minutes);
         let total_seconds = minutes.map_or(0.0, |minutes| 60.0 * minutes);
@@ -110,7 +125,7 @@ impl Reader {
             Some(last) if last.elapsed_seconds >= total_seconds => Phase::Finished,
             Some(_) => Phase::Stopped,
         };
-        overview::render(&Overview {
+        let rendered = overview::render(&Overview {
             run: self.run.name(),
             problem,
             phase,
@@ -120,9 +135,11 @@ impl Reader {
             roster: &self.roster,
             charts: &self.charts,
             events: &self.events,
+            games: &games,
             now,
             unix_seconds,
-        })
+        });
+        (rendered, games.selected)
     }
 
     /// Reads lines that were appended to the files of the run.

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::http::Uri;
 use fleet::RunDirectory;
@@ -9,7 +10,7 @@ use service::security::is_loopback;
 use tokio::sync::{Semaphore, watch};
 use transport::security::{Scopes, Security};
 
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Feed, Snapshot};
 
 /// Maximum number of event streams: many times the tabs of a team.
 const STREAMS_MAX: usize = 64;
@@ -26,7 +27,7 @@ pub(crate) struct Site {
     pub(crate) scopes: Scopes,
     /// A word that only pages of this process contain, against forged forms.
     pub(crate) word: String,
-    snapshot: watch::Receiver<Arc<Snapshot>>,
+    feed: Feed,
     /// Places for event streams.
     pub(crate) streams: Arc<Semaphore>,
 }
@@ -39,20 +40,21 @@ impl Site {
         security: Security,
         scopes: Scopes,
         word: String,
-        snapshot: watch::Receiver<Arc<Snapshot>>,
+        feed: Feed,
     ) -> Self {
         let (is_local, streams) = (is_loopback(address.ip()), Arc::new(Semaphore::new(STREAMS_MAX)));
-        Self { run, is_local, scheme, security, scopes, word, snapshot, streams }
+        Self { run, is_local, scheme, security, scopes, word, feed, streams }
     }
 
-    /// Returns what all tabs see now.
+    /// Returns what all tabs see now, to a page that shows it.
     pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
-        Arc::clone(&self.snapshot.borrow())
+        self.feed.visits.note(Instant::now());
+        Arc::clone(&self.feed.snapshots.borrow())
     }
 
     /// Returns a receiver of all later snapshots.
     pub(crate) fn snapshots(&self) -> watch::Receiver<Arc<Snapshot>> {
-        self.snapshot.clone()
+        self.feed.snapshots.clone()
     }
 
     /// Returns true if this is a name of the console. On loopback, a page of another name reached this address through

@@ -1,7 +1,18 @@
 //! What all tabs see at one time.
 
-/// Ids of the elements that change, in the order of the overview.
-pub(crate) const IDS: [&str; 6] = ["warnings", "state", "now", "bottleneck", "charts", "events"];
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use crate::games::{self, Selected, Visits};
+
+/// Ids of the elements that change, in the order of the overview; the last is on the page of games only.
+pub(crate) const IDS: [&str; 8] = ["warnings", "state", "now", "bottleneck", "boards", "charts", "events", "games"];
+
+/// Returns true if the page at this path has the element.
+fn is_on(path: &str, id: &str) -> bool {
+    if path == games::PATH { ["warnings", "games"].contains(&id) } else { id != "games" }
+}
 
 /// A part of a page: an element with one of [`IDS`] as id.
 #[derive(Debug, Clone, Default)]
@@ -15,12 +26,21 @@ pub(crate) struct Fragment {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Snapshot {
     pub(crate) fragments: [Fragment; IDS.len()],
+    /// Games that a page can show large.
+    pub(crate) selected: Selected,
+}
+
+/// The snapshots of a run, and the visits of pages that show them.
+#[derive(Debug, Clone)]
+pub(crate) struct Feed {
+    pub(crate) snapshots: watch::Receiver<Arc<Snapshot>>,
+    pub(crate) visits: Visits,
 }
 
 impl Snapshot {
     /// Returns the next snapshot, in which a changed fragment has the next version.
-    pub(crate) fn next(&self, rendered: [String; IDS.len()]) -> Self {
-        let mut next = self.clone();
+    pub(crate) fn next(&self, rendered: [String; IDS.len()], selected: Selected) -> Self {
+        let mut next = Self { fragments: self.fragments.clone(), selected };
         for (fragment, html) in next.fragments.iter_mut().zip(rendered) {
             if fragment.html != html {
                 *fragment = Fragment { version: fragment.version + 1, html };
@@ -29,11 +49,16 @@ impl Snapshot {
         next
     }
 
-    /// Returns the fragments that have changed since the versions `seen`, and updates these.
-    pub(crate) fn changes(&self, seen: &mut [u64; IDS.len()]) -> String {
+    /// Returns all fragments of the page at this path.
+    pub(crate) fn page(&self, path: &str) -> String {
+        self.changes(path, &mut [u64::MAX; IDS.len()])
+    }
+
+    /// Returns the fragments of a page that have changed since the versions `seen`, and updates these.
+    pub(crate) fn changes(&self, path: &str, seen: &mut [u64; IDS.len()]) -> String {
         let mut changes = String::new();
-        for (fragment, seen) in self.fragments.iter().zip(seen) {
-            if std::mem::replace(seen, fragment.version) != fragment.version {
+        for ((fragment, seen), id) in self.fragments.iter().zip(seen).zip(IDS) {
+            if is_on(path, id) && std::mem::replace(seen, fragment.version) != fragment.version {
                 changes.push_str(&fragment.html);
             }
         }
@@ -48,10 +73,12 @@ mod tests {
     #[test]
     fn only_changed_fragments_are_sent_again() {
         let (first, mut seen) = (Snapshot::default(), [0; IDS.len()]);
-        let second = first.next(["a", "b", "", "", "", ""].map(str::to_owned));
-        assert_eq!((second.changes(&mut seen), second.changes(&mut seen)), ("ab".to_owned(), String::new()));
-        let third = second.next(["a", "c", "", "", "", ""].map(str::to_owned));
-        assert_eq!(third.changes(&mut seen), "c");
-        assert_eq!(third.changes(&mut [0; IDS.len()]), "ac", "a new tab");
+        let next = |last: &Snapshot, parts: [&str; IDS.len()]| last.next(parts.map(str::to_owned), Selected::new());
+        let second = next(&first, ["a", "b", "", "", "", "", "", "g"]);
+        assert_eq!((second.changes("", &mut seen), second.changes("", &mut seen)), ("ab".to_owned(), String::new()));
+        let third = next(&second, ["a", "c", "", "", "", "", "", "g"]);
+        assert_eq!(third.changes("", &mut seen), "c");
+        assert_eq!(third.changes("", &mut [0; IDS.len()]), "ac", "a new tab");
+        assert_eq!((third.page("/"), third.page(games::PATH)), ("ac".to_owned(), "ag".to_owned()));
     }
 }
