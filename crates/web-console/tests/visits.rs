@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use web_console::{Console, Settings};
@@ -14,6 +14,7 @@ use run_metrics::{RunEvent, RunMetrics};
 use rustls::pki_types::ServerName;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore, pki_types::CertificateDer};
+use service::live::{SearchedAction, Snapshot};
 use service::{Drain, SecuritySection};
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -87,8 +88,14 @@ impl Visited {
 
     /// Opens an event stream, and returns it with the first bytes of the response.
     async fn stream(&self) -> (TcpStream, String) {
+        self.stream_of("").await
+    }
+
+    /// Opens the event stream of the page at this address.
+    async fn stream_of(&self, page: &str) -> (TcpStream, String) {
         let mut stream = TcpStream::connect(self.console.address()).await.unwrap();
-        stream.write_all(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+        let request = format!("GET /events{page} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
         let text = until_contains(&mut stream, "\r\n\r\n").await;
         (stream, text)
     }
@@ -162,6 +169,64 @@ fn learner() -> (SocketAddr, Arc<AtomicBool>) {
     (address, answers)
 }
 
+/// The admin port of an actor that plays Hex.
+#[derive(Default)]
+struct Actor {
+    polls: AtomicUsize,
+    listeners: AtomicUsize,
+}
+
+/// Serves the admin port of an actor. A listener gets lines that are no games, and one game.
+fn actor() -> (SocketAddr, Arc<Actor>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, actor) = (listener.local_addr().unwrap(), Arc::<Actor>::default());
+    let counted = Arc::clone(&actor);
+    let illegal = serde_json::to_string(&game(1, &[12, 12])).unwrap();
+    let lines = format!("no json\n{{}}\n{illegal}\n{}\n", serde_json::to_string(&game(0, &[12])).unwrap());
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut request = [0; 4096];
+            let length = stream.read(&mut request).unwrap_or_default();
+            let (body, count) = match request[..length].starts_with(b"GET /live") {
+                true => (lines.as_str(), &counted.listeners),
+                false => ("zerofleet_actor_games_total 1\n", &counted.polls),
+            };
+            count.fetch_add(1, Ordering::Relaxed);
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+            // The client may have disconnected.
+            let _ = stream.write_all((head + body).as_bytes());
+        }
+    });
+    (address, actor)
+}
+
+/// Returns a search in a game of Hex.
+fn game(place: usize, actions: &[u16]) -> Snapshot {
+    Snapshot {
+        game: "hex-5".into(),
+        place,
+        episode: 1,
+        seed: 0,
+        plies: actions.len(),
+        actions: actions.to_vec(),
+        observation: None,
+        weights_version: 17,
+        simulations: 64,
+        value: 0.25,
+        top: vec![SearchedAction { action: 3, prior: 0.5, visits: 60, value: 0.25 }],
+        played: 3,
+    }
+}
+
+/// Waits until a counter exceeds `count`.
+async fn until_more(counter: &AtomicUsize, count: usize) {
+    let begin = Instant::now();
+    while counter.load(Ordering::Relaxed) <= count {
+        assert!(begin.elapsed() < DEADLINE, "the counter stays at {count}");
+        sleep(POLL).await;
+    }
+}
+
 fn finished(run: &RunDirectory) {
     append(run, &[reading(5.0), reading(10.0)]);
 }
@@ -227,6 +292,55 @@ async fn a_process_that_stops_responding_is_named_until_it_responds_again() {
     answers.store(true, Ordering::Relaxed);
     let page = visited.until("/", "1 of 1 processes respond").await;
     assert!(!page.contains("stopped responding"), "{page}");
+}
+
+#[tokio::test]
+async fn actors_are_listened_to_while_somebody_watches_and_their_games_are_drawn() {
+    let (admin, actor) = actor();
+    let visited = Visited::new(|run| {
+        append(run, &[reading(5.0)]);
+        std::fs::write(run.fleet(), format!(r#"[{{"name":"actor-0","role":"actor","admin":"{admin}"}}]"#)).unwrap();
+    })
+    .await;
+    let _lock = visited.run.lock().unwrap();
+    // Each reading of the run sends two requests.
+    until_more(&actor.polls, 6).await;
+    assert_eq!(actor.listeners.load(Ordering::Relaxed), 0, "nobody watches");
+    let page = visited.until("/games", "Board with").await;
+    for part in ["Board with 5 rows and 5 columns; first player: 1 stone; last move: c3", "hex-5, ply 1", "v17"] {
+        assert!(page.contains(part), "{part} is not in {page}");
+    }
+    assert!(page.contains("http-equiv=\"refresh\"") && !page.contains("style="), "{page}");
+    assert_eq!(page.matches("<svg class=\"board").count(), 1, "a game against the rules is left out: {page}");
+    let page = visited.until("/games?actor=actor-0&place=0", "% of visits").await;
+    assert!(page.contains("id=\"game\"") && page.matches("<svg class=\"board").count() == 2, "{page}");
+    let page = visited.get("/games?actor=%3Cb%3E&place=9").await;
+    assert!(page.contains("Waiting for the next search in game 9 of &lt;b&gt;."), "{page}");
+    let page = visited.until("/", "Board with").await;
+    assert!(page.contains("Games in progress") && !page.contains("% of visits"), "{page}");
+    until_more(&actor.listeners, 2).await;
+}
+
+#[tokio::test]
+async fn the_stream_of_a_selected_game_sends_the_games_alone() {
+    let (admin, actor) = actor();
+    let visited = Visited::new(|run| {
+        std::fs::write(run.fleet(), format!(r#"[{{"name":"actor-0","role":"actor","admin":"{admin}"}}]"#)).unwrap();
+    })
+    .await;
+    let _lock = visited.run.lock().unwrap();
+    let (mut stream, mut text) = visited.stream_of("/games?actor=actor-0&place=0").await;
+    if !text.contains("% of visits") {
+        text += &until_contains(&mut stream, "% of visits").await;
+    }
+    assert!(text.contains("id=\"games\"") && text.contains("id=\"game\"") && !text.contains("id=\"charts\""), "{text}");
+    until_more(&actor.listeners, 0).await;
+}
+
+#[tokio::test]
+async fn without_actors_the_page_of_games_says_what_is_missing() {
+    let visited = Visited::new(finished).await;
+    visited.until("/games", "Games appear here while actors play.").await;
 }
 
 #[tokio::test]
