@@ -157,7 +157,7 @@ impl Games {
             return;
         };
         let actors: BTreeMap<SocketAddr, &str> = actors.take(GAMES_MAX).collect();
-        listeners.retain(|address, _| actors.contains_key(address));
+        listeners.retain(|address, listener| actors.contains_key(address) && !listener.0.is_finished());
         for (address, name) in actors {
             let task = || Listener(runtime.spawn(follow(address, name.to_owned(), Arc::clone(kept))));
             listeners.entry(address).or_insert_with(task);
