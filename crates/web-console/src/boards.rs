@@ -235,7 +235,7 @@ fn heat(board: &Board, visits: &[(Place, f32)]) -> Markup {
             @let (x, y) = centre(board, cell);
             @let opacity = format!("{:.2}", 0.1 + 0.8 * share.min(1.0));
             @let title = format!("{:.0} % of visits", 100.0 * share);
-            @if is_round(board) {
+            @if matches!(board.geometry, Geometry::Points | Geometry::Hexagons) {
                 circle.heat cx=(x) cy=(y) r="4.5" fill-opacity=(opacity) { title { (title) } }
             } @else {
                 @let top = if board.geometry == Geometry::Columns { 0 } else { y - 5 };
@@ -243,10 +243,6 @@ fn heat(board: &Board, visits: &[(Place, f32)]) -> Markup {
             }
         }
     }
-}
-
-fn is_round(board: &Board) -> bool {
-    matches!(board.geometry, Geometry::Points | Geometry::Hexagons)
 }
 
 fn pieces(board: &Board) -> Markup {

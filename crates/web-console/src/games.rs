@@ -116,8 +116,6 @@ pub(crate) struct Games {
     /// Listeners by admin address.
     listeners: BTreeMap<SocketAddr, Listener>,
     kept: Arc<Kept>,
-    /// Rules by the name of the game.
-    rules: BTreeMap<String, AnyGame>,
 }
 
 /// A task that listens to an actor; the drop ends it.
@@ -145,12 +143,12 @@ struct Search {
 
 impl Games {
     pub(crate) fn new(runtime: Handle) -> Self {
-        Self { runtime, listeners: BTreeMap::new(), kept: Arc::default(), rules: BTreeMap::new() }
+        Self { runtime, listeners: BTreeMap::new(), kept: Arc::default() }
     }
 
     /// Listens to these actors, given by admin address and name; `None` stops listening.
     pub(crate) fn listen<'a>(&mut self, actors: Option<impl Iterator<Item = (SocketAddr, &'a str)>>, now: Instant) {
-        let Self { runtime, listeners, kept, .. } = self;
+        let Self { runtime, listeners, kept } = self;
         let Some(actors) = actors else {
             listeners.clear();
             locked(&kept.games).clear();
@@ -166,11 +164,13 @@ impl Games {
     }
 
     /// Draws the games.
-    pub(crate) fn draw(&mut self, now: Instant) -> Drawn {
+    pub(crate) fn draw(&self, now: Instant) -> Drawn {
         let searches = locked(&self.kept.games).clone();
         let mut games = Vec::new();
         for (key, search) in searches {
-            match scene(self.rules_of(&search.snapshot.game), &search.snapshot) {
+            // An environment outside this program has no rules here.
+            let rules = search.snapshot.game.parse::<GameKind>().ok().map(|kind| kind.rules());
+            match scene(rules.as_ref(), &search.snapshot) {
                 Ok(scene) => games.push((key, search, scene)),
                 Err(error) => {
                     self.kept.warn(&key.actor, &error);
@@ -199,18 +199,6 @@ impl Games {
         let large =
             |(key, search, scene): &(Key, Search, Scene)| (key.clone(), large(key, search, scene, now).into_string());
         Drawn { overview, page, selected: games.iter().map(large).collect() }
-    }
-
-    /// Returns the rules of a game; `None` for an environment without rules in this program.
-    fn rules_of(&mut self, name: &str) -> Option<&AnyGame> {
-        if !self.rules.contains_key(name) {
-            let rules = name.parse::<GameKind>().ok()?.rules();
-            if self.rules.len() >= GAMES_MAX {
-                self.rules.clear();
-            }
-            self.rules.insert(name.to_owned(), rules);
-        }
-        self.rules.get(name)
     }
 }
 
@@ -423,7 +411,7 @@ mod tests {
     /// Draws these snapshots of the actor `a<b`, received at `received`.
     fn drawn(snapshots: Vec<Snapshot>, received: Instant, now: Instant) -> (Drawn, usize) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let mut games = Games::new(runtime.handle().clone());
+        let games = Games::new(runtime.handle().clone());
         for snapshot in snapshots {
             assert!(is_sound(&snapshot), "{snapshot:?}");
             games.kept.keep("a<b", snapshot, received);
