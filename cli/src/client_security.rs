@@ -2,10 +2,7 @@
 
 use std::path::PathBuf;
 
-use fleet::run_directory::RunDirectory;
-use fleet::run_directory::load_run;
-use serde::{Deserialize, Serialize};
-use service::SecuritySection;
+use fleet::run_directory::SecurityOnly;
 use service::config::Sources;
 use transport::security::use_credentials;
 
@@ -25,14 +22,6 @@ pub(crate) struct LiveServer {
     sets: Vec<String>,
 }
 
-/// The section `[security]` of a run file.
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct SecurityOnly {
-    /// Certificates and tokens.
-    pub(crate) security: SecuritySection,
-}
-
 impl LiveServer {
     /// Installs the credentials for all gRPC channels of this process, and returns the server endpoint.
     ///
@@ -45,15 +34,4 @@ impl LiveServer {
         use_credentials(&security)?;
         Ok(&self.server)
     }
-}
-
-/// Installs the credentials of a run for all gRPC channels of this process. Returns the URL scheme for the servers:
-/// `http` or `https`.
-///
-/// # Errors
-/// The configuration of the run is invalid, or a file cannot be read.
-pub(crate) fn reach_run(run: &RunDirectory) -> anyhow::Result<&'static str> {
-    let SecurityOnly { security } = load_run(run)?;
-    use_credentials(&security)?;
-    Ok(security.scheme())
 }

@@ -11,14 +11,12 @@ use web_console::{Console, Settings};
 use anyhow::Context as _;
 use fleet::RunDirectory;
 use fleet::child::{self, Child, Event};
-use fleet::run_directory::load_run;
+use fleet::run_directory::{SecurityOnly, load_run};
 use service::identity::{self, Identity};
 use service::net::{ReservedPort, reserve_wanted};
 use service::security::is_loopback;
 use service::{Drain, LogFormat, telemetry};
 use transport::security::Scopes;
-
-use crate::client_security::SecurityOnly;
 
 /// Usual address of a console.
 const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7080);

@@ -18,16 +18,14 @@ use std::path::PathBuf;
 use anyhow::{Context, anyhow, ensure};
 use experience::{Filter, TrajectoryId};
 use figures::table::{MISSING, Table};
-use game::{ObservationRange, ObservationShape, Outcome, Player};
+use game::{Outcome, Player};
 use games::GameKind;
-use games::recorded::Described;
 use proto::limits::SEARCH_PAGE_MAX;
 use proto::replay::{
     Found, Inspector, ListOrder, MAIN_TABLE, Quarantine, SearchPage, SearchQuery, Suspect, TableChange,
 };
 use replay_server::verify::{Verified, verify as verify_log};
 use run_file::replay::Settings;
-use show::{id_text, parse_id};
 use source::{OwnServer, RunArgs, Source};
 
 use crate::client_security::LiveServer;
@@ -68,7 +66,6 @@ pub(crate) enum Request {
         #[command(flatten)]
         source: Source,
         /// Trajectory id ACTOR/EPOCH/SEQUENCE, as printed by `ls`.
-        #[arg(value_parser = parse_id)]
         id: TrajectoryId,
     },
     /// Checks the replay log of a run, without changing it.
@@ -194,7 +191,7 @@ pub(crate) struct SuspectArgs {
     #[arg(long, value_name = "ID")]
     actor: Option<u64>,
     /// One trajectory, by id ACTOR/EPOCH/SEQUENCE.
-    #[arg(long, value_name = "ID", value_parser = parse_id)]
+    #[arg(long, value_name = "ID")]
     trajectory: Option<TrajectoryId>,
 }
 
@@ -342,26 +339,14 @@ async fn finish((running, drain): OwnServer) -> anyhow::Result<()> {
 
 fn name(suspect: Suspect) -> String {
     match suspect {
-        Suspect::Trajectory(id) => format!("trajectory {}", id_text(id)),
+        Suspect::Trajectory(id) => format!("trajectory {}", id.slashed()),
         Suspect::Actor(actor) => format!("actor {actor}"),
     }
 }
 
 /// Parses the game name of a trajectory.
 fn game_of(name: &str) -> anyhow::Result<GameKind> {
-    if games::is_outside(name) {
-        return of_outside(name).with_context(|| format!("show trajectories of {name}"));
-    }
-    name.parse().with_context(|| format!("show trajectories of {name}"))
-}
-
-/// Returns an environment without limits on actions and steps, in which actions are shown as numbers.
-fn of_outside(name: &str) -> Option<GameKind> {
-    let frame = ObservationShape { planes: 1, height: 1, width: 1 };
-    let (actions, steps_max) = (u16::MAX.into(), usize::MAX);
-    let described =
-        Described { name: name.to_owned(), actions, frame, stack: 1, range: ObservationRange::Finite, steps_max };
-    described.environment().map(GameKind::Recorded)
+    games::stored(name).with_context(|| format!("show trajectories of {name}"))
 }
 
 /// Checks the replay log of a run, and prints contents and damage.

@@ -10,7 +10,6 @@ use experience::Trajectory;
 use game::Game;
 use proto::replay::{Inspector, Located};
 
-use super::show::{id_text, outcome};
 use super::{Selection, game_of};
 
 /// Exports the trajectories of a selection to a new file. The extension determines the format: `.parquet` or
@@ -76,7 +75,7 @@ async fn each(
 
 /// Writes a trajectory as one line: id, outcome and moves in the notation of the game.
 fn text(trajectory: &Trajectory, file: &mut impl Write) -> anyhow::Result<()> {
-    write!(file, "{} {}:", id_text(trajectory.id()), outcome(trajectory.outcome()))?;
+    write!(file, "{} {}:", trajectory.id().slashed(), trajectory.outcome().name())?;
     moves(&game_of(trajectory.game())?.rules(), trajectory, file)?;
     Ok(writeln!(file)?)
 }

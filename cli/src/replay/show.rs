@@ -4,7 +4,7 @@ use std::time::Duration;
 use anyhow::anyhow;
 use experience::{Step, StepKind, Trajectory, TrajectoryId, WeightsVersion};
 use figures::table::{MISSING, Table};
-use game::{Action, Game, Outcome, Player};
+use game::{Action, Game, Player};
 use proto::replay::{Actor, Actors, Inspector, Located, TableEdge, TableStats};
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ fn table(name: &str, stats: &TableStats, out: &mut impl Write) -> anyhow::Result
     let edge = |edge: &Option<TableEdge>| {
         let id = edge.as_ref().and_then(|edge| Some((edge.id?, edge.weights_version)));
         id.map_or("none".to_owned(), |(id, weights)| {
-            format!("{} (weights {})", id_text(id.into()), WeightsVersion(weights))
+            format!("{} (weights {})", TrajectoryId::from(id).slashed(), WeightsVersion(weights))
         })
     };
     writeln!(out, "  from        {} to {}", edge(&stats.oldest), edge(&stats.newest))?;
@@ -65,10 +65,10 @@ pub(super) async fn list(inspector: &Inspector, selection: Selection, out: &mut 
             for found in page {
                 let state = if found.quarantined { "quarantine" } else { "sampled" };
                 table.row([
-                    id_text(found.id),
+                    found.id.slashed(),
                     found.plies.to_string(),
                     found.weights_version.0.to_string(),
-                    outcome(found.outcome).to_owned(),
+                    found.outcome.name().to_owned(),
                     found.surprise.map_or(MISSING.to_owned(), |surprise| format!("{surprise:.3}")),
                     state.to_owned(),
                 ]);
@@ -81,9 +81,9 @@ pub(super) async fn list(inspector: &Inspector, selection: Selection, out: &mut 
 
 /// Prints outcome, tables, insertion time and moves of a trajectory.
 pub(super) async fn trajectory(inspector: &Inspector, id: TrajectoryId, out: &mut impl Write) -> anyhow::Result<()> {
-    let located = inspector.get(id).await?.ok_or_else(|| anyhow!("trajectory {} not found", id_text(id)))?;
+    let located = inspector.get(id).await?.ok_or_else(|| anyhow!("trajectory {} not found", id.slashed()))?;
     let Located { trajectory, tables, inserted_unix_ms, quarantined, revision, revised_unix_ms } = located;
-    writeln!(out, "trajectory {} of {}: {}", id_text(id), trajectory.game(), outcome(trajectory.outcome()))?;
+    writeln!(out, "trajectory {} of {}: {}", id.slashed(), trajectory.game(), trajectory.outcome().name())?;
     let place = if quarantined { " in quarantine" } else { "" };
     writeln!(out, "in {}{place}; inserted at {} s since 1970", tables.join(", "), inserted_unix_ms / 1000)?;
     if revision > 0 {
@@ -127,17 +127,6 @@ fn searched(step: &Step, name: impl Fn(Action) -> String) -> (String, String) {
             let moves = moves.map(|entry| format!("{} {:.0} %", name(entry.action), 100.0 * entry.probability));
             (format!("{value:+.3}"), moves.collect::<Vec<_>>().join(", "))
         }
-    }
-}
-
-/// Formats the outcome of a game for a table.
-pub(super) fn outcome(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Win(Player::First) => "first wins",
-        Outcome::Win(Player::Second) => "second wins",
-        Outcome::Draw => "draw",
-        Outcome::Finished => "finished",
-        Outcome::Truncated => "truncated",
     }
 }
 
@@ -197,32 +186,4 @@ pub(super) fn actors_json(Actors { actors, lost_total, heartbeat_ms }: &Actors) 
         "lost_total": lost_total,
         "heartbeat_seconds": seconds_of((*heartbeat_ms).into()),
     })
-}
-
-/// Formats a trajectory id as ACTOR/EPOCH/SEQUENCE.
-pub(super) fn id_text(TrajectoryId { actor, epoch, sequence }: TrajectoryId) -> String {
-    format!("{actor}/{epoch}/{sequence}")
-}
-
-/// Parses a trajectory id in the form ACTOR/EPOCH/SEQUENCE.
-pub(super) fn parse_id(text: &str) -> Result<TrajectoryId, String> {
-    let mut parts = text.split('/').map(str::parse);
-    match (parts.next(), parts.next(), parts.next(), parts.next()) {
-        (Some(Ok(actor)), Some(Ok(epoch)), Some(Ok(sequence)), None) => Ok(TrajectoryId { actor, epoch, sequence }),
-        _ => Err(format!("`{text}` is not a trajectory: expected ACTOR/EPOCH/SEQUENCE, such as 0/1/42")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_formatted_trajectory_id_parses_and_an_invalid_one_is_rejected() {
-        let id = TrajectoryId { actor: 3, epoch: 1, sequence: u64::MAX };
-        assert_eq!(parse_id(&id_text(id)), Ok(id));
-        for text in ["", "1/2", "1/2/3/4", "1/2/x", "-1/2/3", "1/2/18446744073709551616"] {
-            assert!(parse_id(text).unwrap_err().contains("ACTOR/EPOCH/SEQUENCE"), "{text}");
-        }
-    }
 }

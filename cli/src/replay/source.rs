@@ -10,7 +10,7 @@ use service::Drain;
 use service::directory::DirectoryError;
 use tokio::net::TcpListener;
 
-use crate::client_security::{LiveServer, reach_run};
+use crate::client_security::LiveServer;
 
 /// Arguments that select a live replay server or a run.
 #[derive(Debug, Clone, clap::Args)]
@@ -62,16 +62,10 @@ impl RunArgs {
     /// Returns a client of the selected replay server while the run trains; `None` if the progress file of the run does
     /// not list the server.
     pub(super) fn live(&self) -> anyhow::Result<Option<Inspector>> {
-        let run = RunDirectory::existing(&self.runs, &self.run)?;
-        let Some(progress) = run.progress()? else { return Ok(None) };
-        let servers = match &self.board {
-            None => Some(&progress.replay),
-            Some(board) => progress.boards.get(board),
-        };
-        let Some(address) = servers.and_then(|servers| servers.get(self.replay_server.get() - 1)) else {
-            return Ok(None);
-        };
-        Ok(Some(Inspector::new(&format!("{}://{address}", reach_run(&run)?))?))
+        let servers = RunDirectory::existing(&self.runs, &self.run)?.reach_replay_servers()?;
+        let number = self.replay_server.get();
+        let wanted = servers.iter().find(|server| server.board == self.board && server.number == number);
+        Ok(wanted.map(|server| Inspector::new(&server.endpoint)).transpose()?)
     }
 }
 

@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::io::{Read, Write};
+use std::iter;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use service::ConfigError;
 use service::config::Sources;
 use service::directory::{FileError, replace};
+use service::{ConfigError, SecuritySection};
+use transport::security::use_credentials;
 
 /// The directory `runs/NAME` of one run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -186,6 +188,27 @@ impl RunDirectory {
         Ok(Some(progress))
     }
 
+    /// Returns the replay servers of the latest session, those of the first board first; empty if the run has not
+    /// started. Installs the credentials of the run for all gRPC channels of this process.
+    ///
+    /// # Errors
+    /// A file of the run is invalid or cannot be read.
+    pub fn reach_replay_servers(&self) -> anyhow::Result<Vec<ReplayServer>> {
+        let Some(progress) = self.progress()? else { return Ok(Vec::new()) };
+        let SecurityOnly { security } = load_run(self)?;
+        use_credentials(&security)?;
+        let scheme = security.scheme();
+        let boards = progress.boards.into_iter().map(|(board, servers)| (Some(board), servers));
+        let mut reached = Vec::new();
+        for (board, servers) in iter::once((None, progress.replay)).chain(boards) {
+            reached.extend((1..).zip(servers).map(|(number, address)| {
+                let endpoint = format!("{scheme}://{address}");
+                ReplayServer { board: board.clone(), number, endpoint }
+            }));
+        }
+        Ok(reached)
+    }
+
     /// Replaces the progress file, atomically.
     pub fn keep_progress(&self, progress: &Progress) -> anyhow::Result<()> {
         Ok(replace(&self.progress_file(), &serde_json::to_vec_pretty(progress)?)?)
@@ -245,6 +268,25 @@ pub struct Progress {
     pub totals: BTreeMap<String, f64>,
 }
 
+/// A replay server of a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplayServer {
+    /// Name of the board; `None` is the board of `run.game`.
+    pub board: Option<String>,
+    /// Number of the server among the servers of the board; starts at one.
+    pub number: usize,
+    /// Endpoint for clients.
+    pub endpoint: String,
+}
+
+/// The section `[security]` of a run file.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SecurityOnly {
+    /// Certificates and tokens.
+    pub security: SecuritySection,
+}
+
 /// Loads the configuration of an existing run: the whole run file, or the part for one process.
 pub fn load_run<C>(run: &RunDirectory) -> Result<C, ConfigError>
 where
@@ -292,6 +334,24 @@ mod tests {
             Progress { minutes, elapsed_seconds, inference, replay, boards, training_steps, learner_threads, totals };
         run.keep_progress(&progress).unwrap();
         assert_eq!(run.progress().unwrap(), Some(progress));
+    }
+
+    #[test]
+    fn the_replay_servers_of_all_boards_are_reached_by_number() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = run(folder.path());
+        assert_eq!(run.reach_replay_servers().unwrap(), []);
+        let at = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+        let boards = BTreeMap::from([("go-7".to_owned(), vec![at(3)])]);
+        run.keep_progress(&Progress { replay: vec![at(1), at(2)], boards, ..Progress::default() }).unwrap();
+        fs::write(run.config(), "[run]\ngame = \"go-9\"\n").unwrap();
+        let server = |board: Option<&str>, number, port| ReplayServer {
+            board: board.map(str::to_owned),
+            number,
+            endpoint: format!("http://127.0.0.1:{port}"),
+        };
+        let expected = [server(None, 1, 1), server(None, 2, 2), server(Some("go-7"), 1, 3)];
+        assert_eq!(run.reach_replay_servers().unwrap(), expected);
     }
 
     #[test]

@@ -42,6 +42,18 @@ impl Outcome {
     /// Number of results for a player: win, draw, loss.
     pub const RESULTS: usize = 3;
 
+    /// Returns the outcome in words, for tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Win(Player::First) => "first wins",
+            Self::Win(Player::Second) => "second wins",
+            Self::Draw => "draw",
+            Self::Finished => "finished",
+            Self::Truncated => "truncated",
+        }
+    }
+
     /// Returns the value for `player`: 1 for a win, 0 for a draw or a game scored by rewards, −1 for a loss.
     #[must_use]
     pub fn value_for(self, player: Player) -> f32 {

@@ -79,6 +79,21 @@ pub fn preset(game: &str) -> Result<&'static str, Error> {
     Ok(game.parse::<GameKind>()?.entry().preset)
 }
 
+/// Returns the game of a stored trajectory. An environment outside this program has no limits on actions and steps, and
+/// actions are shown as numbers.
+///
+/// # Errors
+/// [`Error`] if no game has this name.
+pub fn stored(name: &str) -> Result<GameKind, Error> {
+    if !is_outside(name) {
+        return name.parse();
+    }
+    let frame = game::ObservationShape { planes: 1, height: 1, width: 1 };
+    let (actions, steps_max, range) = (u16::MAX.into(), usize::MAX, game::ObservationRange::Finite);
+    let described = recorded::Described { name: name.to_owned(), actions, frame, stack: 1, range, steps_max };
+    described.environment().map(GameKind::Recorded).ok_or_else(|| Error::Undescribed { name: name.to_owned() })
+}
+
 /// Returns true for the name of an environment outside this program: `gym:LunarLander-v3`.
 #[must_use]
 pub fn is_outside(name: &str) -> bool {

@@ -62,6 +62,10 @@ impl Credentials {
 /// # Errors
 /// The errors of [`Credentials::open`]; or other credentials are in use already.
 pub fn use_credentials(section: &SecuritySection) -> Result<(), ConfigError> {
+    // A server that asks again neither reads the files nor starts to watch them.
+    if OF_PROCESS.get().is_some_and(|(used, _)| used == section) {
+        return Ok(());
+    }
     let credentials = Credentials::open(section)?;
     if credentials.tls.is_none() && credentials.authorization.is_none() {
         return Ok(());
