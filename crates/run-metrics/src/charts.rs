@@ -40,6 +40,23 @@ pub fn overview(readings: &[RunMetrics], width: i32, height: i32) -> Vec<Figure>
     sized.map(|chart| Figure { title: String::new(), columns: vec![vec![chart]] }).collect()
 }
 
+/// Returns the shares of distinct positions among the samples of the latest games, as an untitled figure of this size.
+pub fn distinct(readings: &[RunMetrics], width: i32, height: i32) -> Figure {
+    let line = |name: &str, colour, style, part: &str| {
+        let shares = points(readings, |r| r.distinct.get(part).map(|share| 100.0 * share));
+        line(name, colour, style, measured(shares), |share| format!("{share:.0} %"))
+    };
+    let series = vec![
+        line("all plies", BLUE, Style::Thick, "overall"),
+        line("plies 0 to 7", ORANGE, Style::Thin, "empty/0-7"),
+        line("plies 8 to 15", GREEN, Style::Thin, "empty/8-15"),
+        line("plies 16 to 23", GREY, Style::Thin, "empty/16-23"),
+    ];
+    let chart = over_time("Distinct positions among the samples of the latest games, %", readings, series);
+    let chart = Chart { width, height, y: Axis::new(0.0, 100.0), ..chart };
+    Figure { title: String::new(), columns: vec![vec![chart]] }
+}
+
 /// Returns the chart of the strength, and a second chart that belongs to it, if any.
 fn strength(readings: &[RunMetrics]) -> (Chart, Option<Chart>) {
     if readings.iter().any(RunMetrics::has_returns) {
@@ -304,6 +321,16 @@ mod tests {
         assert!(texts.iter().all(|svg| svg.starts_with("<svg width=\"480\" height=\"260\"")), "{texts:?}");
         let [strength, losses, elo] = ["95 % with search", "1.53 total", "900 weights"];
         assert!(texts[0].contains(strength) && texts[1].contains(losses) && texts[2].contains(elo), "{texts:?}");
+    }
+
+    #[test]
+    fn the_share_of_distinct_positions_is_drawn_by_plies() {
+        let share = [("overall".to_owned(), 0.62), ("empty/0-7".to_owned(), 0.08)];
+        let readings: Vec<RunMetrics> =
+            run().into_iter().map(|r| RunMetrics { distinct: share.clone().into(), ..r }).collect();
+        let text = distinct(&readings, 480, 260).svg();
+        assert!(text.contains("62 % all plies") && text.contains("8 % plies 0 to 7"), "{text}");
+        assert!(!text.contains("plies 8 to 15"), "{text}");
     }
 
     #[test]

@@ -37,6 +37,24 @@ impl RequestError {
     pub fn is_unavailable(&self) -> bool {
         matches!(self, Self::Status(status) if status.code() == Code::Unavailable)
     }
+
+    /// Explains the error in a sentence, for readers who know no status codes.
+    #[must_use]
+    pub fn explained(&self) -> String {
+        let status = match self {
+            Self::Endpoint(error) => return format!("The address of the replay server is invalid: {error}."),
+            Self::Answer(invalid) => return format!("The replay server sent an invalid response: {invalid}."),
+            Self::Status(status) => status,
+        };
+        let what = match status.code() {
+            Code::Unavailable => "The replay server does not respond",
+            Code::Unimplemented => "The replay server is too old for this request",
+            Code::ResourceExhausted => "The replay server is busy",
+            Code::PermissionDenied | Code::Unauthenticated => "The replay server rejects the credentials of the run",
+            _ => "The replay server rejected the request",
+        };
+        if status.message().is_empty() { format!("{what}.") } else { format!("{what}: {}.", status.message()) }
+    }
 }
 
 impl Inspector {
@@ -196,6 +214,7 @@ mod tests {
     use std::num::NonZeroU64;
 
     use experience::TrajectoryId;
+    use tonic::{Code, Status};
 
     use super::{Inspector, RequestError, check_next, report, stats};
     use crate::replay::{ListQuery, Quarantine, SearchQuery, Suspect, TableStats};
@@ -279,6 +298,14 @@ mod tests {
         let quarantine = |suspect| inspector.quarantine(Quarantine { suspect, reason: "too good".into() });
         assert_eq!(within(quarantine(Suspect::Trajectory(id(1)))).await.unwrap(), 1);
         assert!(within(quarantine(Suspect::Trajectory(id(2)))).await.is_err());
+    }
+
+    #[test]
+    fn errors_are_explained_in_words() {
+        let explained = |code| RequestError::from(Status::new(code, "why")).explained();
+        assert_eq!(explained(Code::Unimplemented), "The replay server is too old for this request: why.");
+        assert_eq!(explained(Code::ResourceExhausted), "The replay server is busy: why.");
+        assert_eq!(explained(Code::Internal), "The replay server rejected the request: why.");
     }
 
     #[tokio::test]

@@ -1,4 +1,6 @@
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Mutex;
 
 use experience::{ActionProbability, Sample, Step, StepKind, Trajectory, TrajectoryId};
 use game::{Action, Outcome, Player};
@@ -57,7 +59,7 @@ impl ReplayScript {
         let (insert, inserts) = mpsc::channel(1);
         let (sample, samples) = mpsc::channel(1);
         let (revise, revisions) = mpsc::channel(REVISIONS_KEPT);
-        let handover = Handover { insert, sample, revise, table, ids };
+        let handover = Handover { insert, sample, revise, table, ids, quarantined: Mutex::default() };
         let mut task = JoinSet::new();
         task.spawn(async move {
             let served = transport::server(&Security::default()).add_service(service(handover));
@@ -195,6 +197,8 @@ struct Handover {
     revise: mpsc::Sender<Revisable>,
     table: TableStats,
     ids: Vec<TrajectoryId>,
+    /// Trajectories and actors in quarantine, with the reasons.
+    quarantined: Mutex<BTreeMap<Suspect, String>>,
 }
 
 /// Number of trajectories on a page of a search.
@@ -265,7 +269,7 @@ impl Replay for Handover {
                 outcome: trajectory.outcome(),
                 weights_version: trajectory.last_weights_version(),
                 surprise: None,
-                quarantined: false,
+                quarantined: self.is_quarantined(id),
                 inserted_unix_ms: 0,
                 revision: REVISION,
             }
@@ -287,7 +291,7 @@ impl Replay for Handover {
             trajectory: trajectory(id.sequence),
             tables: vec![MAIN_TABLE.to_owned()],
             inserted_unix_ms: 0,
-            quarantined: false,
+            quarantined: self.is_quarantined(id),
             revision: REVISION,
             revised_unix_ms: 0,
         };
@@ -319,13 +323,17 @@ impl Replay for Handover {
         &self,
         request: Request<v1::QuarantineRequest>,
     ) -> Result<Response<v1::QuarantineResponse>, Status> {
-        let Quarantine { suspect, .. } = request.into_inner().try_into().map_err(|e| proto::convert::status(&e))?;
-        Ok(Response::new(v1::QuarantineResponse { items: self.items_of(suspect)? }))
+        let Quarantine { suspect, reason } = request.into_inner().try_into().map_err(|e| proto::convert::status(&e))?;
+        let items = self.items_of(suspect)?;
+        self.quarantined.lock().expect("no test panics here").insert(suspect, reason);
+        Ok(Response::new(v1::QuarantineResponse { items }))
     }
 
     async fn release(&self, request: Request<v1::ReleaseRequest>) -> Result<Response<v1::ReleaseResponse>, Status> {
         let suspect = request.into_inner().try_into().map_err(|e| proto::convert::status(&e))?;
-        Ok(Response::new(v1::ReleaseResponse { items: self.items_of(suspect)? }))
+        let items = self.items_of(suspect)?;
+        self.quarantined.lock().expect("no test panics here").remove(&suspect);
+        Ok(Response::new(v1::ReleaseResponse { items }))
     }
 
     async fn update_priorities(
@@ -347,6 +355,11 @@ impl Replay for Handover {
 }
 
 impl Handover {
+    fn is_quarantined(&self, id: TrajectoryId) -> bool {
+        let quarantined = self.quarantined.lock().expect("no test panics here");
+        [Suspect::Trajectory(id), Suspect::Actor(id.actor)].iter().any(|suspect| quarantined.contains_key(suspect))
+    }
+
     /// Returns the number of items of `suspect`; each trajectory has one item.
     fn items_of(&self, suspect: Suspect) -> Result<u64, Status> {
         match suspect {
