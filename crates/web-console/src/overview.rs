@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
+use figures::plot::Figure;
 use maud::{Markup, PreEscaped, html};
 use run_metrics::bottleneck::Bottleneck;
 use run_metrics::roster::{Process, Roster, State};
@@ -16,8 +17,8 @@ use crate::games::Drawn;
 use crate::snapshot::IDS;
 
 /// Size of a chart in pixels; a browser shrinks it to the width of a phone.
-const CHART_WIDTH: i32 = 520;
-const CHART_HEIGHT: i32 = 280;
+pub(crate) const CHART_WIDTH: i32 = 520;
+pub(crate) const CHART_HEIGHT: i32 = 280;
 
 /// The phase of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -90,11 +91,22 @@ pub(crate) fn loading() -> [String; IDS.len()] {
 
 /// Returns the main charts of a run.
 pub(crate) fn charts(readings: &[RunMetrics]) -> String {
-    let charts = charts::overview(readings, CHART_WIDTH, CHART_HEIGHT).into_iter().map(|figure| {
-        let title = figure.columns.iter().flatten().map(|chart| chart.title.as_str()).collect::<String>();
-        html! { div.chart role="img" aria-label=(title) { (PreEscaped(figure.svg())) } }.into_string()
-    });
-    charts.collect()
+    let figures = charts::overview(readings, CHART_WIDTH, CHART_HEIGHT).into_iter();
+    figures.map(|figure| chart(&figure).into_string()).collect()
+}
+
+/// Returns the chart of distinct positions; empty if they were never measured.
+pub(crate) fn distinct(readings: &[RunMetrics]) -> String {
+    if readings.iter().all(|reading| reading.distinct.is_empty()) {
+        return String::new();
+    }
+    chart(&charts::distinct(readings, CHART_WIDTH, CHART_HEIGHT)).into_string()
+}
+
+/// Embeds a figure in a page.
+pub(crate) fn chart(figure: &Figure) -> Markup {
+    let title = figure.columns.iter().flatten().map(|chart| chart.title.as_str()).collect::<String>();
+    html! { div.chart role="img" aria-label=(title) { (PreEscaped(figure.svg())) } }
 }
 
 /// Wraps each part in an element with the id.

@@ -29,7 +29,8 @@ pub(crate) struct Frame<'a> {
 }
 
 /// Pages in the navigation: path and name.
-const PAGES: [(&str, &str); 3] = [("/", "Overview"), (games::PATH, "Games"), ("/config", "Configuration")];
+const PAGES: [(&str, &str); 4] =
+    [("/", "Overview"), (games::PATH, "Games"), ("/replay", "Replay"), ("/config", "Configuration")];
 
 impl Frame<'_> {
     /// Returns the page with the content `main`.

@@ -2,18 +2,21 @@
 
 use std::sync::Arc;
 
+use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{StatusCode, Uri, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
-use maud::{PreEscaped, html};
+use maud::{Markup, PreEscaped, html};
 use transport::security::Caller;
 
 use crate::page::{Frame, SignOut, notice};
+use crate::replay_servers::Problem;
 use crate::site::Site;
-use crate::{configuration, events, games, visitors};
+use crate::visitors::Form;
+use crate::{configuration, events, games, quarantine, replay, replay_game, visitors};
 
 /// Largest body of a request in bytes: a form with a few fields.
 const BODY_BYTES_MAX: usize = 16 << 10;
@@ -28,6 +31,9 @@ pub(crate) fn router(site: Arc<Site>) -> Router {
         .route("/", get(live))
         .route("/config", get(configuration))
         .route(games::PATH, get(live))
+        .route(replay::PATH, get(search))
+        .route(replay_game::PATH, get(stored_game))
+        .route(quarantine::PATH, post(change_quarantine))
         .route("/events", get(events::stream))
         .route("/events/{*page}", get(events::stream))
         .route(visitors::SIGN_IN, get(visitors::sign_in_page).post(visitors::sign_in))
@@ -77,6 +83,36 @@ async fn configuration(State(site): State<Arc<Site>>, Extension(caller): Extensi
         Ok(Err(error)) => failed(error.to_string()),
         Err(error) => failed(error.to_string()),
     }
+}
+
+async fn search(State(site): State<Arc<Site>>, Extension(caller): Extension<Caller>, uri: Uri) -> Response {
+    let (status, main) = replay::render(&site, &Form::of_query(&uri)).await;
+    of_replay(&site, &caller, status, &main)
+}
+
+async fn stored_game(State(site): State<Arc<Site>>, Extension(caller): Extension<Caller>, uri: Uri) -> Response {
+    match replay_game::render(&site, &Form::of_query(&uri)).await {
+        Ok(main) => of_replay(&site, &caller, StatusCode::OK, &main),
+        Err(Problem { status, text }) => notice(status, "The game cannot be shown", &text),
+    }
+}
+
+async fn change_quarantine(
+    State(site): State<Arc<Site>>,
+    Extension(caller): Extension<Caller>,
+    body: Bytes,
+) -> Response {
+    let Some(form) = Form::of_page(&site, &body) else { return visitors::forged() };
+    match quarantine::change(&site, &caller, &form).await {
+        Ok(address) => (StatusCode::SEE_OTHER, [(header::LOCATION, address)]).into_response(),
+        Err(Problem { status, text }) => notice(status, "Nothing was changed", &text),
+    }
+}
+
+fn of_replay(site: &Site, caller: &Caller, status: StatusCode, main: &Markup) -> Response {
+    let title = format!("Replay of {}", site.run.name());
+    let visitor = signed_in(site, caller);
+    (status, Frame { title: &title, path: replay::PATH, refresh: None, visitor }.around(main)).into_response()
 }
 
 fn signed_in<'a>(site: &'a Site, caller: &'a Caller) -> Option<SignOut<'a>> {

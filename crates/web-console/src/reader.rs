@@ -50,6 +50,8 @@ pub(crate) struct Reader {
     charts: String,
     games: Games,
     visits: Visits,
+    /// The chart of distinct positions in the history.
+    distinct: Arc<str>,
 }
 
 impl Reader {
@@ -66,6 +68,7 @@ impl Reader {
             charts: String::new(),
             games: Games::new(Handle::current()),
             visits: Visits::default(),
+            distinct: Arc::default(),
             run,
         }
     }
@@ -86,7 +89,11 @@ impl Reader {
                 // The site holds one receiver, and every event stream another.
                 let streams = sender.receiver_count().saturating_sub(1);
                 let (rendered, selected) = self.read(streams, begin, unix_seconds());
-                let next = sender.borrow().next(rendered, selected);
+                let next = Snapshot {
+                    distinct: Arc::clone(&self.distinct),
+                    is_trained: self.trained.is_some_and(|(is_trained, _)| is_trained),
+                    ..sender.borrow().next(rendered, selected)
+                };
                 sender.send_replace(Arc::new(next));
                 while !ends.0.started() && begin.elapsed() < PERIOD {
                     std::thread::sleep(POLL);
@@ -154,6 +161,7 @@ impl Reader {
         }
         if self.history.count() > count {
             self.charts = overview::charts(self.history.readings());
+            self.distinct = overview::distinct(self.history.readings()).into();
         }
         loop {
             let events = self.event_lines.read()?;

@@ -28,6 +28,10 @@ pub(crate) struct Snapshot {
     pub(crate) fragments: [Fragment; IDS.len()],
     /// Games that a page can show large.
     pub(crate) selected: Selected,
+    /// The chart of distinct positions; empty if they were never measured.
+    pub(crate) distinct: Arc<str>,
+    /// True while a session trains the run.
+    pub(crate) is_trained: bool,
 }
 
 /// The snapshots of a run, and the visits of pages that show them.
@@ -40,7 +44,7 @@ pub(crate) struct Feed {
 impl Snapshot {
     /// Returns the next snapshot, in which a changed fragment has the next version.
     pub(crate) fn next(&self, rendered: [String; IDS.len()], selected: Selected) -> Self {
-        let mut next = Self { fragments: self.fragments.clone(), selected };
+        let mut next = Self { fragments: self.fragments.clone(), selected, ..Self::default() };
         for (fragment, html) in next.fragments.iter_mut().zip(rendered) {
             if fragment.html != html {
                 *fragment = Fragment { version: fragment.version + 1, html };

@@ -12,7 +12,7 @@ use axum::http::header::{
     AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, COOKIE, HOST, LOCATION, ORIGIN, REFERRER_POLICY,
     SET_COOKIE, X_CONTENT_TYPE_OPTIONS,
 };
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use tokio::time::timeout;
@@ -187,7 +187,8 @@ pub(crate) async fn sign_out(State(site): State<Arc<Site>>, body: Bytes) -> Resp
     moved_with(&site, "", "; Max-Age=0")
 }
 
-fn forged() -> Response {
+/// Refuses a form without the word of the pages.
+pub(crate) fn forged() -> Response {
     notice(StatusCode::FORBIDDEN, "Forged form", "The form is not from a page of this console; load the page again.")
 }
 
@@ -198,14 +199,31 @@ fn moved_with(site: &Site, token: &str, life: &str) -> Response {
     (StatusCode::SEE_OTHER, [(LOCATION, "/".to_owned()), (SET_COOKIE, cookie)]).into_response()
 }
 
+/// Returns the address of a page with these fields.
+pub(crate) fn address<'a>(path: &str, fields: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
+    let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
+    format!("{path}?{query}")
+}
+
 /// The fields of a form.
-struct Form(Vec<(String, String)>);
+#[derive(Debug)]
+pub(crate) struct Form(Vec<(String, String)>);
 
 impl Form {
     /// Reads a form; `None` if it lacks the word of the pages.
-    fn of_page(site: &Site, body: &[u8]) -> Option<Self> {
+    pub(crate) fn of_page(site: &Site, body: &[u8]) -> Option<Self> {
         let form = Self(form_urlencoded::parse(body).into_owned().collect());
         (form.field("word") == Some(site.word.as_str())).then_some(form)
+    }
+
+    /// Reads the fields of an address, which must change nothing.
+    pub(crate) fn of_query(uri: &Uri) -> Self {
+        Self(form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()).into_owned().collect())
+    }
+
+    /// Returns the trimmed value of a field; empty if it is missing.
+    pub(crate) fn text(&self, name: &str) -> &str {
+        self.field(name).unwrap_or_default().trim()
     }
 
     fn field(&self, name: &str) -> Option<&str> {

@@ -1,0 +1,203 @@
+//! The page of the replay: a search for stored games, page by page, and the share of distinct positions. The replay
+//! server searches and pages; the console holds no index. Start with [`render`].
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use axum::http::StatusCode;
+use experience::Filter;
+use game::{Outcome, Player};
+use maud::{Markup, PreEscaped, html};
+use proto::replay::{Found, ListOrder, SearchPage, SearchQuery};
+use run_metrics::words::MISSING;
+
+use crate::replay_game;
+use crate::replay_servers::{Problem, Servers, within, without_session};
+use crate::site::Site;
+use crate::visitors::{Form, address};
+
+/// Path of the page.
+pub(crate) const PATH: &str = "/replay";
+
+/// Fields that the address of the next page repeats.
+const FIELDS: [&str; 9] =
+    ["server", "outcome", "actor", "version_min", "version_max", "plies_min", "plies_max", "quarantined", "order"];
+/// Choices of a field, each with the meaning; the first applies if the field is missing.
+const OUTCOMES: [(&str, Option<Outcome>); 6] = [
+    ("any", None),
+    ("first wins", Some(Outcome::Win(Player::First))),
+    ("second wins", Some(Outcome::Win(Player::Second))),
+    ("draw", Some(Outcome::Draw)),
+    ("finished", Some(Outcome::Finished)),
+    ("truncated", Some(Outcome::Truncated)),
+];
+const QUARANTINED: [(&str, Option<bool>); 3] = [("any", None), ("no", Some(false)), ("yes", Some(true))];
+const ORDERS: [(&str, ListOrder); 2] = [("newest", ListOrder::Newest), ("surprising", ListOrder::Surprising)];
+/// Columns of the table.
+const COLUMNS: [&str; 7] = ["game", "outcome", "plies", "actor", "version", "surprise", "state"];
+/// Longest cursor in bytes.
+const CURSOR_BYTES_MAX: usize = 256;
+
+/// Renders the page for the fields of a search.
+pub(crate) async fn render(site: &Site, fields: &Form) -> (StatusCode, Markup) {
+    let snapshot = site.snapshot();
+    let (status, stored) = if snapshot.is_trained {
+        stored(site, fields).await
+    } else {
+        (StatusCode::OK, html! { p.empty { (without_session(site)) } })
+    };
+    let main = html! {
+        h1 { "Replay of " (site.run.name()) }
+        (stored)
+        h2 { "Distinct positions" }
+        @if snapshot.distinct.is_empty() {
+            p.empty { "The share of distinct positions has not been measured yet." }
+        } @else {
+            div.charts { (PreEscaped(&*snapshot.distinct)) }
+        }
+    };
+    (status, main)
+}
+
+/// Renders the form and the result of the search.
+async fn stored(site: &Site, fields: &Form) -> (StatusCode, Markup) {
+    let servers = match Servers::of(site, fields.text("server")).await {
+        Ok(servers) => servers,
+        Err(problem) => return without_result(&[], fields, problem),
+    };
+    match search(&servers, fields).await {
+        Ok(page) => {
+            let results = results(&page, &servers.name, fields);
+            (StatusCode::OK, html! { (form(&servers.names, fields)) (results) })
+        }
+        Err(problem) => without_result(&servers.names, fields, problem),
+    }
+}
+
+fn without_result(names: &[String], fields: &Form, Problem { status, text }: Problem) -> (StatusCode, Markup) {
+    (status, html! { (form(names, fields)) p.warning role="alert" { (text) } })
+}
+
+async fn search(servers: &Servers, fields: &Form) -> Result<SearchPage, Problem> {
+    let query = query(fields).map_err(Problem::invalid)?;
+    within(servers.inspector.search(query)).await
+}
+
+/// Reads the conditions of a search; the error is a sentence.
+fn query(fields: &Form) -> Result<SearchQuery, String> {
+    let cursor = fields.text("cursor");
+    if cursor.len() > CURSOR_BYTES_MAX || !cursor.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
+        return Err("This is no page of a search.".to_owned());
+    }
+    let any = Filter::default();
+    let filter = Filter {
+        outcome: picked(fields, "outcome", "Outcome", &OUTCOMES)?,
+        actor: number(fields, "actor", "Actor")?,
+        weights_versions: range(fields, ["version_min", "version_max"], "Version", any.weights_versions)?,
+        plies: range(fields, ["plies_min", "plies_max"], "Length", any.plies)?,
+    };
+    Ok(SearchQuery {
+        order: picked(fields, "order", "Order", &ORDERS)?,
+        filter,
+        quarantined: picked(fields, "quarantined", "In quarantine", &QUARANTINED)?,
+        cursor: (!cursor.is_empty()).then(|| cursor.to_owned()),
+        ..SearchQuery::default()
+    })
+}
+
+/// Reads a choice.
+fn picked<T: Copy>(fields: &Form, name: &str, what: &str, choices: &[(&str, T)]) -> Result<T, String> {
+    let text = fields.text(name);
+    let found = choices.iter().find(|(choice, _)| text.is_empty() || *choice == text);
+    found.map(|(_, value)| *value).ok_or_else(|| format!("{what}: `{text}` is not a choice."))
+}
+
+/// Reads a number; `None` if the field is empty.
+fn number<N: FromStr>(fields: &Form, name: &str, what: &str) -> Result<Option<N>, String> {
+    let text = fields.text(name);
+    let number = (!text.is_empty()).then(|| text.parse::<N>()).transpose();
+    number.map_err(|_| format!("{what}: `{text}` is not a whole number in range."))
+}
+
+/// Reads the first and the last number of a range, of which each may be empty.
+fn range<N: FromStr + PartialOrd + Copy + Display>(
+    fields: &Form,
+    [first, last]: [&str; 2],
+    what: &str,
+    all: RangeInclusive<N>,
+) -> Result<RangeInclusive<N>, String> {
+    let low = number(fields, first, what)?.unwrap_or(*all.start());
+    let high = number(fields, last, what)?.unwrap_or(*all.end());
+    if low > high {
+        return Err(format!("{what}: {low} to {high} is not a range; the first number must not exceed the second."));
+    }
+    Ok(low..=high)
+}
+
+fn form(names: &[String], fields: &Form) -> Markup {
+    let names: Vec<(&str, ())> = names.iter().map(|name| (name.as_str(), ())).collect();
+    html! {
+        form.search method="get" action=(PATH) role="search" {
+            @if names.len() > 1 { (choice(fields, "server", "Replay server", &names)) }
+            (choice(fields, "outcome", "Outcome", &OUTCOMES))
+            (entry(fields, "actor", "Actor"))
+            (entry(fields, "version_min", "Version from"))
+            (entry(fields, "version_max", "Version to"))
+            (entry(fields, "plies_min", "Length from"))
+            (entry(fields, "plies_max", "Length to"))
+            (choice(fields, "quarantined", "In quarantine", &QUARANTINED))
+            (choice(fields, "order", "Order", &ORDERS))
+            button { "Search" }
+        }
+    }
+}
+
+fn choice<T>(fields: &Form, name: &str, label: &str, choices: &[(&str, T)]) -> Markup {
+    let chosen = fields.text(name);
+    html! {
+        label {
+            (label)
+            select name=(name) { @for (text, _) in choices { option selected[*text == chosen] { (text) } } }
+        }
+    }
+}
+
+fn entry(fields: &Form, name: &str, label: &str) -> Markup {
+    html! { label { (label) input type="number" name=(name) value=(fields.text(name)) min="0"; } }
+}
+
+fn results(page: &SearchPage, server: &str, fields: &Form) -> Markup {
+    let conditions = FIELDS.map(|name| (name, fields.text(name))).into_iter().filter(|(_, text)| !text.is_empty());
+    let next = page.next.as_deref().map(|cursor| address(PATH, conditions.chain([("cursor", cursor)])));
+    html! {
+        h2 { "Stored games" }
+        @if page.found.is_empty() {
+            p.empty { "No stored game meets the conditions." }
+        } @else {
+            div.scroll role="region" aria-label="Stored games" tabindex="0" {
+                table {
+                    caption { "Stored games" }
+                    thead { tr { @for name in COLUMNS { th scope="col" { (name) } } } }
+                    tbody { @for found in &page.found { (row(found, server)) } }
+                }
+            }
+            @if let Some(next) = &next { p { a href=(next) rel="next" { "Next page" } } }
+        }
+    }
+}
+
+fn row(found: &Found, server: &str) -> Markup {
+    let surprise = found.surprise.map_or(MISSING.to_owned(), |surprise| format!("{surprise:.3}"));
+    html! {
+        tr {
+            th scope="row" { a href=(replay_game::address_of(found.id, server, None)) { (found.id.slashed()) } }
+            td { (found.outcome.name()) }
+            td { (found.plies) }
+            td { (found.id.actor) }
+            td { "v" (found.weights_version.0) }
+            td { (surprise) }
+            td { @if found.quarantined { "in quarantine" } @else { "sampled" } }
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! The page of one stored game: the position at a ply by the rules, the value over all plies, and the search policy
+//! that the actor stored. Start with [`render`].
+
+use axum::http::StatusCode;
+use experience::{Step, StepKind, Trajectory, TrajectoryId};
+use figures::plot::{Axis, BLUE, Chart, Figure, GREY, ORANGE, Point, Series, Style};
+use game::{Action, Game as _, Player, Players, Scoring};
+use games::{AnyGame, AnyPosition};
+use maud::{Markup, html};
+use proto::replay::Located;
+use run_metrics::words::{date, percent};
+use tokio::task::spawn_blocking;
+use transport::security::Scope;
+
+use crate::overview::{CHART_HEIGHT, CHART_WIDTH, chart};
+use crate::quarantine;
+use crate::replay_servers::{Problem, Servers, within};
+use crate::site::Site;
+use crate::visitors::{Form, address};
+
+/// Path of the page.
+pub(crate) const PATH: &str = "/replay/game";
+
+/// Maximum number of listed moves of a search policy.
+const MOVES_MAX: usize = 8;
+/// Maximum number of points of the value curve.
+const POINTS_MAX: usize = 1000;
+
+/// Returns the address of a stored game, at the start or at a ply.
+pub(crate) fn address_of(id: TrajectoryId, server: &str, ply: Option<usize>) -> String {
+    let (id, ply) = (id.slashed(), ply.map(|ply| ply.to_string()));
+    let fields = [("server", server), ("id", id.as_str())];
+    address(PATH, fields.into_iter().chain(ply.as_deref().map(|ply| ("ply", ply))))
+}
+
+/// Reads the id of a stored game.
+pub(crate) fn id_in(fields: &Form) -> Result<TrajectoryId, Problem> {
+    fields.text("id").parse::<TrajectoryId>().map_err(|error| Problem::invalid(format!("{error}.")))
+}
+
+/// Renders the page for the fields `id`, `server` and `ply`.
+pub(crate) async fn render(site: &Site, fields: &Form) -> Result<Markup, Problem> {
+    let id = id_in(fields)?;
+    let ply = match fields.text("ply") {
+        "" => 0,
+        text => text.parse::<usize>().map_err(|_| Problem::invalid(format!("`{text}` is not the number of a ply.")))?,
+    };
+    let servers = Servers::of(site, fields.text("server")).await?;
+    let Some(located) = within(servers.inspector.get(id)).await? else {
+        let text = format!("The replay server does not hold the game {}; old games leave the tables.", id.slashed());
+        return Err(Problem { status: StatusCode::NOT_FOUND, text });
+    };
+    if located.trajectory.id() != id {
+        return Err(Problem::unavailable("The replay server returned another game."));
+    }
+    let word = site.scopes.contains(Scope::Admin).then(|| site.word.clone());
+    let view = View { located, server: servers.name, ply, word };
+    // A game may have thousands of plies.
+    let rendered = spawn_blocking(move || view.render()).await;
+    rendered.unwrap_or_else(|error| Err(Problem::unavailable(format!("The game cannot be replayed: {error}."))))
+}
+
+/// A stored game at a ply.
+struct View {
+    located: Located,
+    server: String,
+    ply: usize,
+    /// Word against forged forms, if the console allows changes.
+    word: Option<String>,
+}
+
+/// A game, replayed by the rules.
+struct Replayed {
+    /// The position at the ply, or the last position that is known.
+    position: AnyPosition,
+    /// The move at the ply, with the search; `None` after the last move.
+    step: Option<Step>,
+    /// The value of each searched position for the first player, by ply.
+    values: Vec<Point>,
+    /// The ply of the first move that breaks the rules.
+    illegal: Option<usize>,
+}
+
+impl Replayed {
+    fn new(game: &AnyGame, trajectory: &Trajectory, ply: usize) -> Self {
+        let mut position = game.start_from(trajectory.episode().seed);
+        let (mut shown, mut values, mut illegal) = (None, Vec::new(), None);
+        for (index, step) in trajectory.steps().enumerate() {
+            if let Some(value) = step.kind.value() {
+                let sign = if game.to_move(&position) == Player::First { 1.0 } else { -1.0 };
+                values.push(Point { x: index as f64, y: sign * f64::from(value) });
+            }
+            let action = step.action;
+            if index == ply {
+                shown = Some((position.clone(), step));
+            }
+            if !is_action(game, action) || game.try_play(&mut position, action).is_err() {
+                illegal = Some(index);
+                break;
+            }
+        }
+        let (position, step) = shown.map_or((position, None), |(position, step)| (position, Some(step)));
+        Self { position, step, values, illegal }
+    }
+}
+
+/// Returns true if the game has this action. Replay servers do not know the rules.
+fn is_action(game: &AnyGame, action: Action) -> bool {
+    action.index() < game.spec().actions
+}
+
+/// Draws a position.
+fn position(game: &AnyGame, at: &AnyPosition) -> Markup {
+    html! { pre.position { (game.render(at)) } }
+}
+
+impl View {
+    fn render(&self) -> Result<Markup, Problem> {
+        let trajectory = &self.located.trajectory;
+        let kind = games::stored(trajectory.game()).map_err(|error| Problem::unavailable(format!("{error}.")))?;
+        let (game, plies) = (kind.rules(), trajectory.plies());
+        if self.ply > plies {
+            return Err(Problem::invalid(format!("The game has {plies} plies; there is no ply {}.", self.ply)));
+        }
+        let replayed = Replayed::new(&game, trajectory, self.ply);
+        Ok(html! {
+            h1 { "Game " (trajectory.id().slashed()) " of " (trajectory.game()) }
+            (self.facts())
+            h2 { "Position after " (self.ply) " of " (plies) " plies" }
+            @if let Some(illegal) = replayed.illegal {
+                p.warning role="alert" { "The move at ply " (illegal) " breaks the rules; later positions are unknown." }
+            }
+            (self.steps(plies))
+            (position(&game, &replayed.position))
+            @if let Some(step) = &replayed.step {
+                (search(&game, &replayed.position, step))
+            } @else if replayed.illegal.is_none() {
+                p { "The game is over: " (trajectory.outcome().name()) "." }
+            }
+            h2 { "Value" }
+            div.charts { (chart(&self.curve(&game, replayed.values))) }
+            (self.changes())
+        })
+    }
+
+    fn facts(&self) -> Markup {
+        let Located { trajectory, inserted_unix_ms, quarantined, revision, .. } = &self.located;
+        let state = if *quarantined { "in quarantine" } else { "sampled" };
+        html! {
+            p {
+                strong { (trajectory.outcome().name()) } " · actor " (trajectory.id().actor) " · weights v"
+                (trajectory.last_weights_version().0) " · " strong { (state) } " · stored "
+                (date(*inserted_unix_ms as f64 / 1000.0)) " · revision " (revision)
+            }
+        }
+    }
+
+    /// Renders the links and the form that lead to other plies.
+    fn steps(&self, plies: usize) -> Markup {
+        let (id, ply) = (self.located.trajectory.id(), self.ply);
+        let link = |name: &str, to: Option<usize>| {
+            let target = to.map(|ply| address_of(id, &self.server, Some(ply)));
+            html! { a href=[&target] aria-disabled=[target.is_none().then_some("true")] { (name) } }
+        };
+        html! {
+            nav.plies aria-label="Plies" {
+                (link("First", (ply > 0).then_some(0)))
+                (link("Back", ply.checked_sub(1)))
+                (link("Forward", (ply < plies).then_some(ply + 1)))
+                (link("Last", (ply < plies).then_some(plies)))
+                form method="get" action=(PATH) {
+                    input type="hidden" name="server" value=(self.server);
+                    input type="hidden" name="id" value=(id.slashed());
+                    label { "Ply " input type="number" name="ply" min="0" max=(plies) value=(ply) required; }
+                    " " button { "Show" }
+                }
+            }
+        }
+    }
+
+    /// Returns the curve of values, with a mark at the ply and a line at the outcome.
+    fn curve(&self, game: &AnyGame, values: Vec<Point>) -> Figure {
+        let trajectory = &self.located.trajectory;
+        let outcome =
+            (game.spec().scoring == Scoring::Outcome).then(|| f64::from(trajectory.outcome().value_for(Player::First)));
+        let title = match outcome {
+            Some(_) => "Value of the search for the first player",
+            None => "Return that the search expects",
+        };
+        let here = values.iter().copied().filter(|point| point.x == self.ply as f64).collect();
+        let plies = trajectory.plies() as f64;
+        let y = match outcome {
+            Some(_) => Axis::new(-1.0, 1.0),
+            None => Axis::around(values.iter().map(|point| point.y)),
+        };
+        let every = values.len().div_ceil(POINTS_MAX).max(1);
+        let line = |label: &str, colour, style, points| Series { label: label.to_owned(), colour, style, points };
+        let ends = |y: f64| [0.0, plies].map(|x| Point { x, y }).to_vec();
+        let series = vec![
+            line("outcome", GREY, Style::Thin, outcome.map(ends).unwrap_or_default()),
+            line("search", BLUE, Style::Thick, values.into_iter().step_by(every).collect()),
+            line("", ORANGE, Style::Discs, here),
+        ];
+        let (title, x_name) = (title.to_owned(), "plies".to_owned());
+        let (width, height, x) = (CHART_WIDTH, CHART_HEIGHT, Axis::new(0.0, plies));
+        Figure { title: String::new(), columns: vec![vec![Chart { title, width, height, x_name, x, y, series }]] }
+    }
+
+    /// Renders the form that quarantines or releases the game or the actor.
+    fn changes(&self) -> Markup {
+        let (id, quarantined) = (self.located.trajectory.id(), self.located.quarantined);
+        let (change, verb) = if quarantined { ("release", "Release") } else { ("quarantine", "Quarantine") };
+        html! {
+            @if let Some(word) = &self.word {
+                h2 { "Quarantine" }
+                p.note { "Games in quarantine are not sampled until they are released." }
+                form method="post" action=(quarantine::PATH) {
+                    input type="hidden" name="word" value=(word);
+                    input type="hidden" name="server" value=(self.server);
+                    input type="hidden" name="id" value=(id.slashed());
+                    input type="hidden" name="change" value=(change);
+                    @if !quarantined { p { label { "Reason " input name="reason" maxlength="200"; } } }
+                    p { label { input type="checkbox" name="confirm" value="yes" required; " " (verb) ", I am sure" } }
+                    button name="suspect" value="game" { (verb) " this game" }
+                    " " button name="suspect" value="actor" { (verb) " all games of actor " (id.actor) }
+                }
+            }
+        }
+    }
+}
+
+/// Renders the move at a ply and the search policy from which it was drawn.
+fn search(game: &AnyGame, at: &AnyPosition, step: &Step) -> Markup {
+    let name = |action: Action| if is_action(game, action) { game.action_name(at, action) } else { action.to_string() };
+    let player = match (game.spec().players, game.to_move(at)) {
+        (Players::One, _) => "Next action",
+        (Players::Two, Player::First) => "The first player plays",
+        (Players::Two, Player::Second) => "The second player plays",
+    };
+    let without = match step.kind {
+        StepKind::Opening => Some("The move was drawn at random, without a search."),
+        StepKind::Fast { .. } => Some("A fast search chose the move; its policy is not stored."),
+        StepKind::Full { .. } => None,
+    };
+    let mut policy = step.kind.policy().to_vec();
+    policy.sort_by(|a, b| b.probability.total_cmp(&a.probability));
+    html! {
+        p {
+            (player) " " strong { (name(step.action)) } ", weights v" (step.weights_version.0)
+            @if let Some(value) = step.kind.value() { "; value for the player to move " (format!("{value:+.3}")) }
+            "."
+        }
+        @if let Some(without) = without {
+            p.note { (without) }
+        } @else {
+            table {
+                caption { "Stored search policy" }
+                thead { tr { th scope="col" { "move" } th scope="col" { "share of the search" } } }
+                tbody {
+                    @for entry in policy.iter().take(MOVES_MAX) {
+                        tr.differs[entry.action == step.action] {
+                            th scope="row" { (name(entry.action)) }
+                            td { (percent(Some(entry.probability.into()))) }
+                        }
+                    }
+                }
+            }
+            @if policy.len() > MOVES_MAX { p.note { (policy.len() - MOVES_MAX) " more moves" } }
+        }
+    }
+}

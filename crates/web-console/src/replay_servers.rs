@@ -1,0 +1,96 @@
+//! Finds the replay servers of a run, and limits the time of requests to them. Start with [`Servers::of`].
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use fleet::run_directory::ReplayServer;
+use proto::replay::{Inspector, RequestError};
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use crate::site::Site;
+
+/// Time limit of a request to a replay server, below the time limit of a page.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The reason why there is nothing to show.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    pub(crate) status: StatusCode,
+    /// A sentence.
+    pub(crate) text: String,
+}
+
+impl Problem {
+    /// The visitor asked for something impossible.
+    pub(crate) fn invalid(text: impl Into<String>) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, text: text.into() }
+    }
+
+    /// The run or a replay server cannot answer now.
+    pub(crate) fn unavailable(text: impl Into<String>) -> Self {
+        Self { status: StatusCode::SERVICE_UNAVAILABLE, text: text.into() }
+    }
+}
+
+/// The replay servers of a run, of which one is selected.
+#[derive(Debug)]
+pub(crate) struct Servers {
+    /// Names of all servers: `2`, `go-7/1`.
+    pub(crate) names: Vec<String>,
+    /// Name of the selected server.
+    pub(crate) name: String,
+    /// Connects to the selected server with the first request.
+    pub(crate) inspector: Inspector,
+}
+
+impl Servers {
+    /// Finds the servers, and selects the server `wanted`, or the first if the text is empty.
+    pub(crate) async fn of(site: &Site, wanted: &str) -> Result<Self, Problem> {
+        if !site.snapshot().is_trained {
+            return Err(Problem::unavailable(without_session(site)));
+        }
+        let run = site.run.clone();
+        // The files of a run are on a disk.
+        let reached = spawn_blocking(move || run.reach_replay_servers()).await;
+        let servers = match reached {
+            Ok(Ok(servers)) => servers,
+            Ok(Err(error)) => return Err(Problem::unavailable(format!("The run cannot be read: {error:#}."))),
+            Err(error) => return Err(Problem::unavailable(format!("The run cannot be read: {error}."))),
+        };
+        let names: Vec<String> = servers.iter().map(name).collect();
+        if names.is_empty() {
+            return Err(Problem::unavailable("The session has not started a replay server yet."));
+        }
+        let index = names.iter().position(|name| wanted.is_empty() || name == wanted);
+        let Some(index) = index else {
+            let all = names.join(", ");
+            return Err(Problem::invalid(format!("There is no replay server `{wanted}`; the servers are {all}.")));
+        };
+        let failed = |error| Problem::unavailable(RequestError::Endpoint(error).explained());
+        let inspector = Inspector::new(&servers[index].endpoint).map_err(failed)?;
+        Ok(Self { name: names[index].clone(), names, inspector })
+    }
+}
+
+/// Says that no replay server runs, in a sentence.
+pub(crate) fn without_session(site: &Site) -> String {
+    let command = format!("zerofleet replay ls --run {}", site.run.name());
+    format!("No session trains the run, so no replay server runs. The command {command} lists the stored games.")
+}
+
+fn name(server: &ReplayServer) -> String {
+    let number = server.number;
+    server.board.as_ref().map_or_else(|| number.to_string(), |board| format!("{board}/{number}"))
+}
+
+/// Waits for the response to a request, with a time limit.
+pub(crate) async fn within<T>(request: impl Future<Output = Result<T, RequestError>>) -> Result<T, Problem> {
+    match timeout(TIMEOUT, request).await {
+        Ok(result) => result.map_err(|error| Problem::unavailable(error.explained())),
+        Err(_) => {
+            let seconds = TIMEOUT.as_secs();
+            Err(Problem::unavailable(format!("The replay server did not respond within {seconds} s.")))
+        }
+    }
+}
