@@ -2,18 +2,14 @@
 
 use std::time::Instant;
 
-use serde::Serialize;
 use serde_json::{Value, json};
 
-use fleet::Role;
+use run_metrics::RunMetrics;
 use run_metrics::bottleneck::{Bottleneck, Load, bottleneck};
-use run_metrics::roster::{LABEL_LENGTH_MAX, Process, Roster, State, sanitize};
-use run_metrics::{Processes, RunMetrics, metric};
+use run_metrics::roster::Roster;
+use run_metrics::rows::{LimiterWait, Row, limiter_waits, rows};
 
 use super::cost::{Cost, Price, Running, cost};
-
-/// Fraction of time spent waiting (0 to 1) from which the table shows the wait for a rate limiter.
-const WAITS_SHARE_MIN: f64 = 0.005;
 
 /// The state of the fleet at one time. Unknown values are `None`.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,53 +26,18 @@ pub(super) struct Snapshot {
     pub(super) cost: Option<Cost>,
 }
 
-/// The state of one process, as a row of the table.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Row {
-    pub(super) role: Option<Role>,
-    /// Name of the process in the run, or the host name.
-    pub(super) name: String,
-    pub(super) address: String,
-    pub(super) state: &'static str,
-    /// The reason why the process is not ready; `None` in other states.
-    pub(super) reason: Option<String>,
-    pub(super) lost_seconds: Option<f64>,
-    pub(super) age_seconds: Option<f64>,
-    pub(super) version: Option<String>,
-    pub(super) weights_version: Option<f64>,
-    /// Number of weights versions that the process is behind the learner; `None` for the learner or without weights.
-    pub(super) lag_versions: Option<f64>,
-    /// Work per second: moves of an actor, training steps, inserts, evaluated positions or rated games.
-    pub(super) work_per_second: Option<f64>,
-}
-
-/// How much of the time a rate limiter blocks inserts or samples.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct LimiterWait {
-    /// The blocked side of the rate limiter: `inserts` or `samples`.
-    pub(super) side: String,
-    pub(super) reason: String,
-    /// Fraction of time spent waiting, averaged over the replay servers.
-    pub(super) share: f64,
-}
-
 impl Snapshot {
     /// Computes the snapshot of all processes in `roster` at the time `now`.
     pub(super) fn of(roster: &Roster, prices: &[Price], now: Instant, unix_seconds: f64) -> Self {
         let (fleet, metrics) = (roster.fleet(), roster.metrics());
-        let mut processes: Vec<Row> = roster
-            .processes()
-            .map(|(address, process)| row(address.to_string(), process, metrics.weights_version, now, unix_seconds))
-            .collect();
-        processes.sort_by(|a, b| (a.role.is_none(), a.role, &a.name).cmp(&(b.role.is_none(), b.role, &b.name)));
         let running = roster.processes().map(|(_, process)| {
-            let lost_ago = lost_seconds(process, now).unwrap_or(0.0);
+            let lost_ago = process.lost_seconds(now).unwrap_or(0.0);
             Running { role: process.role, seconds: process.seconds(lost_ago, unix_seconds), runs: process.answers() }
         });
         let gone = roster.gone().map(|(role, _, seconds)| Running { role, seconds, runs: false });
         Self {
             unix_seconds,
-            processes,
+            processes: rows(roster, metrics.weights_version, now, unix_seconds),
             gone: roster.gone().map(|(_, count, _)| count).sum(),
             metrics,
             limiter_waits: limiter_waits(&fleet),
@@ -140,69 +101,4 @@ impl Snapshot {
             "cost": self.cost,
         })
     }
-}
-
-fn lost_seconds(process: &Process, now: Instant) -> Option<f64> {
-    match process.state {
-        State::Lost(since) => Some(now.saturating_duration_since(since).as_secs_f64()),
-        _ => None,
-    }
-}
-
-fn row(address: String, process: &Process, newest: Option<f64>, now: Instant, unix_seconds: f64) -> Row {
-    let Process { name, role, version, state, started, rates, .. } = process;
-    let exposition = rates.newest().filter(|_| process.answers());
-    let weights = role.and_then(|role| exposition?.get(&metric(role, "weights_version"), &[]));
-    // Without weights, the lag would be the total number of versions.
-    let weights_version = weights.filter(|version| *version > 0.0);
-    let work = role.filter(|_| process.answers()).and_then(|role| rates.rate(&metric(role, work_of(role)), &[]));
-    Row {
-        role: *role,
-        name: name.clone(),
-        address,
-        state: state.name(),
-        reason: match state {
-            State::NotReady(reason) => Some(reason.clone()),
-            _ => None,
-        },
-        lost_seconds: lost_seconds(process, now),
-        age_seconds: started
-            .filter(|_| process.answers())
-            .map(|started| unix_seconds - started)
-            .filter(|age| *age >= 0.0),
-        version: version.clone(),
-        weights_version,
-        lag_versions: newest
-            .zip(weights_version)
-            .filter(|_| *role != Some(Role::Learner))
-            .map(|(newest, own)| (newest - own).max(0.0)),
-        work_per_second: work,
-    }
-}
-
-/// Returns the name of the counter that measures the work of a role.
-fn work_of(role: Role) -> &'static str {
-    match role {
-        Role::Actor => "moves_total",
-        Role::Learner => "steps_total",
-        Role::Replay => "inserts_total",
-        Role::Inference => "positions_total",
-        Role::Arena => "games_total",
-    }
-}
-
-fn limiter_waits(fleet: &Processes<'_>) -> Vec<LimiterWait> {
-    let servers = fleet.0.iter().filter(|(role, _)| *role == Role::Replay).count() as f64;
-    let shares = fleet.rates_by(Role::Replay, "rate_limiter_wait_seconds_total", ["table", "side", "reason"]);
-    let mut waits: Vec<LimiterWait> = shares
-        .into_iter()
-        .filter(|([table, ..], share)| table == "main" && share / servers >= WAITS_SHARE_MIN)
-        .map(|([_, side, reason], share)| LimiterWait {
-            side: sanitize(&side, LABEL_LENGTH_MAX),
-            reason: sanitize(&reason, LABEL_LENGTH_MAX),
-            share: share / servers,
-        })
-        .collect();
-    waits.sort_by(|a, b| b.share.total_cmp(&a.share));
-    waits
 }

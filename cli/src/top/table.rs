@@ -4,11 +4,13 @@ use std::fmt::Write as _;
 
 use fleet::Role;
 use run_metrics::RunMetrics;
+use run_metrics::rows::Row;
+use run_metrics::words::{counted, limited, rates, replay, span};
 use service::terminal::Size;
 
-use crate::screen::{self, MISSING, NAME_WIDTH, clock, distinct, losses, mean_return, number, validation, whole};
+use crate::screen::{self, MISSING, NAME_WIDTH, distinct, losses, mean_return, number, validation, whole};
 
-use super::snapshot::{LimiterWait, Row, Snapshot};
+use super::snapshot::Snapshot;
 
 /// Width of the table in terminal columns.
 const WIDTH: usize = 80;
@@ -69,7 +71,7 @@ fn upper(snapshot: &Snapshot) -> Vec<(&'static str, String)> {
     let is_limited = metrics.replay_items.is_some();
     let limiter = if is_limited { limited(&snapshot.limiter_waits) } else { "unknown".to_owned() };
     let bottleneck = snapshot.bottleneck.as_ref().map_or("unknown", |bottleneck| bottleneck.sentence.as_str());
-    let mut lines = vec![("fleet", counted(snapshot))];
+    let mut lines = vec![("fleet", counted(&snapshot.processes))];
     lines.extend(metrics.health.fault.iter().map(|fault| ("fault", fault.clone())));
     lines.extend([
         ("rates", rates(metrics)),
@@ -97,64 +99,6 @@ fn upper(snapshot: &Snapshot) -> Vec<(&'static str, String)> {
 /// Replaces non-ASCII separators in a line with ASCII, which every terminal can display.
 fn ascii(line: &str) -> String {
     line.replace(" · ", ", ")
-}
-
-fn counted(snapshot: &Snapshot) -> String {
-    let with = |state: &str| snapshot.processes.iter().filter(|row| row.state == state).count();
-    let plural = if snapshot.processes.len() == 1 { "process" } else { "processes" };
-    let mut words = format!("{} {plural}, {} ready", snapshot.processes.len(), with("ready"));
-    for state in ["not ready", "no reply", "lost"] {
-        if with(state) > 0 {
-            write!(words, ", {} {state}", with(state)).expect("strings grow");
-        }
-    }
-    words
-}
-
-fn rates(metrics: &RunMetrics) -> String {
-    let named = [
-        (metrics.games_per_second, "games/s"),
-        (metrics.positions_per_second, "moves/s"),
-        (metrics.evaluations_per_second, "evaluations/s"),
-        (metrics.inserts_per_second, "inserts/s"),
-        (metrics.samples_per_second, "samples/s"),
-        (metrics.steps_per_second, "steps/s"),
-    ];
-    named.map(|(rate, name)| format!("{} {name}", number(rate))).join(", ")
-}
-
-fn replay(metrics: &RunMetrics) -> String {
-    let refused = screen::refused(metrics).map(|refused| format!(", {refused} games refused")).unwrap_or_default();
-    format!(
-        "{} items of {} games, window {}, log {} MB, {} samples per insert{refused}",
-        number(metrics.replay_items),
-        number(metrics.replay_trajectories),
-        screen::window(metrics),
-        number(metrics.replay_bytes.map(|bytes| bytes / 1e6)),
-        number(metrics.samples_per_insert),
-    )
-}
-
-fn limited(waits: &[LimiterWait]) -> String {
-    if waits.is_empty() {
-        return "neither side waits".to_owned();
-    }
-    let sentences = waits.iter().map(|LimiterWait { side, reason, share }| {
-        let blocked = match side.as_str() {
-            "inserts" => "actors wait",
-            "samples" => "the learner waits",
-            other => other,
-        };
-        let cause = match reason.as_str() {
-            "min_items" => "too few items",
-            "inserts" => "the learner is ahead",
-            "samples" => "the actors are ahead",
-            "nothing_to_draw" => "no item may be sampled",
-            other => other,
-        };
-        format!("{blocked} {:.0} % of the time ({cause})", 100.0 * share.min(1.0))
-    });
-    sentences.collect::<Vec<_>>().join(", ")
 }
 
 fn strength(metrics: &RunMetrics) -> String {
@@ -214,16 +158,4 @@ fn folded(name: &str, words: &str, width: usize) -> String {
 
 fn money(value: f64) -> String {
     if value >= 1e9 { format!("{value:.1e}") } else { format!("{value:.2}") }
-}
-
-/// Formats a duration, such as `42s`, `12:05`, `7h12` or `12d`.
-fn span(seconds: Option<f64>) -> String {
-    match seconds {
-        None => MISSING.to_owned(),
-        Some(seconds) if seconds < 3600.0 => clock(seconds),
-        Some(seconds) if seconds < 86_400.0 => {
-            format!("{:.0}h{:02.0}", (seconds / 3600.0).floor(), (seconds % 3600.0 / 60.0).floor())
-        }
-        Some(seconds) => format!("{:.0}d", (seconds / 86_400.0).floor().min(99_999.0)),
-    }
 }

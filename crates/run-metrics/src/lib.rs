@@ -3,7 +3,8 @@
 //! [`CounterRates`] holds the recent expositions of one process, and [`Processes`] computes values by role.
 //! [`RunMetrics`] lists the metrics of a run at one time, [`DeviceUse`] the metrics of a device, and [`Health`] lost or
 //! refused work. [`Meter`] computes them from scrapes, and sums counters over restarts and sessions. A
-//! [`Roster`](roster::Roster) follows the processes of a fleet that it did not start. [`bottleneck`] finds the part
+//! [`Roster`](roster::Roster) follows the processes of a fleet that it did not start, and [`rows`]
+//! lists them. [`bottleneck`] finds the part
 //! that limits a run. [`History`] holds the recorded metrics of a run, and [`RunEvent`] is one recorded event.
 //! [`charts`] plots the metrics and [`words`] formats them. Missing values stay missing.
 //!
@@ -20,6 +21,7 @@ mod metrics;
 mod processes;
 mod rates;
 pub mod roster;
+pub mod rows;
 pub mod words;
 
 pub use devices::DeviceUse;

@@ -83,6 +83,14 @@ impl Process {
         matches!(self.state, State::Ready | State::NotReady(_))
     }
 
+    /// Returns the time in seconds since a lost process stopped responding; `None` in other states.
+    pub fn lost_seconds(&self, now: Instant) -> Option<f64> {
+        match self.state {
+            State::Lost(since) => Some(now.saturating_duration_since(since).as_secs_f64()),
+            _ => None,
+        }
+    }
+
     /// Updates the state with the response to a poll at `now`, if any.
     fn update(&mut self, answer: Option<Answer>, now: Instant) {
         let Some(Answer { exposition, is_ready, reason }) = answer else {

@@ -3,6 +3,7 @@
 //! The functions take [`RunMetrics`] or single values and return one line of text. A missing value is [`MISSING`].
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
 pub use figures::table::{MISSING, percent};
@@ -10,6 +11,7 @@ use inference::categorical::{inverse_transform, transform};
 use run_file::learner::SUPPORT_MAX;
 use service::devices::CPU;
 
+use crate::rows::{LimiterWait, Row};
 use crate::{DeviceUse, Health, RunMetrics};
 
 /// Minimum fraction of targets beyond the support that causes a warning.
@@ -165,11 +167,85 @@ pub fn validation(r: &RunMetrics) -> Option<String> {
     Some(parts.join(" · "))
 }
 
+/// Formats the number of processes, and the number in each state.
+pub fn counted(rows: &[Row]) -> String {
+    let with = |state: &str| rows.iter().filter(|row| row.state == state).count();
+    let plural = if rows.len() == 1 { "process" } else { "processes" };
+    let mut words = format!("{} {plural}, {} ready", rows.len(), with("ready"));
+    for state in ["not ready", "no reply", "lost"] {
+        if with(state) > 0 {
+            write!(words, ", {} {state}", with(state)).expect("strings grow");
+        }
+    }
+    words
+}
+
+/// Formats the rates of a run.
+pub fn rates(metrics: &RunMetrics) -> String {
+    let named = [
+        (metrics.games_per_second, "games/s"),
+        (metrics.positions_per_second, "moves/s"),
+        (metrics.evaluations_per_second, "evaluations/s"),
+        (metrics.inserts_per_second, "inserts/s"),
+        (metrics.samples_per_second, "samples/s"),
+        (metrics.steps_per_second, "steps/s"),
+    ];
+    named.map(|(rate, name)| format!("{} {name}", number(rate))).join(", ")
+}
+
+/// Formats the content of all replay servers.
+pub fn replay(metrics: &RunMetrics) -> String {
+    let refused = refused(metrics).map(|refused| format!(", {refused} games refused")).unwrap_or_default();
+    format!(
+        "{} items of {} games, window {}, log {} MB, {} samples per insert{refused}",
+        number(metrics.replay_items),
+        number(metrics.replay_trajectories),
+        window(metrics),
+        number(metrics.replay_bytes.map(|bytes| bytes / 1e6)),
+        number(metrics.samples_per_insert),
+    )
+}
+
+/// Formats the waits for rate limiters: who waits, how long and why.
+pub fn limited(waits: &[LimiterWait]) -> String {
+    if waits.is_empty() {
+        return "neither side waits".to_owned();
+    }
+    let sentences = waits.iter().map(|LimiterWait { side, reason, share }| {
+        let blocked = match side.as_str() {
+            "inserts" => "actors wait",
+            "samples" => "the learner waits",
+            other => other,
+        };
+        let cause = match reason.as_str() {
+            "min_items" => "too few items",
+            "inserts" => "the learner is ahead",
+            "samples" => "the actors are ahead",
+            "nothing_to_draw" => "no item may be sampled",
+            other => other,
+        };
+        format!("{blocked} {:.0} % of the time ({cause})", 100.0 * share.min(1.0))
+    });
+    sentences.collect::<Vec<_>>().join(", ")
+}
+
 /// Formats a time in seconds as `0:42`, `12:05` or `1:00:00`.
 pub fn clock(seconds: f64) -> String {
     let seconds = seconds.max(0.0) as u64;
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes}:{seconds:02}") }
+}
+
+/// Formats a duration, such as `42s`, `12:05`, `7h12` or `12d`.
+pub fn span(seconds: Option<f64>) -> String {
+    match seconds {
+        None => MISSING.to_owned(),
+        Some(seconds) if seconds < 3600.0 => clock(seconds),
+        Some(seconds) if seconds < 86_400.0 => {
+            format!("{:.0}h{:02.0}", (seconds / 3600.0).floor(), (seconds % 3600.0 / 60.0).floor())
+        }
+        Some(seconds) => format!("{:.0}d", (seconds / 86_400.0).floor().min(99_999.0)),
+    }
 }
 
 /// Formats a Unix time as date, hour and minute in UTC; empty for a reading without a time.
@@ -280,6 +356,20 @@ mod tests {
         assert_eq!(device_lines(&[gpu, cpu.clone()]), [line, "cpu (arena)".to_owned()]);
         assert_eq!(device_lines(&[cpu]), ["cpu"]);
         assert_eq!(device_lines(&[]), [""; 0]);
+    }
+
+    #[test]
+    fn dates_are_those_of_the_calendar_and_a_missing_time_has_none() {
+        for (unix_seconds, expected) in [
+            (951_782_399.0, "2000-02-28 23:59 UTC"),
+            (951_782_400.0, "2000-02-29 00:00 UTC"),
+            (1_709_251_199.0, "2024-02-29 23:59 UTC"),
+            (4_107_542_400.0, "2100-03-01 00:00 UTC"),
+            (0.0, ""),
+            (f64::INFINITY, ""),
+        ] {
+            assert_eq!(date(unix_seconds), expected);
+        }
     }
 
     #[test]
