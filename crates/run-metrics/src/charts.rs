@@ -4,7 +4,7 @@
 use figures::plot::{Axis, BLUE, COLOURS, Chart, Figure, GREEN, GREY, INK, ORANGE, Point, RGBColor, Series, Style};
 
 use crate::RunMetrics;
-use crate::words::number;
+use crate::words::{count, number};
 
 /// Height of each column in pixels. The text stays readable at two thirds of the size, as in a README.
 const HEIGHT: i32 = 640;
@@ -18,6 +18,22 @@ const ACCURACY_HEIGHT: i32 = 400;
 const SMOOTHED_READINGS: usize = 4;
 /// Colours of the opponents.
 const OPPONENTS: [RGBColor; 4] = [GREY, COLOURS[3], COLOURS[4], COLOURS[5]];
+
+/// Maximum number of versions in a chart; the outline of the interval has two points per version.
+const VERSIONS_MAX: usize = 500;
+
+/// The rating of a weights version in a fit over all games, in Elo.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RatedVersion {
+    /// Number of the version.
+    pub version: u64,
+    /// Most likely strength.
+    pub elo: f64,
+    /// Lower bound of the 95 % confidence interval.
+    pub low: f64,
+    /// Upper bound of the 95 % confidence interval.
+    pub high: f64,
+}
 
 /// Returns the charts of a run in two columns: the picture in the run directory.
 pub fn picture(title: &str, readings: &[RunMetrics]) -> Figure {
@@ -35,8 +51,32 @@ pub fn picture(title: &str, readings: &[RunMetrics]) -> Figure {
 /// of episodes.
 pub fn overview(readings: &[RunMetrics], width: i32, height: i32) -> Vec<Figure> {
     let (strength, below) = strength(readings);
-    let charts = [strength, losses(readings)].into_iter().chain(below);
-    let sized = charts.map(|chart| Chart { width, height, ..chart });
+    untitled([strength, losses(readings)].into_iter().chain(below), width, height)
+}
+
+/// Returns all charts of the strength of a run, each as an untitled figure of this size: Elo of `versions` by training
+/// step and by time, or returns; accuracy on solved positions; losses on held-out games.
+pub fn strengths(readings: &[RunMetrics], versions: &[RatedVersion], width: i32, height: i32) -> Vec<Figure> {
+    let mut charts = Vec::new();
+    if readings.iter().any(RunMetrics::has_returns) {
+        charts.extend([returns(readings), lengths(readings)]);
+    }
+    if !versions.is_empty() {
+        charts.push(rated(readings, versions, "training steps", |r| r.steps));
+        charts.push(rated(readings, versions, "minutes", |r| Some(r.elapsed_seconds / 60.0)));
+    }
+    if readings.iter().any(|reading| !reading.accuracy.is_empty()) {
+        charts.extend([accuracy(readings), value_error(readings)]);
+    }
+    if readings.iter().any(|reading| reading.validation_loss_policy.is_some()) {
+        charts.push(losses(readings));
+    }
+    charts.retain(|chart| chart.series.iter().any(|series| !series.points.is_empty()));
+    untitled(charts, width, height)
+}
+
+fn untitled(charts: impl IntoIterator<Item = Chart>, width: i32, height: i32) -> Vec<Figure> {
+    let sized = charts.into_iter().map(|chart| Chart { width, height, ..chart });
     sized.map(|chart| Figure { title: String::new(), columns: vec![vec![chart]] }).collect()
 }
 
@@ -199,6 +239,53 @@ fn elo(readings: &[RunMetrics]) -> Chart {
     over_time("Elo with the 95 % interval (random play is 0)", readings, series)
 }
 
+/// Returns the chart of rated versions over a metric that grows with the run.
+fn rated(
+    readings: &[RunMetrics],
+    versions: &[RatedVersion],
+    x_name: &str,
+    at: fn(&RunMetrics) -> Option<f64>,
+) -> Chart {
+    let mark = |r: &RunMetrics| Some(Point { x: r.weights_version?, y: at(r)? });
+    let marks: Vec<Point> = readings.iter().filter_map(mark).collect();
+    // Counted from the end, so that the latest version is shown.
+    let stride = versions.len().div_ceil(VERSIONS_MAX).max(1);
+    let shown = versions.iter().rev().step_by(stride);
+    let mut shown: Vec<(f64, &RatedVersion)> =
+        shown.filter_map(|version| Some((published(&marks, version.version as f64)?, version))).collect();
+    shown.reverse();
+    let points = |value: fn(&RatedVersion) -> f64| -> Vec<Point> {
+        shown.iter().map(|&(x, version)| Point { x, y: value(version) }).collect()
+    };
+    let rounded = |elo: f64| format!("{elo:.0}");
+    let mut outline = points(|version| version.low);
+    outline.extend(points(|version| version.high).into_iter().rev());
+    let mut series = vec![
+        Series { label: String::new(), colour: BLUE, style: Style::Band, points: outline },
+        line("weights", BLUE, Style::Thick, points(|version| version.elo), rounded),
+    ];
+    let end = marks.iter().map(|mark| mark.y).fold(0.1, f64::max);
+    let opponents = readings.last().map(|last| &last.opponents).into_iter().flatten();
+    for ((name, elo), colour) in opponents.zip(OPPONENTS.into_iter().cycle()) {
+        let points = [0.0, end].map(|x| Point { x, y: *elo }).to_vec();
+        series.push(line(name, colour, Style::Thin, points, rounded));
+    }
+    let chart =
+        over_time(&format!("Elo by {x_name}, in one fit of all games, with the 95 % interval"), readings, series);
+    Chart { x_name: x_name.to_owned(), x: Axis::new(0.0, end).labelled(|x| count(Some(x))), ..chart }
+}
+
+/// Returns the metric at which a version was published, between those of the readings before and after. `marks` are
+/// versions with the metric, in the order of the readings.
+fn published(marks: &[Point], version: f64) -> Option<f64> {
+    let index = marks.partition_point(|mark| mark.x < version);
+    let after = marks.get(index).or(marks.last())?;
+    let before = index.checked_sub(1).map_or(Point { x: 0.0, y: 0.0 }, |index| marks[index]);
+    let span = after.x - before.x;
+    let share = if span > 0.0 { (version - before.x) / span } else { 1.0 };
+    Some(before.y + share * (after.y - before.y))
+}
+
 /// Returns the confidence intervals of all measurements that have both bounds, as a band.
 fn interval(
     readings: &[RunMetrics],
@@ -331,6 +418,29 @@ mod tests {
         let text = distinct(&readings, 480, 260).svg();
         assert!(text.contains("62 % all plies") && text.contains("8 % plies 0 to 7"), "{text}");
         assert!(!text.contains("plies 8 to 15"), "{text}");
+    }
+
+    #[test]
+    fn versions_are_drawn_at_the_step_and_the_time_of_their_publication() {
+        let mut readings = run();
+        for (index, reading) in readings.iter_mut().enumerate() {
+            (reading.weights_version, reading.steps) = (Some(index as f64), Some(100.0 * index as f64));
+        }
+        let version =
+            |version: u64| RatedVersion { version, elo: version as f64, low: 0.0, high: 2.0 * version as f64 };
+        let versions: Vec<RatedVersion> = (1..=5_000).map(version).collect();
+        let figures = strengths(&readings, &versions[..60], 480, 260);
+        let texts: Vec<String> = figures.iter().map(Figure::svg).collect();
+        for (text, name) in texts.iter().zip(["training steps", "minutes", "95 % with search", "0.50 raw value"]) {
+            assert!(text.contains(name), "{name} is not in {text}");
+        }
+        assert!(texts[0].contains("60 weights") && texts[0].contains("350 playouts-50"), "{}", texts[0]);
+        assert!(texts[4].contains("held out"), "{}", texts[4]);
+        let many = strengths(&readings, &versions, 480, 260)[0].svg();
+        assert!(many.contains("5000 weights") && many.len() < 50_000, "{} bytes", many.len());
+        let marks = [[2.0, 100.0], [4.0, 200.0]].map(|[x, y]| Point { x, y });
+        assert_eq!([1.0, 3.0, 4.0, 9.0].map(|at| published(&marks, at)), [50.0, 150.0, 200.0, 200.0].map(Some));
+        assert_eq!(published(&[], 1.0), None);
     }
 
     #[test]
