@@ -7,7 +7,7 @@
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use anyhow::{Context as _, bail, ensure};
 use figures::table::Table;
@@ -21,15 +21,11 @@ use version_store::{Retention, VersionStore, accepted};
 use weights::{Digest, Manifest, WeightsVersion};
 
 use crate::printed_command;
-use crate::screen::MISSING;
+use crate::screen::{MISSING, date};
 use crate::trained;
 
 /// Number of digest digits that the table shows.
 const DIGEST_DIGITS: usize = 12;
-/// The last second of the year 9999, the maximum time in RFC 3339.
-const SECONDS_MAX: u64 = 253_402_300_799;
-/// Length in bytes of an RFC 3339 time up to the minute.
-const MINUTES_LEN: usize = "1970-01-01T00:00".len();
 
 /// Lists or exports the weights versions of a run.
 #[derive(Debug, Clone, clap::Subcommand)]
@@ -131,7 +127,7 @@ fn newest(run: &RunDirectory) -> anyhow::Result<(Manifest, Vec<u8>)> {
 /// The weights versions in the directories `weights/` and `arena/` of a run.
 #[derive(Debug)]
 pub(crate) struct KeptVersions {
-    run: String,
+    run: RunDirectory,
     newest: VersionStore,
     past: VersionStore,
 }
@@ -140,7 +136,7 @@ impl KeptVersions {
     /// Opens the version directories of a run, without reading files.
     pub(crate) fn of(run: &RunDirectory) -> Self {
         let (newest, past) = (VersionStore::of_learner(run.path()), VersionStore::of_arena(run.path()));
-        Self { run: run.name().to_owned(), newest, past }
+        Self { run: run.clone(), newest, past }
     }
 
     /// Returns the manifest and the bytes of a version.
@@ -148,19 +144,12 @@ impl KeptVersions {
     /// # Errors
     /// The run does not keep the version, or the files are damaged.
     pub(crate) fn bytes(&self, version: WeightsVersion) -> anyhow::Result<(Manifest, Vec<u8>)> {
-        let mut kept = self.newest.versions()?;
-        if kept.contains(&version) {
-            return self.newest.read(version);
+        let kept = VersionStore::kept(self.run.path())?;
+        if let Some(store) = kept.get(&version) {
+            return store.read(version);
         }
-        let past = self.past.versions()?;
-        if past.contains(&version) {
-            return self.past.read(version);
-        }
-        kept.extend(past);
-        kept.sort();
-        kept.dedup();
-        let kept: Vec<String> = kept.iter().map(WeightsVersion::to_string).collect();
-        bail!("run {} has no weights {version}; kept versions are {}", self.run, kept.join(", "))
+        let kept: Vec<String> = kept.keys().map(WeightsVersion::to_string).collect();
+        bail!("run {} has no weights {version}; kept versions are {}", self.run.name(), kept.join(", "))
     }
 
     /// Returns all versions with ratings, in ascending order. The rule of a version in `arena/` is `Accepted` if the
@@ -259,7 +248,7 @@ fn list(run: &RunDirectory) -> anyhow::Result<Vec<Kept>> {
 }
 
 fn write_table(versions: &[Kept], output: &mut impl Write) -> anyhow::Result<()> {
-    let columns = ["version", "step", "written (UTC)", "MB", "digest", "Elo", "95 % interval"];
+    let columns = ["version", "step", "written", "MB", "digest", "Elo", "95 % interval"];
     let mut table = Table::default().numbers(columns).words(["kept by"]);
     for kept in versions {
         let Kept { version, training_step, unix_seconds, size_bytes, digest, elo, elo_low, elo_high, kept_by } = kept;
@@ -268,7 +257,7 @@ fn write_table(versions: &[Kept], output: &mut impl Write) -> anyhow::Result<()>
         table.row([
             version.to_string(),
             training_step.to_string(),
-            date(*unix_seconds),
+            date(*unix_seconds as f64),
             format!("{:.1}", *size_bytes as f64 / 1e6),
             digest.to_string().chars().take(DIGEST_DIGITS).collect(),
             elo.map_or_else(|| MISSING.to_owned(), |elo| format!("{elo:.0}")),
@@ -277,13 +266,6 @@ fn write_table(versions: &[Kept], output: &mut impl Write) -> anyhow::Result<()>
         ]);
     }
     Ok(write!(output, "{table}")?)
-}
-
-/// Formats a time in seconds since 1970 as a date with hour and minute, in UTC.
-fn date(unix_seconds: u64) -> String {
-    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(unix_seconds.min(SECONDS_MAX));
-    let text = humantime::format_rfc3339_seconds(time).to_string();
-    text[..MINUTES_LEN].replace('T', " ")
 }
 
 #[cfg(test)]
@@ -386,20 +368,5 @@ mod tests {
         }
         let again = export(&run, Some(WeightsVersion(5)), folder.clone()).unwrap_err().to_string();
         assert_eq!(again, format!("{} already exists", folder.join("v000005.json").display()));
-    }
-
-    #[test]
-    fn dates_are_those_of_the_calendar() {
-        for (unix_seconds, expected) in [
-            (0, "1970-01-01 00:00"),
-            (951_782_399, "2000-02-28 23:59"),
-            (951_782_400, "2000-02-29 00:00"),
-            (1_709_251_199, "2024-02-29 23:59"),
-            (1_795_698_274, "2026-11-26 13:04"),
-            (4_107_542_400, "2100-03-01 00:00"),
-            (u64::MAX, "9999-12-31 23:59"),
-        ] {
-            assert_eq!(date(unix_seconds), expected);
-        }
     }
 }

@@ -1,5 +1,6 @@
 //! A directory of weights versions. A version number never names two different sets of bytes, even after a crash.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -73,6 +74,19 @@ impl VersionStore {
     #[must_use]
     pub fn of_arena(run: &Path) -> Self {
         Self::new(run.join("arena"))
+    }
+
+    /// Returns all versions of the run directory `run`, each with a store that has it. The learner's store, which keeps
+    /// the latest versions, comes first.
+    ///
+    /// # Errors
+    /// A directory cannot be read.
+    pub fn kept(run: &Path) -> anyhow::Result<BTreeMap<WeightsVersion, Self>> {
+        let mut kept = BTreeMap::new();
+        for store in [Self::of_arena(run), Self::of_learner(run)] {
+            kept.extend(store.versions()?.into_iter().map(|version| (version, store.clone())));
+        }
+        Ok(kept)
     }
 
     /// Returns the directory of the versions.
