@@ -81,7 +81,7 @@ fn untitled(charts: impl IntoIterator<Item = Chart>, width: i32, height: i32) ->
 }
 
 /// Returns the shares of distinct positions among the samples of the latest games, as an untitled figure of this size.
-pub fn distinct(readings: &[RunMetrics], width: i32, height: i32) -> Figure {
+pub fn distinct(readings: &[RunMetrics], width: i32, height: i32) -> Vec<Figure> {
     let line = |name: &str, colour, style, part: &str| {
         let shares = points(readings, |r| r.distinct.get(part).map(|share| 100.0 * share));
         line(name, colour, style, measured(shares), |share| format!("{share:.0} %"))
@@ -93,8 +93,7 @@ pub fn distinct(readings: &[RunMetrics], width: i32, height: i32) -> Figure {
         line("plies 16 to 23", GREY, Style::Thin, "empty/16-23"),
     ];
     let chart = over_time("Distinct positions among the samples of the latest games, %", readings, series);
-    let chart = Chart { width, height, y: Axis::new(0.0, 100.0), ..chart };
-    Figure { title: String::new(), columns: vec![vec![chart]] }
+    untitled([Chart { y: Axis::new(0.0, 100.0), ..chart }], width, height)
 }
 
 /// Returns the chart of the strength, and a second chart that belongs to it, if any.
@@ -415,7 +414,7 @@ mod tests {
         let share = [("overall".to_owned(), 0.62), ("empty/0-7".to_owned(), 0.08)];
         let readings: Vec<RunMetrics> =
             run().into_iter().map(|r| RunMetrics { distinct: share.clone().into(), ..r }).collect();
-        let text = distinct(&readings, 480, 260).svg();
+        let text = distinct(&readings, 480, 260)[0].svg();
         assert!(text.contains("62 % all plies") && text.contains("8 % plies 0 to 7"), "{text}");
         assert!(!text.contains("plies 8 to 15"), "{text}");
     }

@@ -38,6 +38,7 @@ pub(crate) async fn stream(State(site): State<Arc<Site>>, uri: Uri) -> Response 
     let snapshots = WatchStream::new(site.snapshots()).take_while(move |_| begin.elapsed() < STREAM_TIME);
     let events = snapshots.filter_map(move |snapshot| {
         let _held = &place;
+        site.visit(&path);
         let mut changes = snapshot.changes(&path, &mut seen);
         if let Some(key) = &key {
             let game = games::selected(&snapshot.selected, key);

@@ -1,4 +1,5 @@
-//! Renders the parts of the overview: state, current values, bottleneck, charts and events. Start with [`render`].
+//! Renders the parts of pages that change: state, current values, bottleneck, charts, events, processes and their load.
+//! Start with [`render`].
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -14,6 +15,7 @@ use run_metrics::words::{
 use run_metrics::{RunEvent, RunMetrics, charts};
 
 use crate::games::Drawn;
+use crate::processes::{load, processes};
 use crate::snapshot::IDS;
 
 /// Size of a chart in pixels; a browser shrinks it to the width of a phone.
@@ -72,8 +74,10 @@ pub(crate) fn render(run: &Overview<'_>) -> [String; IDS.len()] {
     let parts = [
         problems(run),
         state(run),
+        processes(run),
         now(&run.metrics),
         bottleneck(run),
+        load(run),
         run.games.overview.clone(),
         html! { h2 { "Learning" } (charts) },
         events(run.events),
@@ -84,15 +88,14 @@ pub(crate) fn render(run: &Overview<'_>) -> [String; IDS.len()] {
 
 /// Returns the fragments before the run was read for the first time.
 pub(crate) fn loading() -> [String; IDS.len()] {
-    let mut parts = IDS.map(|_| PreEscaped(String::new()));
-    parts[1] = html! { h1 { "Reading the run…" } };
-    framed(parts)
+    // The overview and the fleet have a heading that changes.
+    let heading = |id: &str| html! { @if ["state", "processes"].contains(&id) { h1 { "Reading the run…" } } };
+    framed(IDS.map(heading))
 }
 
 /// Returns the main charts of a run.
 pub(crate) fn charts(readings: &[RunMetrics]) -> String {
-    let figures = charts::overview(readings, CHART_WIDTH, CHART_HEIGHT).into_iter();
-    figures.map(|figure| chart(&figure).into_string()).collect()
+    drawn(&charts::overview(readings, CHART_WIDTH, CHART_HEIGHT))
 }
 
 /// Returns the chart of distinct positions; empty if they were never measured.
@@ -100,7 +103,12 @@ pub(crate) fn distinct(readings: &[RunMetrics]) -> String {
     if readings.iter().all(|reading| reading.distinct.is_empty()) {
         return String::new();
     }
-    chart(&charts::distinct(readings, CHART_WIDTH, CHART_HEIGHT)).into_string()
+    drawn(&charts::distinct(readings, CHART_WIDTH, CHART_HEIGHT))
+}
+
+/// Returns figures as HTML; empty without figures.
+pub(crate) fn drawn(figures: &[Figure]) -> String {
+    figures.iter().map(|figure| chart(figure).into_string()).collect()
 }
 
 /// Embeds a figure in a page.

@@ -2,9 +2,10 @@
 
 use axum::http::StatusCode;
 use axum::response::{Html, IntoResponse as _, Response};
-use maud::{DOCTYPE, Markup, html};
+use maud::{DOCTYPE, Markup, Render, html};
 
 use crate::games;
+use crate::snapshot::FLEET;
 
 /// A form that ends the session of a visitor with a token.
 #[derive(Debug)]
@@ -29,8 +30,20 @@ pub(crate) struct Frame<'a> {
 }
 
 /// Pages in the navigation: path and name.
-const PAGES: [(&str, &str); 4] =
-    [("/", "Overview"), (games::PATH, "Games"), ("/replay", "Replay"), ("/config", "Configuration")];
+const PAGES: [(&str, &str); 7] = [
+    ("/", "Overview"),
+    (games::PATH, "Games"),
+    ("/replay", "Replay"),
+    ("/strength", "Strength"),
+    ("/weights", "Weights"),
+    (FLEET, "Fleet"),
+    ("/config", "Configuration"),
+];
+
+/// Returns the name of the page at this path.
+pub(crate) fn name_of(path: &str) -> &'static str {
+    PAGES.iter().find(|(at, _)| *at == path).map_or("Console", |(_, name)| name)
+}
 
 impl Frame<'_> {
     /// Returns the page with the content `main`.
@@ -72,6 +85,23 @@ impl Frame<'_> {
             }
         };
         Html(markup.into_string())
+    }
+}
+
+/// Renders a table that scrolls on narrow screens. The first cell of a row is the heading of the row.
+pub(crate) fn table<C: Render>(caption: &str, columns: &[impl AsRef<str>], rows: &[Vec<C>]) -> Markup {
+    html! {
+        div.wide role="region" aria-label=(caption) tabindex="0" {
+            table {
+                caption { (caption) }
+                thead { tr { @for name in columns { th scope="col" { (name.as_ref()) } } } }
+                tbody {
+                    @for (head, cells) in rows.iter().filter_map(|row| row.split_first()) {
+                        tr { th scope="row" { (head) } @for cell in cells { td { (cell) } } }
+                    }
+                }
+            }
+        }
     }
 }
 

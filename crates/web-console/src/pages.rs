@@ -12,11 +12,12 @@ use axum::{Extension, Router};
 use maud::{Markup, PreEscaped, html};
 use transport::security::Caller;
 
-use crate::page::{Frame, SignOut, notice};
+use crate::page::{Frame, SignOut, name_of, notice};
 use crate::replay_servers::Problem;
 use crate::site::Site;
+use crate::snapshot::FLEET;
 use crate::visitors::Form;
-use crate::{configuration, events, games, quarantine, replay, replay_game, visitors};
+use crate::{configuration, events, games, quarantine, replay, replay_game, strength_page, versions, visitors};
 
 /// Largest body of a request in bytes: a form with a few fields.
 const BODY_BYTES_MAX: usize = 16 << 10;
@@ -29,6 +30,10 @@ const ASSET_CACHE: &str = "max-age=60";
 pub(crate) fn router(site: Arc<Site>) -> Router {
     Router::new()
         .route("/", get(live))
+        .route("/strength", get(strength))
+        .route("/weights", get(weights))
+        .route("/weights/{file}", get(versions::download))
+        .route(FLEET, get(live))
         .route("/config", get(configuration))
         .route(games::PATH, get(live))
         .route(replay::PATH, get(search))
@@ -54,10 +59,10 @@ async fn missing(uri: Uri) -> Response {
     notice(StatusCode::NOT_FOUND, "No such page", &format!("This console has no page {}.", uri.path()))
 }
 
-/// Shows the overview or the games in progress: the live parts, after the game that the address selects.
+/// Shows a page of live parts, after the game that the address selects.
 async fn live(State(site): State<Arc<Site>>, Extension(caller): Extension<Caller>, uri: Uri) -> Html<String> {
     let (snapshot, path) = (site.snapshot(), uri.path());
-    let name = if path == games::PATH { "Games" } else { "Overview" };
+    site.visit(path);
     let main = html! {
         @if path == games::PATH { h1 { "Games in progress" } }
         @if let Some(key) = games::Key::of_query(uri.query()) {
@@ -65,23 +70,37 @@ async fn live(State(site): State<Arc<Site>>, Extension(caller): Extension<Caller
         }
         (PreEscaped(snapshot.page(path)))
     };
-    let title = format!("{name} of {}", site.run.name());
-    Frame { title: &title, path, refresh: Some(REFRESH_SECONDS), visitor: signed_in(&site, &caller) }.around(&main)
+    framed(&site, &caller, path, Some(REFRESH_SECONDS), &main)
+}
+
+async fn strength(State(site): State<Arc<Site>>, Extension(caller): Extension<Caller>) -> Response {
+    from_files(site, caller, "/strength", |site| Ok(strength_page::render(site))).await
+}
+
+async fn weights(State(site): State<Arc<Site>>, Extension(caller): Extension<Caller>, uri: Uri) -> Response {
+    let fields = Form::of_query(&uri);
+    from_files(site, caller, "/weights", move |site| versions::render(site, &fields)).await
 }
 
 async fn configuration(State(site): State<Arc<Site>>, Extension(caller): Extension<Caller>) -> Response {
-    let run = site.run.clone();
-    // The run file is on a disk.
-    let rendered = tokio::task::spawn_blocking(move || configuration::render(&run)).await;
-    let failed = |reason: String| notice(StatusCode::INTERNAL_SERVER_ERROR, "The run file cannot be read", &reason);
-    match rendered {
-        Ok(Ok(main)) => {
-            let title = format!("Configuration of {}", site.run.name());
-            let visitor = signed_in(&site, &caller);
-            Frame { title: &title, path: "/config", refresh: None, visitor }.around(&main).into_response()
+    from_files(site, caller, "/config", |site| Ok(configuration::render(&site.run)?)).await
+}
+
+/// Returns a page that `render` makes on a thread that may wait for a disk.
+async fn from_files(
+    site: Arc<Site>,
+    caller: Caller,
+    path: &'static str,
+    render: impl FnOnce(&Site) -> anyhow::Result<Markup> + Send + 'static,
+) -> Response {
+    let shared = Arc::clone(&site);
+    let rendered = tokio::task::spawn_blocking(move || render(&shared)).await;
+    match rendered.unwrap_or_else(|error| Err(error.into())) {
+        Ok(main) => framed(&site, &caller, path, None, &main).into_response(),
+        Err(error) => {
+            let reason = format!("{error:#}");
+            notice(StatusCode::INTERNAL_SERVER_ERROR, "The files of the run cannot be read", &reason)
         }
-        Ok(Err(error)) => failed(error.to_string()),
-        Err(error) => failed(error.to_string()),
     }
 }
 
@@ -110,11 +129,12 @@ async fn change_quarantine(
 }
 
 fn of_replay(site: &Site, caller: &Caller, status: StatusCode, main: &Markup) -> Response {
-    let title = format!("Replay of {}", site.run.name());
-    let visitor = signed_in(site, caller);
-    (status, Frame { title: &title, path: replay::PATH, refresh: None, visitor }.around(main)).into_response()
+    (status, framed(site, caller, replay::PATH, None, main)).into_response()
 }
 
-fn signed_in<'a>(site: &'a Site, caller: &'a Caller) -> Option<SignOut<'a>> {
-    caller.name().map(|name| SignOut { name, word: &site.word })
+/// Puts the content of the page at this path into the frame.
+fn framed(site: &Site, caller: &Caller, path: &str, refresh: Option<u32>, main: &Markup) -> Html<String> {
+    let title = format!("{} of {}", name_of(path), site.run.name());
+    let visitor = caller.name().map(|name| SignOut { name, word: &site.word });
+    Frame { title: &title, path, refresh, visitor }.around(main)
 }

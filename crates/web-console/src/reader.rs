@@ -39,7 +39,7 @@ pub(crate) struct Reader {
     run: RunDirectory,
     agent: ureq::Agent,
     lines: JsonLines<RunMetrics>,
-    history: History,
+    history: Arc<History>,
     event_lines: JsonLines<RunEvent>,
     /// The latest events, oldest first.
     events: VecDeque<RunEvent>,
@@ -60,7 +60,7 @@ impl Reader {
         Self {
             agent: agent(TIMEOUT),
             lines: JsonLines::new(run.metrics()),
-            history: History::default(),
+            history: Arc::default(),
             event_lines: JsonLines::new(run.events()),
             events: VecDeque::new(),
             roster: Roster::default(),
@@ -86,11 +86,10 @@ impl Reader {
             let ends = Ends(drain);
             while !ends.0.started() {
                 let begin = Instant::now();
-                // The site holds one receiver, and every event stream another.
-                let streams = sender.receiver_count().saturating_sub(1);
-                let (rendered, selected) = self.read(streams, begin, unix_seconds());
+                let (rendered, selected) = self.read(begin, unix_seconds());
                 let next = Snapshot {
                     distinct: Arc::clone(&self.distinct),
+                    history: Some(Arc::clone(&self.history)),
                     is_trained: self.trained.is_some_and(|(is_trained, _)| is_trained),
                     ..sender.borrow().next(rendered, selected)
                 };
@@ -103,8 +102,8 @@ impl Reader {
         std::thread::Builder::new().name("run-reader".to_owned()).spawn(work).map(|thread| (feed, thread))
     }
 
-    /// Reads news, and renders the fragments. Games are read for open event streams and recent visits.
-    fn read(&mut self, streams: usize, now: Instant, unix_seconds: f64) -> ([String; IDS.len()], Selected) {
+    /// Reads news, and renders the fragments. Games are read for recent visits.
+    fn read(&mut self, now: Instant, unix_seconds: f64) -> ([String; IDS.len()], Selected) {
         let problem = self.read_files().err().map(|error| format!("{error:#}"));
         let is_trained = self.is_trained(now);
         if is_trained {
@@ -117,8 +116,7 @@ impl Reader {
         }
         let actors = self.roster.processes().filter(|(_, each)| each.answers() && each.role == Some(Role::Actor));
         let actors = actors.map(|(address, each)| (*address, each.name.as_str()));
-        let is_watched = streams > 0 || self.visits.is_recent(now);
-        self.games.listen(is_watched.then_some(actors), now);
+        self.games.listen(self.visits.is_recent(now).then_some(actors), now);
         let games = self.games.draw(now);
         let recorded = self.history.readings().last();
         let minutes = self.run.progress().ok().flatten().map(|progress| progress.minutes);
@@ -157,7 +155,9 @@ impl Reader {
             if readings.is_empty() {
                 break;
             }
-            readings.into_iter().for_each(|reading| self.history.add(reading));
+            // Tabs may still hold the last snapshot.
+            let history = Arc::make_mut(&mut self.history);
+            readings.into_iter().for_each(|reading| history.add(reading));
         }
         if self.history.count() > count {
             self.charts = overview::charts(self.history.readings());
@@ -213,6 +213,9 @@ fn current(recorded: Option<&RunMetrics>, live: Option<RunMetrics>) -> RunMetric
         positions_per_second: live.positions_per_second,
         evaluations_per_second: live.evaluations_per_second,
         steps_per_second: live.steps_per_second,
+        inserts_per_second: live.inserts_per_second,
+        samples_per_second: live.samples_per_second,
+        unacknowledged: live.unacknowledged,
         steps: live.steps.or(recorded.steps),
         weights_version: live.weights_version.or(recorded.weights_version),
         weights_lag: live.weights_lag,

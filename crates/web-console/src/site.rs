@@ -10,10 +10,13 @@ use service::security::is_loopback;
 use tokio::sync::{Semaphore, watch};
 use transport::security::{Scopes, Security};
 
-use crate::snapshot::{Feed, Snapshot};
+use crate::ratings::Ratings;
+use crate::snapshot::{FLEET, Feed, Snapshot};
 
 /// Maximum number of event streams: many times the tabs of a team.
 const STREAMS_MAX: usize = 64;
+/// Maximum number of downloads at once, which leaves most connections to pages.
+const DOWNLOADS_MAX: usize = 8;
 
 /// A run with the checks of visitors and the latest snapshot.
 #[derive(Debug)]
@@ -30,6 +33,9 @@ pub(crate) struct Site {
     feed: Feed,
     /// Places for event streams.
     pub(crate) streams: Arc<Semaphore>,
+    /// Places for downloads.
+    pub(crate) downloads: Arc<Semaphore>,
+    pub(crate) ratings: Ratings,
 }
 
 impl Site {
@@ -42,13 +48,20 @@ impl Site {
         word: String,
         feed: Feed,
     ) -> Self {
-        let (is_local, streams) = (is_loopback(address.ip()), Arc::new(Semaphore::new(STREAMS_MAX)));
-        Self { run, is_local, scheme, security, scopes, word, feed, streams }
+        let [streams, downloads] = [STREAMS_MAX, DOWNLOADS_MAX].map(|places| Arc::new(Semaphore::new(places)));
+        let (is_local, ratings) = (is_loopback(address.ip()), Ratings::new(run.clone()));
+        Self { run, is_local, scheme, security, scopes, word, feed, streams, downloads, ratings }
     }
 
-    /// Returns what all tabs see now, to a page that shows it.
+    /// Notes that a visitor sees the live page at this path. All of them but the fleet show games in progress.
+    pub(crate) fn visit(&self, path: &str) {
+        if path != FLEET {
+            self.feed.visits.note(Instant::now());
+        }
+    }
+
+    /// Returns what all tabs see now.
     pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
-        self.feed.visits.note(Instant::now());
         Arc::clone(&self.feed.snapshots.borrow())
     }
 

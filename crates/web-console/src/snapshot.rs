@@ -2,16 +2,24 @@
 
 use std::sync::Arc;
 
+use run_metrics::History;
 use tokio::sync::watch;
 
 use crate::games::{self, Selected, Visits};
 
-/// Ids of the elements that change, in the order of the overview; the last is on the page of games only.
-pub(crate) const IDS: [&str; 8] = ["warnings", "state", "now", "bottleneck", "boards", "charts", "events", "games"];
+/// Path of the page of the fleet.
+pub(crate) const FLEET: &str = "/fleet";
+/// Ids of the elements that change, in the order of every page.
+pub(crate) const IDS: [&str; 10] =
+    ["warnings", "state", "processes", "now", "bottleneck", "load", "boards", "charts", "events", "games"];
 
 /// Returns true if the page at this path has the element.
 fn is_on(path: &str, id: &str) -> bool {
-    if path == games::PATH { ["warnings", "games"].contains(&id) } else { id != "games" }
+    match path {
+        games::PATH => ["warnings", "games"].contains(&id),
+        FLEET => ["warnings", "processes", "bottleneck", "load", "events"].contains(&id),
+        _ => !["processes", "load", "games"].contains(&id),
+    }
 }
 
 /// A part of a page: an element with one of [`IDS`] as id.
@@ -28,6 +36,8 @@ pub(crate) struct Snapshot {
     pub(crate) fragments: [Fragment; IDS.len()],
     /// Games that a page can show large.
     pub(crate) selected: Selected,
+    /// The recorded metrics; `None` before the run is read for the first time.
+    pub(crate) history: Option<Arc<History>>,
     /// The chart of distinct positions; empty if they were never measured.
     pub(crate) distinct: Arc<str>,
     /// True while a session trains the run.
@@ -78,11 +88,11 @@ mod tests {
     fn only_changed_fragments_are_sent_again() {
         let (first, mut seen) = (Snapshot::default(), [0; IDS.len()]);
         let next = |last: &Snapshot, parts: [&str; IDS.len()]| last.next(parts.map(str::to_owned), Selected::new());
-        let second = next(&first, ["a", "b", "", "", "", "", "", "g"]);
+        let second = next(&first, ["a", "b", "d", "", "", "", "", "", "", "g"]);
         assert_eq!((second.changes("", &mut seen), second.changes("", &mut seen)), ("ab".to_owned(), String::new()));
-        let third = next(&second, ["a", "c", "", "", "", "", "", "g"]);
+        let third = next(&second, ["a", "c", "d", "", "", "", "", "", "", "g"]);
         assert_eq!(third.changes("", &mut seen), "c");
         assert_eq!(third.changes("", &mut [0; IDS.len()]), "ac", "a new tab");
-        assert_eq!((third.page("/"), third.page(games::PATH)), ("ac".to_owned(), "ag".to_owned()));
+        assert_eq!(["/", games::PATH, FLEET].map(|path| third.page(path)), ["ac", "ag", "ad"]);
     }
 }

@@ -152,18 +152,23 @@ fn reading(minutes: f64) -> RunMetrics {
     }
 }
 
-/// Serves the admin port of a learner after 42 steps while the flag is true.
+/// Serves the admin port of a learner after 42 steps, which trains three quarters of the time, while the flag is true.
 fn learner() -> (SocketAddr, Arc<AtomicBool>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, answers) = (listener.local_addr().unwrap(), Arc::new(AtomicBool::new(true)));
     let is_answering = Arc::clone(&answers);
     std::thread::spawn(move || {
-        for mut stream in listener.incoming().flatten().filter(|_| is_answering.load(Ordering::Relaxed)) {
+        let answered = listener.incoming().flatten().filter(|_| is_answering.load(Ordering::Relaxed));
+        for (seconds, mut stream) in answered.enumerate() {
             let _ = stream.read(&mut [0; 4096]);
-            let body = "zerofleet_learner_steps_total 42\n";
+            let phase =
+                |name: &str, time: usize| format!("zerofleet_learner_seconds_total{{phase=\"{name}\"}} {time}\n");
+            let body = "zerofleet_learner_steps_total 42\n".to_owned()
+                + &phase("train", 3 * seconds)
+                + &phase("wait", seconds);
             let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
             // The client may have disconnected.
-            let _ = stream.write_all((head + body).as_bytes());
+            let _ = stream.write_all((head + &body).as_bytes());
         }
     });
     (address, answers)
@@ -303,9 +308,10 @@ async fn actors_are_listened_to_while_somebody_watches_and_their_games_are_drawn
     })
     .await;
     let _lock = visited.run.lock().unwrap();
+    visited.until("/fleet", "1 process, 1 ready").await;
     // Each reading of the run sends two requests.
     until_more(&actor.polls, 6).await;
-    assert_eq!(actor.listeners.load(Ordering::Relaxed), 0, "nobody watches");
+    assert_eq!(actor.listeners.load(Ordering::Relaxed), 0, "nobody watches games");
     let page = visited.until("/games", "Board with").await;
     for part in ["Board with 5 rows and 5 columns; first player: 1 stone; last move: c3", "hex-5, ply 1", "v17"] {
         assert!(page.contains(part), "{part} is not in {page}");
@@ -358,6 +364,113 @@ async fn a_stream_sends_all_fragments_and_then_those_that_have_changed() {
     visited.console.stop().await;
     let mut rest = Vec::new();
     timeout(DEADLINE, stream.read_to_end(&mut rest)).await.expect("the stream ends with the console").unwrap();
+}
+
+#[tokio::test]
+async fn the_fleet_shows_processes_phases_and_bottleneck_and_streams_only_its_own_parts() {
+    let (admin, answers) = learner();
+    let visited = Visited::new(|run| {
+        append(run, &[reading(5.0)]);
+        std::fs::write(run.fleet(), format!(r#"[{{"name":"learner","role":"learner","admin":"{admin}"}}]"#)).unwrap();
+    })
+    .await;
+    let lock = visited.run.lock().unwrap();
+    let page = visited.until("/fleet", "<meter").await;
+    for part in ["1 process, 1 ready", &admin.to_string(), "75 %", ">train<", "id=\"bottleneck\"", "id=\"events\""] {
+        assert!(page.contains(part), "{part} is not in {page}");
+    }
+    assert!(page.contains("http-equiv=\"refresh\"") && !page.contains("style="), "{page}");
+    let mut stream = TcpStream::connect(visited.console.address()).await.unwrap();
+    stream.write_all(b"GET /events/fleet HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+    let text = until_contains(&mut stream, "id=\"processes\"").await;
+    assert!(!text.contains("id=\"charts\""), "{text}");
+    answers.store(false, Ordering::Relaxed);
+    visited.until("/fleet", "1 process, 0 ready, 1 lost").await;
+    drop(lock);
+    visited.until("/fleet", "No processes are known").await;
+}
+
+/// Writes results between players: the openings by the half points of the first player.
+fn rate(run: &RunDirectory, results: &[(&str, &str, [u64; 5])]) {
+    let line = |(a, b, pairs): &(&str, &str, [u64; 5])| format!(r#"{{"a":"{a}","b":"{b}","pairs":{pairs:?}}}"#);
+    let lines: Vec<String> = results.iter().map(line).collect();
+    let text = format!(r#"{{"format":2,"game":"hex-5","ratings":[],"results":[{}]}}"#, lines.join(","));
+    std::fs::write(run.path().join("ratings.json"), text).unwrap();
+}
+
+#[tokio::test]
+async fn the_strength_follows_the_recorded_games_and_stays_readable_with_damaged_ratings() {
+    let first = ("v1", "random", [0, 0, 2, 0, 6]);
+    let visited = Visited::new(|run| {
+        let readings = [1.0, 2.0].map(|version| RunMetrics {
+            weights_version: Some(version),
+            validation_loss_policy: Some(1.234),
+            accuracy: ["raw/preserving/late", "search/preserving/late"].map(|name| (name.to_owned(), 0.625)).into(),
+            ..reading(5.0 * version)
+        });
+        append(run, &readings);
+        rate(run, &[first]);
+    })
+    .await;
+    let page = visited.until("/strength", "<svg").await;
+    for part in ["One fit of all 16 games", ">14/16<", ">2/16<", ">late<", "62.5 %", "policy 1.234", "training steps"] {
+        assert!(page.contains(part), "{part} is not in {page}");
+    }
+    assert!(page.matches("<svg").count() == 3 && page.len() < 100_000, "{page}");
+    rate(&visited.run, &[first, ("v1", "v2", [0, 0, 8, 0, 0])]);
+    let page = visited.get("/strength").await;
+    assert!(page.contains("all 32 games") && page.contains(">8/16<"), "{page}");
+    std::fs::write(visited.run.path().join("ratings.json"), "{").unwrap();
+    let page = visited.get("/strength").await;
+    assert!(status(&page) == 200 && page.contains("is not a ratings file") && page.contains("<svg"), "{page}");
+}
+
+#[tokio::test]
+async fn a_run_without_games_and_weights_says_so() {
+    let visited = Visited::new(|_| {}).await;
+    let page = visited.until("/strength", "Charts appear").await;
+    assert!(page.contains("no rated games yet") && page.contains("No accuracy is measured"), "{page}");
+    assert!(visited.get("/weights").await.contains("keeps no weights yet"));
+}
+
+/// Writes the manifest of a weights version.
+fn keep(run: &RunDirectory, version: u64) {
+    let digest = "ab".repeat(32);
+    let architecture = r#"{"game":"hex-5","planes":2,"height":5,"width":5,"actions":25,"channels":8,"blocks":1}"#;
+    let text = format!(
+        r#"{{"version":{version},"training_step":{},"digest":"{digest}","size_bytes":5,"architecture":{architecture}}}"#,
+        10 * version
+    );
+    let folder = run.path().join("weights");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join(format!("v{version:06}.json")), text).unwrap();
+}
+
+#[tokio::test]
+async fn kept_versions_are_paged_and_downloaded_and_no_other_file_is() {
+    let prepare = |run: &RunDirectory| {
+        (1..=101).for_each(|version| keep(run, version));
+        std::fs::write(run.path().join("weights").join("v000101.safetensors"), "bytes").unwrap();
+        rate(run, &[("v101", "random", [0, 0, 2, 0, 6])]);
+    };
+    let visited = Visited::new(prepare).await;
+    let page = visited.get("/weights").await;
+    for part in [">v101<", ">1010<", "Page 1 of 2", "abababababab<", "/weights/v101.safetensors", "101 versions"] {
+        assert!(page.contains(part), "{part} is not in {page}");
+    }
+    assert!(page.matches("<tr>").count() == 101 && !page.contains(">v1<") && page.len() < 100_000, "{page}");
+    for path in ["/weights?page=2", "/weights?page=99"] {
+        let page = visited.get(path).await;
+        assert!(page.contains(">v1<") && page.contains("Later versions") && !page.contains(">v101<"), "{page}");
+    }
+    let file = visited.get("/weights/v101.safetensors").await;
+    assert!(status(&file) == 200 && file.ends_with("\r\n\r\nbytes"), "{file}");
+    assert!(file.contains("content-disposition: attachment; filename=\"first-v101.safetensors\""), "{file}");
+    for path in ["v1.safetensors", "v102.safetensors", "v101.json", "..%2Fconfig.toml", "../config.toml", "%00"] {
+        assert_eq!(status(&visited.get(&format!("/weights/{path}")).await), 404, "{path}");
+    }
+    let blind = Visited::with(SecuritySection::default(), "infer".parse().unwrap(), prepare).await;
+    assert_eq!(status(&blind.get("/weights/v101.safetensors").await), 403);
 }
 
 #[tokio::test]

@@ -1,0 +1,74 @@
+//! The ratings of a run, in one fit of all recorded games. Start with [`Ratings::read`].
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use anyhow::Context as _;
+use fleet::RunDirectory;
+use fleet::run_directory::load_run;
+use maud::{Markup, html};
+use run_file::RunFile;
+use service::directory::if_exists;
+use strength::ledger::{Ledger, Rated};
+
+/// All rated games of a run, with the ratings that follow from them.
+#[derive(Debug)]
+pub(crate) struct Fit {
+    pub(crate) ledger: Ledger,
+    pub(crate) ratings: Vec<Rated>,
+    /// Time of the last recorded match in seconds since 1970; `None` without games.
+    pub(crate) unix_seconds: Option<f64>,
+}
+
+/// The ratings of a run, computed at most once per change of the file, for all visitors.
+#[derive(Debug)]
+pub(crate) struct Ratings {
+    run: RunDirectory,
+    last: Mutex<Option<(Stamp, Arc<Fit>)>>,
+}
+
+/// Modification time and size of the file; `None` without a file.
+type Stamp = Option<(SystemTime, u64)>;
+
+impl Ratings {
+    pub(crate) fn new(run: RunDirectory) -> Self {
+        Self { run, last: Mutex::default() }
+    }
+
+    /// Returns the ratings. Blocks the thread, also while another thread computes them.
+    ///
+    /// # Errors
+    /// The run file or the ratings cannot be read.
+    pub(crate) fn read(&self) -> anyhow::Result<Arc<Fit>> {
+        let path = self.run.path().join("ratings.json");
+        // A panic leaves the last complete value.
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        // Taken before the file is read: a later change gives another stamp.
+        let found = if_exists(std::fs::metadata(&path).and_then(|found| Ok((found.modified()?, found.len()))));
+        let stamp = found.with_context(|| format!("read {}", path.display()))?;
+        if let Some((of, fit)) = &*last
+            && *of == stamp
+        {
+            return Ok(Arc::clone(fit));
+        }
+        let config: RunFile = load_run(&self.run)?;
+        let ledger = Ledger::load(&path, &config.run.game)?;
+        let since_1970 = |(time, _): (SystemTime, u64)| time.duration_since(SystemTime::UNIX_EPOCH).ok();
+        let unix_seconds = stamp.and_then(since_1970).map(|since| since.as_secs_f64());
+        let fit = Arc::new(Fit { ratings: ledger.ratings(), ledger, unix_seconds });
+        *last = Some((stamp, Arc::clone(&fit)));
+        Ok(fit)
+    }
+}
+
+/// Renders the reason why ratings cannot be read, if any.
+pub(crate) fn unreadable(fit: &anyhow::Result<Arc<Fit>>) -> Markup {
+    html! {
+        @if let Err(error) = fit { p.warning { strong { "The ratings cannot be read: " } (format!("{error:#}")) } }
+    }
+}
+
+/// Formats a rating with the 95 % interval.
+pub(crate) fn elo(Rated { elo, low, high, .. }: &Rated) -> String {
+    format!("{elo:.0} ({low:.0} to {high:.0})")
+}

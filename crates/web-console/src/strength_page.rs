@@ -1,0 +1,103 @@
+//! The page of the strength: charts, accuracy on solved positions, losses on held-out games, results between players.
+
+use std::cmp::Reverse;
+
+use maud::{Markup, PreEscaped, html};
+use run_metrics::charts::{RatedVersion, strengths};
+use run_metrics::words::{MISSING, date, percent, validation};
+use run_metrics::{History, RunMetrics};
+use strength::ledger::{Player, Rated, Tally};
+
+use crate::overview::{CHART_HEIGHT, CHART_WIDTH, drawn};
+use crate::page::table;
+use crate::ratings::{self, Fit, unreadable};
+use crate::site::Site;
+
+/// Maximum number of players in the table of results.
+const PLAYERS_MAX: usize = 16;
+
+/// Renders the page. Blocks the thread: the ratings are on a disk.
+pub(crate) fn render(site: &Site) -> Markup {
+    let (snapshot, fit) = (site.snapshot(), site.ratings.read());
+    let readings = snapshot.history.as_deref().map_or(&[][..], History::readings);
+    let versions = fit.as_ref().map(|fit| rated(fit)).unwrap_or_default();
+    let charts = drawn(&strengths(readings, &versions, CHART_WIDTH, CHART_HEIGHT));
+    let held_out = readings.iter().rev().find_map(validation);
+    html! {
+        h1 { "Strength of " (site.run.name()) }
+        (unreadable(&fit))
+        @if let Ok(fit) = &fit { (games(fit)) }
+        @if snapshot.history.is_none() { p.empty { "Reading the run…" } }
+        @else if charts.is_empty() { p.empty { "Charts appear with the first measurement of the arena." } }
+        @else { div.charts { (PreEscaped(charts)) } }
+        h2 { "Solved positions" }
+        (solved(readings))
+        h2 { "Held-out games" }
+        p { (held_out.as_deref().unwrap_or("No losses on held-out games are measured.")) }
+        @if let Ok(fit) = &fit { h2 { "Results between players" } (crosstable(fit)) }
+    }
+}
+
+/// Returns the rated versions. A file with absurd numbers of games has no finite ratings.
+fn rated(fit: &Fit) -> Vec<RatedVersion> {
+    let finite = fit.ratings.iter().filter(|rated| rated.low.is_finite() && rated.high.is_finite());
+    let version = |&Rated { player, elo, low, high, .. }: &Rated| match player {
+        Player::Version(version) => Some(RatedVersion { version: version.0, elo, low, high }),
+        _ => None,
+    };
+    finite.filter_map(version).collect()
+}
+
+fn games(fit: &Fit) -> Markup {
+    let (games, date) = (fit.ledger.games(), fit.unix_seconds.map(date).unwrap_or_default());
+    if games == 0 {
+        return html! { p.empty { "The run has no rated games yet. The arena plays them while the run trains." } };
+    }
+    html! {
+        p.note { "One fit of all " (games) " games until " (date) "; random play is 0. Load again for later games." }
+    }
+}
+
+fn solved(readings: &[RunMetrics]) -> Markup {
+    let Some(latest) = readings.iter().rev().find(|reading| !reading.accuracy.is_empty()) else {
+        return html! { p.empty { "No accuracy is measured: solved positions exist for some games only." } };
+    };
+    let row = |band: &str| {
+        let measures = ["raw/preserving", "search/preserving", "raw/optimal", "search/optimal"];
+        let share = |measure| percent(latest.accuracy.get(&format!("{measure}/{band}")).copied());
+        [band.to_owned()].into_iter().chain(measures.map(share)).collect()
+    };
+    let bands = latest.accuracy.keys().filter_map(|name| name.strip_prefix("raw/preserving/"));
+    let columns = ["band", "outcome kept, raw", "outcome kept, search", "best move, raw", "best move, search"];
+    table("Accuracy on solved positions by band", &columns, &bands.map(row).collect::<Vec<Vec<String>>>())
+}
+
+/// Renders the points and the games of the players with the most games against each other.
+fn crosstable(fit: &Fit) -> Markup {
+    let mut players: Vec<&Rated> = fit.ratings.iter().filter(|rated| rated.games > 0).collect();
+    let count = players.len();
+    players.sort_by_key(|rated| Reverse((rated.games, rated.player)));
+    players.truncate(PLAYERS_MAX);
+    players.sort_by(|a, b| b.elo.total_cmp(&a.elo));
+    let points = |a: Player, b: Player| {
+        let tally = if a == b { Tally::default() } else { fit.ledger.results(a, b).tally };
+        if tally.games() == 0 { MISSING.to_owned() } else { format!("{}/{}", tally.points(), tally.games()) }
+    };
+    if players.is_empty() {
+        return html! { p.empty { "Nobody has played yet." } };
+    }
+    let names = players.iter().map(|column| column.player.to_string());
+    let columns: Vec<String> = ["player", "Elo"].map(str::to_owned).into_iter().chain(names).collect();
+    let row = |row: &&Rated| {
+        let points = players.iter().map(|column| points(row.player, column.player));
+        [row.player.to_string(), ratings::elo(row)].into_iter().chain(points).collect()
+    };
+    let rows: Vec<Vec<String>> = players.iter().map(row).collect();
+    html! {
+        p.note {
+            "Points of the row against the column, of the games that count, for "
+            (rows.len()) " of " (count) " players: those with the most games."
+        }
+        (table("Results between players", &columns, &rows))
+    }
+}

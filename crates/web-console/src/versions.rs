@@ -1,0 +1,131 @@
+//! The page of the weights versions that a run keeps, and their download.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::fs::{self, File};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use anyhow::Context as _;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use fleet::RunDirectory;
+use maud::{Markup, html};
+use run_metrics::words::{MISSING, date};
+use service::directory::if_exists;
+use strength::ledger::Player;
+use tokio_stream::StreamExt as _;
+use tokio_util::io::ReaderStream;
+use version_store::VersionStore;
+use weights::Manifest;
+
+use crate::page::{notice, table};
+use crate::ratings::{elo, unreadable};
+use crate::site::Site;
+use crate::visitors::Form;
+
+/// Maximum number of versions on a page.
+const ROWS_MAX: usize = 100;
+/// Number of digits of a digest in the table.
+const DIGEST_DIGITS: usize = 12;
+/// Bytes of a file in memory per download.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// Renders a page of the list, the latest versions first. Blocks the thread: manifests and ratings are on a disk.
+///
+/// # Errors
+/// The versions cannot be listed.
+pub(crate) fn render(site: &Site, fields: &Form) -> anyhow::Result<Markup> {
+    let kept = VersionStore::kept(site.run.path())?;
+    let count = kept.len().div_ceil(ROWS_MAX).max(1);
+    let page = fields.text("page").parse::<usize>().unwrap_or(1).clamp(1, count);
+    let (fit, mut rated) = (site.ratings.read(), BTreeMap::new());
+    for each in fit.iter().flat_map(|fit| &fit.ratings) {
+        if let Player::Version(version) = each.player {
+            rated.insert(version, elo(each));
+        }
+    }
+    let mut rows: Vec<Vec<Markup>> = Vec::new();
+    for (&version, store) in kept.iter().rev().skip(ROWS_MAX * (page - 1)).take(ROWS_MAX) {
+        let (path, name) = (store.manifest_path(version), file_name(version));
+        let written = fs::metadata(&path).and_then(|found| found.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+        let since_1970 = written.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let [step, size, digest] = match store.manifest(version) {
+            Ok(Manifest { training_step, size_bytes, digest, .. }) => {
+                [training_step.to_string(), format!("{:.1}", size_bytes as f64 / 1e6), digest.to_string()]
+            }
+            // A training run has removed the version meanwhile.
+            Err(_) if !path.exists() => continue,
+            Err(_) => ["damaged manifest", MISSING, MISSING].map(str::to_owned),
+        };
+        let elo = rated.get(&version).cloned().unwrap_or_else(|| MISSING.to_owned());
+        let cells = [version.to_string(), step, elo, date(since_1970), size].map(|cell| html! { (cell) });
+        let digest = html! { code title=(digest) { (digest.chars().take(DIGEST_DIGITS).collect::<String>()) } };
+        let link = html! { a href={ "/weights/" (name) } download { (name) } };
+        rows.push(cells.into_iter().chain([digest, link]).collect());
+    }
+    let columns = ["version", "step", "Elo", "written", "MB", "digest", "file"];
+    Ok(html! {
+        h1 { "Weights of " (site.run.name()) }
+        (unreadable(&fit))
+        @if rows.is_empty() { p.empty { "The run keeps no weights yet. The learner publishes them during training." } }
+        @else {
+            p.note { (kept.len()) " versions are kept. Elo is of one fit of all games, with the 95 % interval." }
+            (table("Weights versions, the latest first", &columns, &rows))
+            nav aria-label="Pages of versions" {
+                @if page > 1 { a href={ "/weights?page=" (page - 1) } { "Later versions" } }
+                span { "Page " (page) " of " (count) }
+                @if page < count { a href={ "/weights?page=" (page + 1) } { "Earlier versions" } }
+            }
+        }
+    })
+}
+
+/// Sends the weights of a version, in chunks. Downloads beyond a maximum number are refused.
+pub(crate) async fn download(State(site): State<Arc<Site>>, Path(name): Path<String>) -> Response {
+    let Ok(place) = Arc::clone(&site.downloads).try_acquire_owned() else {
+        let refused = notice(StatusCode::SERVICE_UNAVAILABLE, "Too many downloads", "Try again later.");
+        return ([(header::RETRY_AFTER, "10")], refused).into_response();
+    };
+    let shared = Arc::clone(&site);
+    let opened = tokio::task::spawn_blocking(move || open(&shared.run, &name)).await;
+    let (name, file, size_bytes) = match opened.unwrap_or_else(|error| Err(error.into())) {
+        Ok(Some(opened)) => opened,
+        Ok(None) => return notice(StatusCode::NOT_FOUND, "No such version", "The run does not keep this version."),
+        Err(error) => {
+            let reason = format!("{error:#}");
+            return notice(StatusCode::INTERNAL_SERVER_ERROR, "The version cannot be read", &reason);
+        }
+    };
+    let headers = [
+        (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
+        (header::CONTENT_LENGTH, size_bytes.to_string()),
+        (header::CONTENT_DISPOSITION, format!("attachment; filename=\"{}-{name}\"", site.run.name())),
+    ];
+    let chunks = ReaderStream::with_capacity(tokio::fs::File::from_std(file), CHUNK_BYTES);
+    let chunks = chunks.map(move |chunk| {
+        let _held = &place;
+        chunk
+    });
+    (headers, Body::from_stream(chunks)).into_response()
+}
+
+/// Opens the weights of the kept version with this file name; returns the name, the file and the size in bytes, or
+/// `None` if there is none. The path comes from the list of versions, never from the address.
+fn open(run: &RunDirectory, name: &str) -> anyhow::Result<Option<(String, File, u64)>> {
+    let kept = VersionStore::kept(run.path())?;
+    let Some((version, store)) = kept.into_iter().find(|(version, _)| file_name(version) == name) else {
+        return Ok(None);
+    };
+    let path = store.manifest_path(version).with_extension("safetensors");
+    let failed = || format!("read {}", path.display());
+    let Some(file) = if_exists(File::open(&path)).with_context(failed)? else { return Ok(None) };
+    let size_bytes = file.metadata().with_context(failed)?.len();
+    Ok(Some((file_name(version), file, size_bytes)))
+}
+
+fn file_name(version: impl Display) -> String {
+    format!("{version}.safetensors")
+}
