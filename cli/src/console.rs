@@ -7,7 +7,6 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use web_console::{Console, Settings};
 use anyhow::Context as _;
 use fleet::RunDirectory;
 use fleet::child::{self, Child, Event};
@@ -17,6 +16,7 @@ use service::net::{ReservedPort, reserve_wanted};
 use service::security::is_loopback;
 use service::{Drain, LogFormat, telemetry};
 use transport::security::Scopes;
+use web_console::{Console, Settings};
 
 /// Usual address of a console.
 const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7080);

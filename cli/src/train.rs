@@ -241,7 +241,8 @@ impl Session<'_> {
     fn train(&mut self, drain: &Drain) -> anyhow::Result<()> {
         let begin = Instant::now();
         let (mut next_read, mut next_record) = (begin, begin);
-        self.record(&format!("session started, {} of training so far", clock(self.time.get().as_secs_f64())));
+        let trained = clock(self.time.get().as_secs_f64());
+        self.record(&format!("{}, {trained} of training so far", RunEvent::STARTED));
         while !drain.started() && self.time.get() < self.total {
             let now = Instant::now();
             self.time.pass(now, self.fleet.works());
@@ -268,7 +269,7 @@ impl Session<'_> {
         // Take the last reading while every process still responds.
         self.read();
         self.last.health.fault = self.watch.at_end(&self.last);
-        self.record("session ended");
+        self.record(RunEvent::ENDED);
         Ok(())
     }
 

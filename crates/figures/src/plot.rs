@@ -234,6 +234,8 @@ impl Axis {
         let length_min = 1e-9 * low.abs().max(high.abs());
         let high = if high - low > length_min { high } else { low + length_min.max(1.0) };
         let ticks = RangedCoordf64::from(low..high).key_points(TICKS_MAX).into_iter();
+        // Rounding may leave a tick next to zero, with the label -0.
+        let ticks = ticks.map(|at| if at.abs() < 1e-9 * (high - low) { 0.0 } else { at });
         Self { low, high, ticks: ticks.map(|at| Tick { at, label: pretty_print_float(at, false) }).collect() }
     }
 
@@ -421,6 +423,7 @@ mod tests {
     #[test]
     fn ticks_are_round_numbers_inside_the_range_with_labels_that_are_the_numbers() {
         assert_eq!(labels(&Axis::new(0.0, 10.0)), ["0", "2", "4", "6", "8", "10"]);
+        assert_eq!(labels(&Axis::new(-0.5, 0.5)), ["-0.4", "-0.2", "0", "0.2", "0.4"]);
         for [low, high] in [[-0.03, 0.05], [0.0, 6.9], [0.0, 1e6], [-1234.5, 987.6], [3.0, 3.0]] {
             let Axis { high, ticks, .. } = Axis::new(low, high);
             let margin = (high - low) * 1e-9;

@@ -63,6 +63,19 @@ pub struct RunEvent {
     pub text: String,
 }
 
+impl RunEvent {
+    /// Start of the text of the event with which a session starts.
+    pub const STARTED: &'static str = "session started";
+    /// Text of the event with which a session ends, before it stops the processes.
+    pub const ENDED: &'static str = "session ended";
+
+    /// Returns true if a session starts with this event, and false if it ends; `None` for other events.
+    pub fn starts_session(&self) -> Option<bool> {
+        let ends = self.text == Self::ENDED;
+        (ends || self.text.starts_with(Self::STARTED)).then_some(!ends)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -325,7 +325,7 @@ fn scene(rules: Option<&AnyGame>, snapshot: &Snapshot) -> Result<Scene, Error> {
 }
 
 /// Draws a position, or writes it as text in a game without a board.
-fn picture(rules: &AnyGame, position: &AnyPosition, marks: &Highlights<'_>) -> Markup {
+pub(crate) fn picture(rules: &AnyGame, position: &AnyPosition, marks: &Highlights<'_>) -> Markup {
     match rules.board(position) {
         Some(board) => boards::draw(&board, marks),
         None => html! { pre { (rules.render(position)) } },

@@ -111,10 +111,18 @@ pub(crate) fn drawn(figures: &[Figure]) -> String {
     figures.iter().map(|figure| chart(figure).into_string()).collect()
 }
 
-/// Embeds a figure in a page.
+/// Embeds a figure in a page. A sentence replaces axes without any point.
 pub(crate) fn chart(figure: &Figure) -> Markup {
-    let title = figure.columns.iter().flatten().map(|chart| chart.title.as_str()).collect::<String>();
-    html! { div.chart role="img" aria-label=(title) { (PreEscaped(figure.svg())) } }
+    let charts = || figure.columns.iter().flatten();
+    let title = charts().map(|chart| chart.title.as_str()).collect::<String>();
+    let is_measured = charts().flat_map(|chart| &chart.series).any(|series| !series.points.is_empty());
+    html! {
+        @if is_measured {
+            div.chart role="img" aria-label=(title) { (PreEscaped(figure.svg())) }
+        } @else {
+            p.empty { "Not measured yet: " (title) "." }
+        }
+    }
 }
 
 /// Wraps each part in an element with the id.

@@ -175,6 +175,11 @@ impl Reader {
     }
 
     fn is_trained(&mut self, now: Instant) -> bool {
+        // A session that has ended stops the processes, and plays rated games before it unlocks the run.
+        if self.events.iter().rev().find_map(RunEvent::starts_session) == Some(false) {
+            self.trained = None;
+            return false;
+        }
         match self.trained {
             Some((is_trained, at)) if now.duration_since(at) < LOCK_INTERVAL => is_trained,
             _ => {

@@ -12,6 +12,7 @@ use maud::{Markup, PreEscaped, html};
 use proto::replay::{Found, ListOrder, SearchPage, SearchQuery};
 use run_metrics::words::MISSING;
 
+use crate::page::table;
 use crate::replay_game;
 use crate::replay_servers::{Problem, Servers, within, without_session};
 use crate::site::Site;
@@ -170,34 +171,29 @@ fn entry(fields: &Form, name: &str, label: &str) -> Markup {
 fn results(page: &SearchPage, server: &str, fields: &Form) -> Markup {
     let conditions = FIELDS.map(|name| (name, fields.text(name))).into_iter().filter(|(_, text)| !text.is_empty());
     let next = page.next.as_deref().map(|cursor| address(PATH, conditions.chain([("cursor", cursor)])));
+    let rows: Vec<Vec<Markup>> = page.found.iter().map(|found| row(found, server)).collect();
     html! {
         h2 { "Stored games" }
-        @if page.found.is_empty() {
+        @if rows.is_empty() {
             p.empty { "No stored game meets the conditions." }
         } @else {
-            div.scroll role="region" aria-label="Stored games" tabindex="0" {
-                table {
-                    caption { "Stored games" }
-                    thead { tr { @for name in COLUMNS { th scope="col" { (name) } } } }
-                    tbody { @for found in &page.found { (row(found, server)) } }
-                }
-            }
+            (table("Stored games", &COLUMNS, &rows))
             @if let Some(next) = &next { p { a href=(next) rel="next" { "Next page" } } }
         }
     }
 }
 
-fn row(found: &Found, server: &str) -> Markup {
-    let surprise = found.surprise.map_or(MISSING.to_owned(), |surprise| format!("{surprise:.3}"));
-    html! {
-        tr {
-            th scope="row" { a href=(replay_game::address_of(found.id, server, None)) { (found.id.slashed()) } }
-            td { (found.outcome.name()) }
-            td { (found.plies) }
-            td { (found.id.actor) }
-            td { "v" (found.weights_version.0) }
-            td { (surprise) }
-            td { @if found.quarantined { "in quarantine" } @else { "sampled" } }
-        }
-    }
+fn row(found: &Found, server: &str) -> Vec<Markup> {
+    let id = found.id;
+    let link = html! { a href=(replay_game::address_of(id, server, None)) { (id.slashed()) } };
+    let state = if found.quarantined { "in quarantine" } else { "sampled" };
+    let cells = [
+        found.outcome.name().to_owned(),
+        found.plies.to_string(),
+        id.actor.to_string(),
+        format!("v{}", found.weights_version.0),
+        found.surprise.map_or(MISSING.to_owned(), |surprise| format!("{surprise:.3}")),
+        state.to_owned(),
+    ];
+    [link].into_iter().chain(cells.map(|cell| html! { (cell) })).collect()
 }

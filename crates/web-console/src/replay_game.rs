@@ -4,7 +4,7 @@
 use axum::http::StatusCode;
 use experience::{Step, StepKind, Trajectory, TrajectoryId};
 use figures::plot::{Axis, BLUE, Chart, Figure, GREY, ORANGE, Point, Series, Style};
-use game::{Action, Game as _, Player, Players, Scoring};
+use game::{Action, Game as _, Place, Player, Players, Scoring};
 use games::{AnyGame, AnyPosition};
 use maud::{Markup, html};
 use proto::replay::Located;
@@ -12,6 +12,8 @@ use run_metrics::words::{date, percent};
 use tokio::task::spawn_blocking;
 use transport::security::Scope;
 
+use crate::boards::Highlights;
+use crate::games::picture;
 use crate::overview::{CHART_HEIGHT, CHART_WIDTH, chart};
 use crate::quarantine;
 use crate::replay_servers::{Problem, Servers, within};
@@ -75,6 +77,8 @@ struct Replayed {
     position: AnyPosition,
     /// The move at the ply, with the search; `None` after the last move.
     step: Option<Step>,
+    /// Cells of the move before the ply.
+    last: Option<Place>,
     /// The value of each searched position for the first player, by ply.
     values: Vec<Point>,
     /// The ply of the first move that breaks the rules.
@@ -84,13 +88,16 @@ struct Replayed {
 impl Replayed {
     fn new(game: &AnyGame, trajectory: &Trajectory, ply: usize) -> Self {
         let mut position = game.start_from(trajectory.episode().seed);
-        let (mut shown, mut values, mut illegal) = (None, Vec::new(), None);
+        let (mut shown, mut last, mut values, mut illegal) = (None, None, Vec::new(), None);
         for (index, step) in trajectory.steps().enumerate() {
             if let Some(value) = step.kind.value() {
                 let sign = if game.to_move(&position) == Player::First { 1.0 } else { -1.0 };
                 values.push(Point { x: index as f64, y: sign * f64::from(value) });
             }
             let action = step.action;
+            if index + 1 == ply {
+                last = game.board(&position).and_then(|board| board.place(action));
+            }
             if index == ply {
                 shown = Some((position.clone(), step));
             }
@@ -100,7 +107,7 @@ impl Replayed {
             }
         }
         let (position, step) = shown.map_or((position, None), |(position, step)| (position, Some(step)));
-        Self { position, step, values, illegal }
+        Self { position, step, last, values, illegal }
     }
 }
 
@@ -109,9 +116,14 @@ fn is_action(game: &AnyGame, action: Action) -> bool {
     action.index() < game.spec().actions
 }
 
-/// Draws a position.
-fn position(game: &AnyGame, at: &AnyPosition) -> Markup {
-    html! { pre.position { (game.render(at)) } }
+/// Draws the position with the last move, shaded by the stored search.
+fn position(game: &AnyGame, name: &str, Replayed { position, step, last, .. }: &Replayed) -> Markup {
+    let mut marks = Highlights { game: name, last: *last, ..Highlights::default() };
+    if let (Some(board), Some(step)) = (game.board(position), step) {
+        let policy = step.kind.policy().iter();
+        marks.visits = policy.filter_map(|entry| Some((board.place(entry.action)?, entry.probability))).collect();
+    }
+    html! { div.position { (picture(game, position, &marks)) } }
 }
 
 impl View {
@@ -131,7 +143,7 @@ impl View {
                 p.warning role="alert" { "The move at ply " (illegal) " breaks the rules; later positions are unknown." }
             }
             (self.steps(plies))
-            (position(&game, &replayed.position))
+            (position(&game, trajectory.game(), &replayed))
             @if let Some(step) = &replayed.step {
                 (search(&game, &replayed.position, step))
             } @else if replayed.illegal.is_none() {

@@ -152,10 +152,10 @@ async fn a_game_is_shown_at_every_ply_by_the_rules() {
     let server = holding(1).await;
     let visited = Visited::new(vec![server.address]).await;
     for (ply, parts) in [
-        (0, ["1 2 3", "The first player plays <strong>1</strong>", "drawn at random", ">First</a>"]),
-        (1, ["X 2 3", "The second player plays <strong>2</strong>", "-0.500", "A fast search chose the move"]),
-        (2, ["X O 3", "The first player plays <strong>3</strong>", "+0.500", "<td>75.0 %</td>"]),
-        (3, ["X O X", "The game is over: first wins.", "Value of the search for the first player", ">Last</a>"]),
+        (0, ["3 columns; empty", "The first player plays <strong>1</strong>", "drawn at random", ">First</a>"]),
+        (1, ["row 1, column 1", "The second player plays <strong>2</strong>", "-0.500", "A fast search chose"]),
+        (2, ["row 1, column 2", "The first player plays <strong>3</strong>", "75 % of visits", "<td>75.0 %</td>"]),
+        (3, ["row 1, column 3", "is over: first wins.", "Value of the search for the first player", ">Last</a>"]),
     ] {
         let page = visited.get(&format!("/replay/game?id=7/3/0&ply={ply}")).await;
         assert_eq!(status(&page), 200, "{page}");

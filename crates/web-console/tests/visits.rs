@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
-use web_console::{Console, Settings};
 use fleet::RunDirectory;
 use fleet::run_directory::Progress;
 use run_file::RunFile;
@@ -21,6 +20,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 use transport::security::Scopes;
+use web_console::{Console, Settings};
 
 /// Time limit of every wait, far longer than any expected event takes.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -297,6 +297,27 @@ async fn a_process_that_stops_responding_is_named_until_it_responds_again() {
     answers.store(true, Ordering::Relaxed);
     let page = visited.until("/", "1 of 1 processes respond").await;
     assert!(!page.contains("stopped responding"), "{page}");
+}
+
+#[tokio::test]
+async fn a_session_that_has_ended_trains_no_longer_and_has_lost_no_process() {
+    let (admin, answers) = learner();
+    let visited = Visited::new(|run| {
+        append(run, &[RunMetrics { elo: None, elo_low: None, elo_high: None, ..reading(5.0) }]);
+        std::fs::write(run.fleet(), format!(r#"[{{"name":"learner","role":"learner","admin":"{admin}"}}]"#)).unwrap();
+    })
+    .await;
+    let _lock = visited.run.lock().unwrap();
+    let page = visited.until("/", "1 of 1 processes respond").await;
+    assert!(page.contains("Not measured yet: Elo") && page.matches("<svg").count() == 2, "{page}");
+    let event = |text: &str| serde_json::to_string(&RunEvent { unix_seconds: 1.0, text: text.into() }).unwrap() + "\n";
+    let ended = event(RunEvent::ENDED);
+    std::fs::write(visited.run.events(), &ended).unwrap();
+    answers.store(false, Ordering::Relaxed);
+    let page = visited.until("/", "Stopped").await;
+    assert!(!page.contains("stopped responding") && !page.contains("processes respond"), "{page}");
+    std::fs::write(visited.run.events(), ended + &event("session started, 5:00 of training so far")).unwrap();
+    visited.until("/", ">Training<").await;
 }
 
 #[tokio::test]
