@@ -80,7 +80,7 @@ fn untitled(charts: impl IntoIterator<Item = Chart>, width: i32, height: i32) ->
     sized.map(|chart| Figure { title: String::new(), columns: vec![vec![chart]] }).collect()
 }
 
-/// Returns the shares of distinct positions among the samples of the latest games, as an untitled figure of this size.
+/// Returns the shares of distinct positions among samples from the latest games, as an untitled figure of this size.
 pub fn distinct(readings: &[RunMetrics], width: i32, height: i32) -> Vec<Figure> {
     let line = |name: &str, colour, style, part: &str| {
         let shares = points(readings, |r| r.distinct.get(part).map(|share| 100.0 * share));

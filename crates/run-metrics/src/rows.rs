@@ -1,4 +1,4 @@
-//! The processes of a fleet as rows of a table, the waits for rate limiters, and the phases of threads.
+//! Fleet processes as rows of a table, the waits for rate limiters, and the phases of threads.
 
 use std::time::Instant;
 

@@ -222,7 +222,7 @@ fn is_star(board: &Board, cell: usize) -> bool {
     is_on(row) && is_on(column) && (side > 13 || (row == middle) == (column == middle))
 }
 
-/// Shades cells by the share of visits of the moves to them; in a game of columns, down to the cell.
+/// Shades cells by the visit share of the moves to them; in a game of columns, down to the cell.
 fn heat(board: &Board, visits: &[(Place, f32)]) -> Markup {
     let mut shares = BTreeMap::<usize, f32>::new();
     for &(place, share) in visits {

@@ -2,11 +2,11 @@
 //!
 //! A [`Console`] serves on one address. One thread (`reader`) polls the processes and reads the files of the run once a
 //! second. It renders what all tabs see into a `snapshot`, from which `pages` answers requests and `events` sends
-//! changes. `overview`, `processes`, `strength_page`, `versions`, `replay`, `replay_game` and `configuration` render the
-//! parts, and `page` the frame of a page. While somebody watches, `games` listens to the actors of the run, and `boards`
-//! draws the positions. `ratings` fits all rated games once per change. `replay_servers` sends requests to the replay
-//! servers of the run, `quarantine` those that change something. Every request passes `visitors`, which checks host,
-//! origin, token and scope; `connections` bounds memory and time.
+//! changes. `overview`, `processes`, `strength_page`, `versions`, `replay`, `replay_game` and `configuration` render
+//! the parts, and `page` the frame of a page. While somebody watches, `games` listens to the actors of the run, and
+//! `boards` draws the positions. `ratings` fits all rated games once per change. `replay_servers` sends requests to the
+//! replay servers of the run, `quarantine` those that change something. Every request passes `visitors`, which checks
+//! host, origin, token and scope; `connections` bounds memory and time.
 //!
 //! Losing the process loses nothing: the console writes no file. It reads metrics with `run-metrics` only, and depends
 //! on neither search nor networks. Start with [`Console::start`].

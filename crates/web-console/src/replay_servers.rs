@@ -1,4 +1,4 @@
-//! Finds the replay servers of a run, and limits the time of requests to them. Start with [`Servers::of`].
+//! Finds the replay servers of a run, and limits how long requests to them take. Start with [`Servers::of`].
 
 use std::time::Duration;
 

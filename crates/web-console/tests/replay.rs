@@ -1,4 +1,5 @@
 //! Tests of the replay pages over HTTP, with scripted replay servers.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, SystemTime};

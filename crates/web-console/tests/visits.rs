@@ -1,4 +1,5 @@
 //! Tests of the console over HTTP, as a browser or an attacker sends requests.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use game::{Action, Board, Game, Mark, Place, Player, Players};
 use games::{Chess, GAMES, GameKind, TicTacToe};
 
-/// Maximum number of actions for one pair of cells: the promotions of a pawn.
+/// Maximum number of actions for one pair of cells: a pawn's promotions.
 const PROMOTIONS: usize = 4;
 
 /// Returns what is wrong with the board of a position; `None` for a game without a board.
@@ -89,12 +89,12 @@ fn every_game_for_two_players_has_a_board() {
 fn parts<G: Game>(game: &G, moves: &[&str]) -> (G::Position, Vec<Action>, Board) {
     let mut position = game.start();
     for text in moves {
-        let action = game.parse_action(&position, text).unwrap();
-        game.try_play(&mut position, action).unwrap();
+        let action = game.parse_action(&position, text).expect("it names a move");
+        game.try_play(&mut position, action).expect("the move is legal");
     }
     let mut legal = Vec::new();
     game.legal_actions(&position, &mut legal);
-    let board = game.board(&position).unwrap();
+    let board = game.board(&position).expect("the game has a board");
     (position, legal, board)
 }
 
