@@ -271,7 +271,10 @@ fn rated(
     }
     let chart =
         over_time(&format!("Elo by {x_name}, in one fit of all games, with the 95 % interval"), readings, series);
-    Chart { x_name: x_name.to_owned(), x: Axis::new(0.0, end).labelled(|x| count(Some(x))), ..chart }
+    let axis = Axis::new(0.0, end);
+    // Ticks of a short axis may lie between whole numbers.
+    let x = if end < 1e4 { axis } else { axis.labelled(|x| count(Some(x))) };
+    Chart { x_name: x_name.to_owned(), x, ..chart }
 }
 
 /// Returns the metric at which a version was published, between those of the readings before and after. `marks` are

@@ -347,7 +347,7 @@ fn article(key: &Key, search: &Search, scene: &Scene, now: Instant, board: &Mark
             (board)
             @if let Some(value) = scene.value_first {
                 @let (width, text) = (50.0 * (1.0 + value.clamp(-1.0, 1.0)), format!("Value {value:+.2} for {first}"));
-                svg.value viewBox="0 0 100 5" preserveAspectRatio="none" role="img" aria-label=(text) {
+                svg.bar viewBox="0 0 100 5" preserveAspectRatio="none" role="img" aria-label=(text) {
                     rect.first width=(format!("{width:.0}")) height="5" {}
                 }
                 p { (text) @if value < 0.0 { ", better for " (second) } }

@@ -67,9 +67,12 @@ fn solved(readings: &[RunMetrics]) -> Markup {
         let share = |measure| percent(latest.accuracy.get(&format!("{measure}/{band}")).copied());
         [band.to_owned()].into_iter().chain(measures.map(share)).collect()
     };
-    let bands = latest.accuracy.keys().filter_map(|name| name.strip_prefix("raw/preserving/"));
+    // Bands without a place here follow in the order of their names.
+    let place = |band: &&str| ["early", "middle", "late"].iter().position(|name| name == band).unwrap_or(usize::MAX);
+    let mut bands: Vec<&str> = latest.accuracy.keys().filter_map(|name| name.strip_prefix("raw/preserving/")).collect();
+    bands.sort_by_key(place);
     let columns = ["band", "outcome kept, raw", "outcome kept, search", "best move, raw", "best move, search"];
-    table("Accuracy on solved positions by band", &columns, &bands.map(row).collect::<Vec<Vec<String>>>())
+    table("Accuracy on solved positions by band", &columns, &bands.into_iter().map(row).collect::<Vec<Vec<String>>>())
 }
 
 /// Renders the points and the games of the players with the most games against each other.
