@@ -191,6 +191,10 @@ fn supervise(
         is_gated: plan.config.arena.gate != GateKind::None,
     };
     let trained = session.train(drain);
+    if let Err(error) = &trained {
+        session.record(&format!("training failed: {error:#}"));
+    }
+    session.record(RunEvent::ENDED);
     session.screen.close();
     session.screen.print(if drain.started() { "stopping: draining every process" } else { "draining every process" });
     // The processes drain even after a failed session or with a full disk.
@@ -269,7 +273,6 @@ impl Session<'_> {
         // Take the last reading while every process still responds.
         self.read();
         self.last.health.fault = self.watch.at_end(&self.last);
-        self.record(RunEvent::ENDED);
         Ok(())
     }
 

@@ -21,19 +21,31 @@
     template.innerHTML = html;
     for (const part of [...template.content.children]) {
       const old = document.getElementById(part.id);
-      if (old) old.replaceWith(part);
+      // Assistive technology announces changes only inside an element that stays.
+      if (old) old.replaceChildren(...part.childNodes);
     }
   };
 
+  let source = null;
+
   const connect = () => {
-    const source = new EventSource("/events" + location.pathname.replace(/\/$/, "") + location.search);
-    source.onopen = () => show("");
-    source.onmessage = (event) => replace(event.data);
-    source.onerror = () => {
+    const opened = new EventSource("/events" + location.pathname.replace(/\/$/, "") + location.search);
+    source = opened;
+    opened.onopen = () => show("");
+    opened.onmessage = (event) => replace(event.data);
+    opened.onerror = () => {
       alarm ||= setTimeout(() => show("The console does not respond. Values may be old; reconnecting…"), PATIENCE_MS);
       // Browsers connect again by themselves, except after a refusal.
-      if (source.readyState === EventSource.CLOSED) setTimeout(connect, RETRY_MS);
+      if (opened.readyState === EventSource.CLOSED) setTimeout(() => { if (opened === source) connect(); }, RETRY_MS);
     };
   };
-  connect();
+
+  // Browsers open few connections to a host: hidden tabs leave them to others.
+  const follow = () => {
+    source?.close();
+    source = null;
+    if (!document.hidden) connect();
+  };
+  document.addEventListener("visibilitychange", follow);
+  follow();
 })();

@@ -93,7 +93,7 @@ pub(crate) type Selected = BTreeMap<Key, String>;
 pub(crate) fn selected(games: &Selected, key: &Key) -> String {
     let absent = || {
         html! {
-            section id="game" { p.empty { "Waiting for the next search in game " (key.place) " of " (key.actor) "." } }
+            section.selected id="game" { p.empty { "Waiting for the next search in game " (key.place) " of " (key.actor) "." } }
         }
     };
     games.get(key).cloned().unwrap_or_else(|| absent().into_string())
@@ -315,7 +315,7 @@ fn scene(rules: Option<&AnyGame>, snapshot: &Snapshot) -> Result<Scene, Error> {
     let is_contest = rules.spec().scoring == Scoring::Outcome && rules.spec().players == Players::Two;
     let sign = if rules.to_move(&position) == Player::First { 1.0 } else { -1.0 };
     let board = picture(rules, &position, &marks);
-    let total = visits(snapshot).max(1) as f32;
+    let total = visits(snapshot) as f32;
     if let Some(board) = rules.board(&position) {
         let share = |each: &SearchedAction| Some((board.place(Action(each.action))?, each.visits as f32 / total));
         marks.visits = snapshot.top.iter().filter_map(share).collect();
@@ -332,15 +332,16 @@ pub(crate) fn picture(rules: &AnyGame, position: &AnyPosition, marks: &Highlight
     }
 }
 
-/// Returns the number of visits of the most visited actions.
+/// Returns the number of visits, at least 1: simulations, as a snapshot lists the most visited actions alone.
 fn visits(snapshot: &Snapshot) -> u64 {
-    snapshot.top.iter().map(|each| u64::from(each.visits)).sum()
+    let listed = snapshot.top.iter().map(|each| u64::from(each.visits)).sum();
+    u64::max(listed, snapshot.simulations.into()).max(1)
 }
 
 /// Shows a game with this board and the most visited actions, at most `count`.
 fn article(key: &Key, search: &Search, scene: &Scene, now: Instant, board: &Markup, count: usize) -> Markup {
     let Snapshot { game, plies, weights_version, simulations, value, top, played, .. } = &search.snapshot;
-    let ([first, second], total) = (boards::sides(game), visits(&search.snapshot).max(1) as f32);
+    let ([first, second], total) = (boards::sides(game), visits(&search.snapshot) as f32);
     html! {
         article.game {
             h2 { a href=(key.address()) { (key.actor) ", game " (key.place) } }

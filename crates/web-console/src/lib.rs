@@ -1,7 +1,7 @@
 //! The web console: pages of a run for browsers, whether the run trains or has ended.
 //!
 //! A [`Console`] serves on one address. One thread (`reader`) polls the processes and reads the files of the run once a
-//! second. It renders what all tabs see into a `snapshot`, from which `pages` answers requests and `events` sends
+//! second. It renders what all tabs see into a `snapshot`, from which `pages` responds to requests and `events` sends
 //! changes. `overview`, `processes`, `strength_page`, `versions`, `replay`, `replay_game` and `configuration` render
 //! the parts, and `page` the frame of a page. While somebody watches, `games` listens to the actors of the run, and
 //! `boards` draws the positions. `ratings` fits all rated games once per change. `replay_servers` sends requests to the

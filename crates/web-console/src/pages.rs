@@ -124,7 +124,12 @@ async fn change_quarantine(
     let Some(form) = Form::of_page(&site, &body) else { return visitors::forged() };
     match quarantine::change(&site, &caller, &form).await {
         Ok(address) => (StatusCode::SEE_OTHER, [(header::LOCATION, address)]).into_response(),
-        Err(Problem { status, text }) => notice(status, "Nothing was changed", &text),
+        Err(Problem { status, text }) => {
+            // The replay server may have received the change.
+            let is_uncertain = status == StatusCode::SERVICE_UNAVAILABLE;
+            let heading = if is_uncertain { "The change may not be complete" } else { "Nothing was changed" };
+            notice(status, heading, &text)
+        }
     }
 }
 

@@ -27,7 +27,10 @@ pub(crate) async fn change(site: &Site, caller: &Caller, form: &Form) -> Result<
     let change = form.text("change");
     let positions = match change {
         "quarantine" => {
-            let reason = format!("{visitor} in the console: {}", form.text("reason"));
+            let reason = match form.text("reason") {
+                "" => format!("{visitor} in the console"),
+                text => format!("{visitor} in the console: {text}"),
+            };
             within(servers.inspector.quarantine(Quarantine { suspect, reason })).await?
         }
         "release" => within(servers.inspector.release(suspect)).await?,

@@ -119,22 +119,23 @@ impl Reader {
         self.games.listen(self.visits.is_recent(now).then_some(actors), now);
         let games = self.games.draw(now);
         let recorded = self.history.readings().last();
-        let minutes = self.run.progress().ok().flatten().map(|progress| progress.minutes);
-        let total_seconds = minutes.map_or(0.0, |minutes| 60.0 * minutes);
+        let progress = self.run.progress();
+        let problem = problem.or_else(|| progress.as_ref().err().map(|error| format!("{error:#}")));
+        let total_seconds = progress.ok().flatten().map(|progress| 60.0 * progress.minutes);
         let phase = match recorded {
             Some(last) if is_trained && unix_seconds - last.unix_seconds > STALE_SECONDS => {
                 Phase::Stale { since: last.unix_seconds }
             }
             _ if is_trained => Phase::Training,
             None => Phase::Untrained,
-            Some(last) if last.elapsed_seconds >= total_seconds => Phase::Finished,
+            Some(last) if total_seconds.is_some_and(|total| last.elapsed_seconds >= total) => Phase::Finished,
             Some(_) => Phase::Stopped,
         };
         let rendered = overview::render(&Overview {
             run: self.run.name(),
             problem,
             phase,
-            total_seconds,
+            total_seconds: total_seconds.unwrap_or(0.0),
             metrics: current(recorded, is_trained.then(|| self.roster.metrics())),
             bottleneck: self.bottleneck(),
             roster: &self.roster,

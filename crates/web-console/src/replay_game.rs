@@ -135,10 +135,11 @@ impl View {
             return Err(Problem::invalid(format!("The game has {plies} plies; there is no ply {}.", self.ply)));
         }
         let replayed = Replayed::new(&game, trajectory, self.ply);
+        let shown = replayed.illegal.map_or(self.ply, |illegal| self.ply.min(illegal));
         Ok(html! {
             h1 { "Game " (trajectory.id().slashed()) " of " (trajectory.game()) }
             (self.facts())
-            h2 { "Position after " (self.ply) " of " (plies) " plies" }
+            h2 { "Position after " (shown) " of " (plies) " plies" }
             @if let Some(illegal) = replayed.illegal {
                 p.warning role="alert" { "The move at ply " (illegal) " breaks the rules; later positions are unknown." }
             }
@@ -225,7 +226,9 @@ impl View {
         html! {
             @if let Some(word) = &self.word {
                 h2 { "Quarantine" }
-                p.note { "Games in quarantine are not sampled until they are released." }
+                p.note {
+                    "Games in quarantine are not sampled. A game is in quarantine while the game or the actor is."
+                }
                 form method="post" action=(quarantine::PATH) {
                     input type="hidden" name="word" value=(word);
                     input type="hidden" name="server" value=(self.server);

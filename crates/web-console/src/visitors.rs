@@ -1,4 +1,4 @@
-//! Checks every request before a page answers it: host, origin, token and scope. Signs visitors in and out.
+//! Checks every request before a page responds: host, origin, token and scope. Signs visitors in and out.
 //!
 //! The token of a visitor is in a cookie that scripts cannot read and that other sites cannot send. A request that
 //! changes something is a POST, with the origin of this console and a word that only pages of the console contain.
@@ -51,7 +51,7 @@ enum Refusal {
     Token(Refused),
 }
 
-/// Passes requests that may be answered to `next`, and sets the headers of every response.
+/// Passes accepted requests to `next`, and sets the headers of every response.
 pub(crate) async fn admit(
     State(site): State<Arc<Site>>,
     ConnectInfo(Client(peer)): ConnectInfo<Client>,
@@ -61,7 +61,13 @@ pub(crate) async fn admit(
     let mut response = match check(&site, &peer, &request) {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
-            let late = |_| notice(StatusCode::REQUEST_TIMEOUT, "Too slow", "The request did not arrive in time.");
+            let late = |_| {
+                notice(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "Too slow",
+                    "The request took more than 10 s; load the page again.",
+                )
+            };
             timeout(REQUEST_TIMEOUT, next.run(request)).await.unwrap_or_else(late)
         }
         Err(refusal) => refused(&site, refusal),
@@ -92,7 +98,10 @@ fn check(site: &Site, peer: &Peer, request: &Request) -> Result<Caller, Refusal>
         true => only(headers, ORIGIN).is_some_and(|origin| origin.eq_ignore_ascii_case(&site.origin(host))),
         false => !is_change,
     };
-    if !is_ours {
+    // Browsers send no origin with images, but say that another site asks. A link from there may open a page.
+    let fetched = |name| only(headers, HeaderName::from_static(name));
+    let is_foreign = fetched("sec-fetch-site").is_some_and(|site| !["same-origin", "none"].contains(&site));
+    if !is_ours || is_foreign && fetched("sec-fetch-dest") != Some("document") {
         return Err(Refusal::Origin);
     }
     let scope = match path {

@@ -240,7 +240,7 @@ async fn a_lost_server_is_described_and_another_server_can_be_chosen() {
     let visited = Visited::new(vec![lost, server.address]).await;
     for path in ["/replay", "/replay?server=1", "/replay/game?id=7/3/0"] {
         let page = visited.get(path).await;
-        assert!(status(&page) == 503 && page.contains("The replay server does not respond"), "{path}: {page}");
+        assert!(status(&page) == 503 && page.contains("The replay server is not available"), "{path}: {page}");
     }
     let page = visited.get("/replay?server=2").await;
     assert!(page.contains("<option selected>2</option>") && page.contains(">7/3/0</a>"), "{page}");

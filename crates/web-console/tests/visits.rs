@@ -515,6 +515,11 @@ async fn other_hosts_and_origins_are_refused() {
         let page = visited.send(&request).await;
         assert!(status(&page) == 403 && !page.contains("access-control"), "{origin}: {page}");
     }
+    for (kind, expected) in [("image", 403), ("document", 200)] {
+        let fetched = format!("Sec-Fetch-Site: cross-site\r\nSec-Fetch-Dest: {kind}\r\n\r\n");
+        let page = visited.send(&format!("GET / HTTP/1.1\r\nHost: localhost\r\n{fetched}")).await;
+        assert_eq!(status(&page), expected, "{kind}: {page}");
+    }
 }
 
 #[tokio::test]

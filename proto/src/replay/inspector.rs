@@ -47,7 +47,8 @@ impl RequestError {
             Self::Status(status) => status,
         };
         let what = match status.code() {
-            Code::Unavailable => "The replay server does not respond",
+            Code::Unavailable => "The replay server is not available",
+            Code::DeadlineExceeded | Code::Cancelled => "The replay server did not finish the request",
             Code::Unimplemented => "The replay server is too old for this request",
             Code::ResourceExhausted => "The replay server is busy",
             Code::PermissionDenied | Code::Unauthenticated => "The replay server rejects the credentials of the run",
