@@ -16,10 +16,6 @@ use crate::play::Play;
 const GAMES_MAX: usize = 16;
 /// Minimum time between two snapshots of one game.
 const INTERVAL: Duration = Duration::from_millis(200);
-/// Maximum number of actions in a snapshot; every game for two players is shorter.
-const ACTIONS_MAX: usize = 4_096;
-/// Maximum number of values in an observation that is shown as numbers.
-const OBSERVATION_VALUES_MAX: usize = 4_096;
 /// Maximum number of searched actions in a snapshot.
 const TOP_MAX: usize = 32;
 
@@ -64,8 +60,18 @@ impl Spectators {
 
 /// Returns the snapshot of a search by a thread with this first place.
 fn snapshot(game: &str, first_place: usize, search: WatchedSearch) -> Snapshot {
-    let WatchedSearch { slot, number, seed, actions, observation, weights_version, simulations, analysis, played } =
-        search;
+    let WatchedSearch {
+        slot,
+        number,
+        seed,
+        plies,
+        actions,
+        observation,
+        weights_version,
+        simulations,
+        analysis,
+        played,
+    } = search;
     let searched = (0..analysis.actions.len()).map(|index| SearchedAction {
         action: analysis.actions[index].0,
         prior: analysis.priors[index],
@@ -75,16 +81,14 @@ fn snapshot(game: &str, first_place: usize, search: WatchedSearch) -> Snapshot {
     let mut top: Vec<SearchedAction> = searched.collect();
     top.sort_by(|one, other| other.visits.cmp(&one.visits).then(other.prior.total_cmp(&one.prior)));
     top.truncate(TOP_MAX);
-    let plies = actions.len();
-    let shown = if plies <= ACTIONS_MAX { actions.as_slice() } else { &[] };
     Snapshot {
         game: game.to_owned(),
         place: first_place + slot,
         episode: number,
         seed,
         plies,
-        actions: shown.iter().map(|action| action.0).collect(),
-        observation: observation.filter(|values| values.len() <= OBSERVATION_VALUES_MAX),
+        actions: actions.iter().map(|action| action.0).collect(),
+        observation,
         weights_version,
         simulations,
         value: analysis.value,
@@ -112,7 +116,7 @@ mod tests {
         let games = games::GAMES.iter().flat_map(|entry| entry.examples());
         for name in games {
             let spec = name.parse::<games::GameKind>().unwrap().rules().spec().clone();
-            assert!(spec.players == game::Players::One || spec.max_plies <= ACTIONS_MAX, "{name}");
+            assert!(spec.players == game::Players::One || spec.max_plies <= selfplay::ACTIONS_MAX, "{name}");
         }
     }
 }

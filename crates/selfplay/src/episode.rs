@@ -12,7 +12,7 @@ use crate::record::{Choice, EpisodeRecord};
 use crate::round::Round;
 use crate::settings::{Settings, SubtreeReuse};
 use crate::tree_search::{TreeSearch, TreeSet};
-use crate::watch::{Watch, WatchedSearch};
+use crate::watch::{ACTIONS_MAX, Watch, WatchedSearch};
 
 /// Maximum number of simulations and moves that one game completes in one round without adding a leaf to the batch.
 /// Without this limit, a round would never end if all positions were in the cache.
@@ -158,7 +158,8 @@ impl<S, W> Episode<S, W> {
                 slot: self.record.slot(),
                 number: self.record.number(),
                 seed: self.record.start_seed(),
-                actions: self.record.actions(),
+                plies: self.record.plies(),
+                actions: if self.record.plies() > ACTIONS_MAX { Vec::new() } else { self.record.actions() },
                 observation: observation(),
                 weights_version: self.tree_version,
                 simulations: self.search.tree.root().simulations(),

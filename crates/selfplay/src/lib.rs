@@ -51,4 +51,4 @@ pub use settings::{
     TemperatureDecay,
 };
 pub use tree_search::{Next, Step};
-pub use watch::WatchedSearch;
+pub use watch::{ACTIONS_MAX, WatchedSearch};

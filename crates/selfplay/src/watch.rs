@@ -4,6 +4,12 @@ use game::Action;
 
 use crate::analysis::Analysis;
 
+/// Maximum number of actions that are kept for spectators: copying more before each move would slow self-play.
+pub const ACTIONS_MAX: usize = 4_096;
+
+/// Maximum number of values in an observation that is kept for spectators.
+pub(crate) const OBSERVATION_VALUES_MAX: usize = 4_096;
+
 /// A finished search of an episode in progress, with the action played after it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WatchedSearch {
@@ -13,9 +19,12 @@ pub struct WatchedSearch {
     pub number: u64,
     /// Seed with which the rules start the episode.
     pub seed: u64,
-    /// The actions before the search.
+    /// Number of actions before the search.
+    pub plies: usize,
+    /// The actions before the search; none of more than [`ACTIONS_MAX`].
     pub actions: Vec<Action>,
-    /// The searched observation `[C, H, W]` of an environment outside this process.
+    /// The searched observation `[C, H, W]` of an environment outside this process, of at most
+    /// [`OBSERVATION_VALUES_MAX`] values.
     pub observation: Option<Vec<f32>>,
     /// The weights version of all predictions in the search.
     pub weights_version: u64,

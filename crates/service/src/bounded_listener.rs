@@ -102,8 +102,12 @@ impl AsyncWrite for Connection {
         }
     }
 
+    // A response that waits for its next part neither reads nor writes, but flushes.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        match self.poll_end(cx) {
+            Some(error) => Poll::Ready(Err(error)),
+            None => Pin::new(&mut self.stream).poll_flush(cx),
+        }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -114,6 +118,7 @@ impl AsyncWrite for Connection {
 #[cfg(test)]
 mod tests {
     use axum::Router;
+    use axum::body::{Body, Bytes};
     use axum::routing::get;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::task::JoinSet;
@@ -125,10 +130,15 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut task = JoinSet::new();
-        let router = Router::new().route("/", get(async || "ok"));
+        let router = Router::new().route("/", get(async || "ok")).route("/endless", get(endless));
         let listener = BoundedListener::new(listener, time_limit);
         task.spawn(async move { axum::serve(listener, router).await });
         (address, task)
+    }
+
+    /// A response whose body never comes.
+    async fn endless() -> Body {
+        Body::from_stream(tokio_stream::pending::<io::Result<Bytes>>())
     }
 
     /// Reads until the server closes the connection.
@@ -146,6 +156,18 @@ mod tests {
             let mut silent = TcpStream::connect(address).await.unwrap();
             silent.write_all(sent).await.unwrap();
             assert_eq!(rest(&mut silent).await, b"");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_with_an_idle_response_is_closed_at_its_time_limit() {
+        let (address, _task) = serve(Duration::from_millis(50)).await;
+        // After further bytes, the server does not read until the response is complete.
+        for more in ["", "x"] {
+            let mut listening = TcpStream::connect(address).await.unwrap();
+            let request = format!("GET /endless HTTP/1.1\r\nHost: a\r\n\r\n{more}");
+            listening.write_all(request.as_bytes()).await.unwrap();
+            rest(&mut listening).await;
         }
     }
 

@@ -8,6 +8,7 @@ use crate::latent::batcher::LatentBatcher;
 use crate::record::{Choice, EpisodeRecord};
 use crate::round::Round;
 use crate::settings::Settings;
+use crate::watch::OBSERVATION_VALUES_MAX;
 
 /// One of many concurrent episodes with search in a learned model. The slot is also the environment number.
 pub(crate) type LatentEpisode = Episode<Slot, InEnvironment>;
@@ -204,7 +205,8 @@ impl LatentEpisode {
 /// Returns the observation of an environment outside this process.
 fn outside(environments: &dyn Environments, slot: usize) -> Option<Vec<f32>> {
     let spec = environments.spec();
-    let mut values = vec![0.0; spec.recording.map(|_| spec.observation.len())?];
+    let len = spec.recording.map(|_| spec.observation.len()).filter(|&len| len <= OBSERVATION_VALUES_MAX)?;
+    let mut values = vec![0.0; len];
     environments.observe(slot, &mut values);
     Some(values)
 }
