@@ -97,8 +97,9 @@ pub(crate) fn scalars(at: &AtPublication) -> Summary {
         .scalar("learner/sample_version_lag", sample_version_lag);
     let Some(losses) = losses else { return summary };
     summary = summary.scalar("loss/total", losses.total).scalar("loss/l2", losses.l2);
-    // The losses that a run does not train are exactly 0.
-    for (part, loss) in losses.parts().into_iter().filter(|(_, loss)| *loss != 0.0) {
+    // Parts that only some models train are exactly 0 in others.
+    let is_trained = |(part, loss): &(&str, f64)| ["policy", "value"].contains(part) || *loss != 0.0;
+    for (part, loss) in losses.parts().into_iter().filter(is_trained) {
         summary = summary.scalar(format!("loss/{part}"), loss);
     }
     summary.scalar("learner/gradient_norm", losses.gradient_norm)

@@ -153,7 +153,7 @@ mod tests {
     use crate::tests::networks::{self, complete, numbers, plain, vectors};
     use crate::threads::Threads;
 
-    const WEIGHTS: Losses = Losses { value: 0.7, consistency: 2.0, ..Losses::ZERO };
+    const WEIGHTS: Losses = Losses { value: 0.7, consistency: 2.0, ..Losses::WEIGHTS };
 
     /// A network with a number of positions and steps.
     struct Case {

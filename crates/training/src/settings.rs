@@ -139,7 +139,7 @@ impl TrainerSettings {
         let factor = |field, x| (field, x, is_factor(x), "a finite number, 0 or above");
         let (clip, ema, consistency) = (self.gradient_clip_norm, self.ema_decay, self.loss_weights.consistency);
         let swa = self.swa_start.unwrap_or(1.0);
-        let has_heads = consistency == 0.0 || layers.consistency().is_some();
+        let has_heads = consistency <= 0.0 || layers.consistency().is_some();
         let checks = [
             factor("learning_rate", self.learning_rate),
             factor("weight_decay", self.weight_decay),

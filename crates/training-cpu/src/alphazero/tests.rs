@@ -44,7 +44,7 @@ fn pass(
     let mut graph = graph(architecture, &layers, &layout, path, recompute);
     graph.pack(&numbers.parameters, &mut workshop.threads);
     let (positions, examples) = (batch.policy_weights.len(), Examples::Positions(batch.clone()));
-    let weights = Losses { value: VALUE_LOSS_WEIGHT, ..Losses::ZERO };
+    let weights = Losses { value: VALUE_LOSS_WEIGHT, ..Losses::WEIGHTS };
     let targets = Targets::new(architecture, &examples, weights);
     let planned = graph.activation_bytes(positions, false);
     let mut results = None;

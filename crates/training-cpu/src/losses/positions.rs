@@ -46,7 +46,7 @@ impl<'a> PositionTargets<'a> {
                 *logit = ILLEGAL;
             }
             let factor = self.importance(row) * f64::from(policy_weights[row]) / self.policy_weight;
-            let of_row = cross_entropy(logits, policies, factor);
+            let of_row = cross_entropy(logits, policies, factor * self.weights.policy);
             for (gradient, _) in logits.iter_mut().zip(legal).filter(|(_, legal)| **legal == 0) {
                 *gradient = 0.0;
             }
@@ -106,7 +106,7 @@ mod tests {
     fn losses(batch: &TrainingBatch, policy: [f32; 6], value: [f32; 6]) -> (Losses, Vec<f32>, Vec<f32>) {
         let (mut policy, mut value) = (policy, value);
         let (mut sums, mut errors) = (Losses::ZERO, Vec::new());
-        let targets = PositionTargets::new(batch, Losses { value: 0.5, ..Losses::ZERO });
+        let targets = PositionTargets::new(batch, Losses { policy: 2.0, value: 0.5, ..Losses::WEIGHTS });
         targets.policy(0..2, &mut policy, &mut sums);
         targets.value(0..2, &mut value, &mut sums, &mut errors);
         (sums, [policy, value].concat(), errors)
@@ -140,7 +140,7 @@ mod tests {
         let batch = TrainingBatch { policies: vec![0.25, 0.75, 0.0, 0.1, 0.2, 0.7], ..batch };
         let total = |policy, value| {
             let (sums, ..) = losses(&batch, policy, value);
-            sums.policy + 0.5 * sums.value
+            2.0 * sums.policy + 0.5 * sums.value
         };
         let (_, gradient, _) = losses(&batch, POLICY, VALUE);
         for (index, gradient) in gradient.into_iter().enumerate() {

@@ -77,7 +77,7 @@ impl<'a> UnrolledTargets<'a> {
             let policy = &self.batch.policies[state * self.actions..(state + 1) * self.actions];
             let weight = f64::from(self.batch.policy_weights[state]);
             let factor = self.share(row, step) * weight / self.policy_weight;
-            let of_row = cross_entropy(logits, policy, factor);
+            let of_row = cross_entropy(logits, policy, factor * self.weights.policy);
             sums.policy += factor * of_row.cross;
             if step == 0 {
                 sums.policy_entropy += of_row.entropy / self.positions as f64;
@@ -115,7 +115,8 @@ impl<'a> UnrolledTargets<'a> {
         for (row, logits) in self.by_row(rows, logits) {
             let factor = self.after_action(row, step, &self.batch.value_weights, self.batch.unroll_steps + 1);
             let target = self.batch.rewards[row * self.batch.unroll_steps + step];
-            sums.reward += factor * categorical::cross_entropy(logits, target, factor).cross;
+            let of_row = categorical::cross_entropy(logits, target, factor * self.weights.reward);
+            sums.reward += factor * of_row.cross;
         }
     }
 
@@ -138,15 +139,16 @@ impl<'a> UnrolledTargets<'a> {
         let mut code = vec![0.0; codes];
         for (row, (logits, encoding)) in rows.zip(of_rows) {
             let factor = self.after_action(row, step, &self.batch.chance_weights, self.batch.unroll_steps);
+            let weighted = factor * self.weights.chance;
             code.fill(0.0);
             code[greatest(encoding)] = 1.0;
             let mut apart = 0.0;
             for (encoding, code) in encoding.iter_mut().zip(&code) {
                 let distance = f64::from(*encoding) - f64::from(*code);
                 apart += distance * distance;
-                *encoding = (2.0 * factor * distance) as f32;
+                *encoding = (2.0 * weighted * distance) as f32;
             }
-            sums.chance += factor * (cross_entropy(logits, &code, factor).cross + apart);
+            sums.chance += factor * (cross_entropy(logits, &code, weighted).cross + apart);
         }
     }
 
