@@ -180,6 +180,7 @@ impl Handle {
             let answer = self.evaluate_by(version.clone(), request.clone(), deadline).await;
             if let Err(Rejection::Full { retry_after }) = answer
                 && let Some([shortest, longest]) = pauses
+                && Instant::now() < deadline
             {
                 tokio::time::sleep(retry_after.clamp(shortest, longest)).await;
             } else {
@@ -264,8 +265,11 @@ impl Handle {
                 reserved = Some(self.shared.reserve(request.client, request.batch.len())?);
             }
             let comes = async { may_come && newest.changed().await.is_ok() };
-            if !tokio::time::timeout_at(deadline.into(), comes).await.unwrap_or(false) {
-                return Err(Rejection::UnknownVersion { version: wanted, resident: versions.numbers() });
+            let comes = self.shared.draining.run_until_cancelled(comes);
+            match tokio::time::timeout_at(deadline.into(), comes).await {
+                Ok(Some(true)) => {}
+                Ok(None) => return Err(Rejection::Draining),
+                _ => return Err(Rejection::UnknownVersion { version: wanted, resident: versions.numbers() }),
             }
         }
     }

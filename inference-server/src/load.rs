@@ -39,8 +39,10 @@ impl Loader {
                 let error = service::chain(&error);
                 if self.handle.model().is_none() {
                     self.readiness.not_ready(format!("weights {version} cannot be used: {error}"));
+                    tracing::error!(%version, error, "cannot use weights; there are no others");
+                } else {
+                    tracing::error!(%version, error, "cannot use weights; serving the previous version");
                 }
-                tracing::error!(%version, error, "cannot use weights; serving the previous version");
             }
         }
         subscriber.close().await;

@@ -192,8 +192,8 @@ impl GrpcInferenceService for OpenInference {
         &self,
         request: Request<v2::ModelInferRequest>,
     ) -> Result<Response<v2::ModelInferResponse>, Status> {
-        // Also while draining: the message of an accepted call may still have been arriving, and the transport refuses
-        // calls that begin later.
+        // Also while draining: the message of an accepted call may still have been arriving, and the transport soon
+        // refuses new calls.
         let caller = Caller::of(&request);
         Ok(Response::new(self.infer(request.into_inner(), caller).await?))
     }

@@ -188,10 +188,13 @@ impl<T> Queue<T> {
     /// Stops counting reserved positions of a client.
     pub fn release(&mut self, id: u64, positions: usize) {
         self.reserved = self.reserved.saturating_sub(positions);
+        // Many requests that wait for a version release their positions at once: look at this client alone.
         if let Some(client) = self.clients.get_mut(&id) {
             client.reserved = client.reserved.saturating_sub(positions);
+            if client.reserved == 0 && client.requests.is_empty() {
+                self.clients.remove(&id);
+            }
         }
-        self.remove_idle_clients();
     }
 
     fn check_room(&self, id: u64, positions: usize) -> Result<(), Rejection> {
