@@ -32,10 +32,13 @@ impl<T: DeserializeOwned> JsonLines<T> {
     /// calls. A later call returns a line that is still incomplete.
     ///
     /// # Errors
-    /// The file cannot be read, or a line is too long.
+    /// The file cannot be read or has become shorter, or a line is too long.
     pub fn read(&mut self) -> anyhow::Result<Vec<T>> {
         let named = || format!("read {}", self.path.display());
         let Some(mut file) = if_exists(File::open(&self.path)).with_context(named)? else { return Ok(Vec::new()) };
+        if file.metadata().with_context(named)?.len() < self.read {
+            return Err(anyhow!("the file has become shorter")).with_context(named);
+        }
         let mut bytes = Vec::new();
         file.seek(SeekFrom::Start(self.read))
             .and_then(|_| file.take(READ_BYTES_MAX).read_to_end(&mut bytes))

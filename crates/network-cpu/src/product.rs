@@ -374,6 +374,7 @@ impl Taps {
     }
 
     /// Returns the intersection of both sets.
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(crate) fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)

@@ -3,10 +3,9 @@
 //! [`CounterRates`] holds the recent expositions of one process, and [`Processes`] computes values by role.
 //! [`RunMetrics`] lists the metrics of a run at one time, [`DeviceUse`] the metrics of a device, and [`Health`] lost or
 //! refused work. [`Meter`] computes them from scrapes, and sums counters over restarts and sessions. A
-//! [`Roster`](roster::Roster) follows the processes of a fleet that it did not start, and [`rows`]
-//! lists them. [`bottleneck`] finds the part
-//! that limits a run. [`History`] holds the recorded metrics of a run, and [`RunEvent`] is one recorded event.
-//! [`charts`] plots the metrics and [`words`] formats them. Missing values stay missing.
+//! [`Roster`](roster::Roster) follows the processes of a fleet that it did not start, and [`rows`] lists them.
+//! [`bottleneck`] finds the part that limits a run. [`History`] holds the recorded metrics of a run, and [`RunEvent`]
+//! is one recorded event. [`charts`] plots the metrics and [`words`] formats them. Missing values stay missing.
 //!
 //! The crate has neither clock nor connections: `fleet` requests the expositions. Screen, summary, console, studies and
 //! benchmarks show the values. Start with [`RunMetrics`].

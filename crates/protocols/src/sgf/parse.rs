@@ -55,8 +55,9 @@ pub enum Problem {
 
 impl Tree {
     /// Parses the first tree in a file. Decodes the text as the byte order mark or the property `CA` of the root
-    /// states, which becomes `UTF-8`. Reads a root without `;` and a file that ends early, and skips other text between
-    /// properties; [`notes`](Self::notes) has a line for each of these and for further text after the tree.
+    /// states, which becomes `UTF-8`, or as UTF-16 if the first character has a zero byte. Reads a root without `;` and
+    /// a file that ends early, and skips other text between properties; [`notes`](Self::notes) has a line for each of
+    /// these and for further text after the tree.
     ///
     /// # Errors
     /// [`Error`] for text that is no tree, or that has more than 300,000 nodes, 600,000 values, 100,000 nested
