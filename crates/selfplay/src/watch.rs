@@ -23,8 +23,7 @@ pub struct WatchedSearch {
     pub plies: usize,
     /// The actions before the search; none of more than [`ACTIONS_MAX`].
     pub actions: Vec<Action>,
-    /// The searched observation `[C, H, W]` of an environment outside this process, of at most
-    /// [`OBSERVATION_VALUES_MAX`] values.
+    /// The searched observation `[C, H, W]` of an environment outside this process, of at most 4,096 values.
     pub observation: Option<Vec<f32>>,
     /// The weights version of all predictions in the search.
     pub weights_version: u64,
