@@ -4,8 +4,6 @@
 //! version over slower links is computed. `bench replay --rates` measures the inserts of as many actors, and
 //! `bench phases --actors 1,2,4,8` real fleets. Start with [`measure`].
 
-pub mod publisher;
-
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
@@ -17,12 +15,12 @@ use tokio::task::JoinSet;
 use tonic::Streaming;
 use transport::limits::MESSAGE_BYTES_MAX;
 
+use crate::publisher::{self, PublisherArgs, tower_name};
 use crate::replay::load::PATIENCE;
 use crate::replay::rates::add_connections;
 use crate::report::{Report, Unit};
 use crate::script::Count;
 use crate::usage;
-use publisher::{PublisherArgs, tower_name};
 
 /// Options of `zerofleet bench fleet`.
 #[derive(Debug, Clone, clap::Args)]

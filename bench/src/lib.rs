@@ -19,6 +19,7 @@ mod own_process;
 mod page;
 pub mod phases;
 mod plot;
+pub mod publisher;
 mod python;
 pub mod replay;
 pub mod report;
@@ -29,6 +30,7 @@ mod series;
 mod server_process;
 mod threads;
 mod training_run;
+mod tree_player;
 mod turns;
 mod units;
 mod usage;
@@ -82,7 +84,7 @@ enum Part {
     Fleet(self::fleet::Args),
     /// Serves weights; started by `fleet` in a separate process.
     #[command(hide = true)]
-    Publisher(self::fleet::publisher::PublisherArgs),
+    Publisher(self::publisher::PublisherArgs),
     /// Training steps on the CPU with own kernels, libtorch and PyTorch.
     ///
     /// Also measures batch sizes.
@@ -112,7 +114,7 @@ impl Bench {
             Part::Hardware(args) => ("hardware", Box::new(move |so_far| hardware::measure(&args, so_far))),
             Part::Phases(args) => ("phases", Box::new(move |_| phases::measure(&args))),
             Part::Fleet(args) => ("fleet", Box::new(move |_| self::fleet::measure(&args))),
-            Part::Publisher(args) => return self::fleet::publisher::run(&args, out),
+            Part::Publisher(args) => return self::publisher::run(&args, out),
             Part::Learner(args) => ("learner", Box::new(move |so_far| self::learner::measure(&args, so_far))),
         };
         self.destination.run(name, out, measure)

@@ -6,8 +6,6 @@
 //! the measurement. A further case is one tree that many threads search with a network, as `play` does. Start with
 //! [`measure`].
 
-mod player;
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -21,8 +19,8 @@ use selfplay::{AnalysisSettings, SearchSettings, analyse_together};
 
 use crate::network::{automatic_evaluators, random_weights};
 use crate::report::{Report, Unit};
+use crate::tree_player::Player;
 use crate::{Turns, machine, threads};
-use player::Player;
 
 /// A search algorithm with the published constants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

@@ -87,7 +87,7 @@ impl Counts {
                 limit: Max(103_850.0 + CONSOLE_LINES),
                 target: 72_000.0,
             },
-            Row { name: "folders that hold Rust files", value: folders(&files), limit: Max(244.0), target: 170.0 },
+            Row { name: "folders that hold Rust files", value: folders(&files), limit: Max(242.0), target: 170.0 },
             Row { name: "indefinite persons per 1,000 comment lines", value: persons, limit: Max(0.3), target: 0.3 },
             Row { name: "verbs of speech per 1,000 comment lines", value: speech, limit: Max(2.0), target: 2.0 },
             Row { name: "pronouns, of crates read first", value: first[0], limit: Max(60.0), target: 60.0 },

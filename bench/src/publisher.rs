@@ -67,13 +67,13 @@ pub fn run(args: &PublisherArgs, out: &mut impl Write) -> anyhow::Result<()> {
 }
 
 /// Parses the network size for Connect Four: residual blocks and channels.
-pub(super) fn tower(text: &str) -> Result<[usize; 2], String> {
+pub(crate) fn tower(text: &str) -> Result<[usize; 2], String> {
     let size = numbers(text).filter(|size| !size.contains(&0));
     size.ok_or_else(|| format!("`{text}` is not a network: expected BLOCKSxCHANNELS, such as 6x64"))
 }
 
 /// Formats a network size as [`tower`] parses it.
-pub(super) fn tower_name([blocks, channels]: [usize; 2]) -> String {
+pub(crate) fn tower_name([blocks, channels]: [usize; 2]) -> String {
     format!("{blocks}x{channels}")
 }
 
@@ -92,7 +92,7 @@ struct Started {
 ///
 /// # Errors
 /// The process cannot be started, or prints no address.
-pub(super) fn start(args: &PublisherArgs) -> anyhow::Result<(Script, String)> {
+pub(crate) fn start(args: &PublisherArgs) -> anyhow::Result<(Script, String)> {
     let PublisherArgs { networks, fetches, seed } = args;
     let networks: Vec<String> = networks.iter().copied().map(tower_name).collect();
     let mut arguments =

@@ -5,7 +5,7 @@ use rand_chacha::rand_core::SeedableRng;
 use selfplay::{Next, Step};
 
 /// Plays games against itself with a constant evaluator.
-pub(super) struct Player<G: Game> {
+pub(crate) struct Player<G: Game> {
     game: G,
     algorithm: SearchAlgorithm,
     simulations: u32,
@@ -18,12 +18,12 @@ pub(super) struct Player<G: Game> {
     priors: Vec<Vec<f32>>,
     policy: Vec<f32>,
     /// Bytes and nodes of the trees at the end of each search, summed.
-    pub(super) bytes: u64,
-    pub(super) nodes: u64,
+    pub(crate) bytes: u64,
+    pub(crate) nodes: u64,
 }
 
 impl<G: Game> Player<G> {
-    pub(super) fn new(game: G, algorithm: SearchAlgorithm, simulations: u32, seed: u64) -> Self {
+    pub(crate) fn new(game: G, algorithm: SearchAlgorithm, simulations: u32, seed: u64) -> Self {
         let priors = (0..=game.spec().actions).map(|len| vec![1.0 / len.max(1) as f32; len]).collect();
         Self {
             algorithm,
@@ -42,7 +42,7 @@ impl<G: Game> Player<G> {
     }
 
     /// Searches one move, plays it, and returns the number of simulations. Starts a new game after the end of a game.
-    pub(super) fn play_move(&mut self) -> usize {
+    pub(crate) fn play_move(&mut self) -> usize {
         self.game.legal_actions(&self.position, &mut self.legal);
         self.tree.reset(self.position.clone(), undecided(&self.legal, &self.priors));
         self.tree.begin(self.simulations, Exploration::Explore, &mut self.rng);
