@@ -7,7 +7,6 @@
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use anyhow::{Context as _, bail, ensure};
 use figures::table::Table;
@@ -15,6 +14,7 @@ use fleet::run_directory::RunDirectory;
 use fleet::run_directory::load_run;
 use game::Game as _;
 use run_file::RunFile;
+use run_metrics::words::unix_seconds;
 use serde::Serialize;
 use strength::ledger::{Ledger, Player, Rated, best};
 use version_store::{Retention, VersionStore, accepted};
@@ -222,12 +222,11 @@ impl Kept {
         let &Manifest { version, training_step, digest, size_bytes, .. } = manifest;
         let written = fs::metadata(path).and_then(|metadata| metadata.modified());
         let written = written.with_context(|| format!("read {}", path.display()))?;
-        let since_1970 = written.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let rated = ratings.iter().find(|rated| rated.player == Player::Version(version));
         Ok(Self {
             version,
             training_step,
-            unix_seconds: since_1970.as_secs(),
+            unix_seconds: unix_seconds(written) as u64,
             size_bytes,
             digest,
             elo: rated.map(|rated| rated.elo),

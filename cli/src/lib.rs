@@ -134,7 +134,7 @@ impl Cli {
 
 /// Returns the Unix time in seconds; 0 if the clock shows a time before 1970.
 fn unix_seconds() -> f64 {
-    std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs_f64()
+    run_metrics::words::unix_seconds(std::time::SystemTime::now())
 }
 
 /// Like [`drain_on_signals`], for commands with long steps: a second signal stops the process at once.

@@ -248,6 +248,11 @@ pub fn span(seconds: Option<f64>) -> String {
     }
 }
 
+/// Converts a time to Unix time in seconds; 0 before 1970.
+pub fn unix_seconds(time: SystemTime) -> f64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
 /// Formats a Unix time as date, hour and minute in UTC; empty for a reading without a time.
 pub fn date(unix_seconds: f64) -> String {
     let since = Duration::try_from_secs_f64(unix_seconds).ok().filter(|since| !since.is_zero() && *since < DATE_END);

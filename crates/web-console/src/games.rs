@@ -1,4 +1,4 @@
-//! Games in progress: listens to the actors of a run while somebody watches, and draws the games for all tabs.
+//! Games in progress: listens to the actors of a run while a visitor watches, and draws the games for all tabs.
 //!
 //! [`Games`] belongs to the reader of the run. A task per actor keeps the latest search of each game; once a second,
 //! the rules compute the positions from seeds and actions. Actors are not trusted: a line that is no snapshot, or
@@ -7,17 +7,18 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use game::{Action, Error, Game as _, Player, Players, Scoring};
+use game::{Action, Board, Error, Game as _, Player, Players, Scoring};
 use games::{AnyGame, AnyPosition, GameKind};
 use maud::{Markup, html};
+use parking_lot::Mutex;
 use service::live::{LiveClient, SearchedAction, Snapshot};
 use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
+use tokio_util::task::AbortOnDropHandle;
 use url::form_urlencoded;
 
 use crate::boards::{self, Highlights};
@@ -56,12 +57,12 @@ pub(crate) struct Visits(Arc<Mutex<Option<Instant>>>);
 
 impl Visits {
     pub(crate) fn note(&self, now: Instant) {
-        *locked(&self.0) = Some(now);
+        *self.0.lock() = Some(now);
     }
 
     /// Returns true if a visitor still sees such a page.
     pub(crate) fn is_recent(&self, now: Instant) -> bool {
-        locked(&self.0).is_some_and(|last| now.saturating_duration_since(last) < WATCHED)
+        self.0.lock().is_some_and(|last| now.saturating_duration_since(last) < WATCHED)
     }
 }
 
@@ -109,23 +110,13 @@ pub(crate) struct Drawn {
     pub(crate) selected: Selected,
 }
 
-/// The games in progress of a run, while somebody watches.
+/// The games in progress of a run, while a visitor watches.
 #[derive(Debug)]
 pub(crate) struct Games {
     runtime: Handle,
-    /// Listeners by admin address.
-    listeners: BTreeMap<SocketAddr, Listener>,
+    /// The tasks that listen to actors, by admin address.
+    listeners: BTreeMap<SocketAddr, AbortOnDropHandle<()>>,
     kept: Arc<Kept>,
-}
-
-/// A task that listens to an actor; the drop ends it.
-#[derive(Debug)]
-struct Listener(JoinHandle<()>);
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
 
 /// The latest search of each game.
@@ -151,21 +142,21 @@ impl Games {
         let Self { runtime, listeners, kept } = self;
         let Some(actors) = actors else {
             listeners.clear();
-            locked(&kept.games).clear();
+            kept.games.lock().clear();
             return;
         };
         let actors: BTreeMap<SocketAddr, &str> = actors.take(GAMES_MAX).collect();
-        listeners.retain(|address, listener| actors.contains_key(address) && !listener.0.is_finished());
+        listeners.retain(|address, listener| actors.contains_key(address) && !listener.is_finished());
         for (address, name) in actors {
-            let task = || Listener(runtime.spawn(follow(address, name.to_owned(), Arc::clone(kept))));
+            let task = || AbortOnDropHandle::new(runtime.spawn(follow(address, name.to_owned(), Arc::clone(kept))));
             listeners.entry(address).or_insert_with(task);
         }
-        locked(&kept.games).retain(|_, search| now.saturating_duration_since(search.received) < FORGOTTEN);
+        kept.games.lock().retain(|_, search| now.saturating_duration_since(search.received) < FORGOTTEN);
     }
 
     /// Draws the games.
     pub(crate) fn draw(&self, now: Instant) -> Drawn {
-        let searches = locked(&self.kept.games).clone();
+        let searches = self.kept.games.lock().clone();
         let mut games = Vec::new();
         for (key, search) in searches {
             // An environment outside this program has no rules here.
@@ -174,7 +165,7 @@ impl Games {
                 Ok(scene) => games.push((key, search, scene)),
                 Err(error) => {
                     self.kept.warn(&key.actor, &error);
-                    locked(&self.kept.games).remove(&key);
+                    self.kept.games.lock().remove(&key);
                 }
             }
         }
@@ -245,24 +236,19 @@ fn is_sound(snapshot: &Snapshot) -> bool {
 impl Kept {
     /// Keeps the latest search of a game. Over the maximum number of games, the last places go.
     fn keep(&self, actor: &str, snapshot: Snapshot, received: Instant) {
-        let mut games = locked(&self.games);
+        let mut games = self.games.lock();
         games.insert(Key { place: snapshot.place, actor: actor.to_owned() }, Search { snapshot, received });
         while games.len() > GAMES_MAX {
             games.pop_last();
         }
     }
 
-    /// Warns once that an actor sends something else than games.
+    /// Warns once that an actor sends lines that are no games.
     fn warn(&self, actor: &str, reason: &dyn std::fmt::Display) {
         if !self.has_warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(actor, %reason, "dropped a line that is no game in progress; further lines are dropped without a warning");
         }
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every value is whole at any time.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A game in progress, as drawn.
@@ -314,20 +300,26 @@ fn scene(rules: Option<&AnyGame>, snapshot: &Snapshot) -> Result<Scene, Error> {
     let (top, played) = (snapshot.top.iter().map(|each| name(each.action)).collect(), name(snapshot.played));
     let is_contest = rules.spec().scoring == Scoring::Outcome && rules.spec().players == Players::Two;
     let sign = if rules.to_move(&position) == Player::First { 1.0 } else { -1.0 };
-    let board = picture(rules, &position, &marks);
+    let drawn = rules.board(&position);
+    let board = picture(rules, &position, drawn.as_ref(), &marks);
     let total = visits(snapshot) as f32;
-    if let Some(board) = rules.board(&position) {
+    if let Some(board) = &drawn {
         let share = |each: &SearchedAction| Some((board.place(Action(each.action))?, each.visits as f32 / total));
         marks.visits = snapshot.top.iter().filter_map(share).collect();
     }
-    let searched = picture(rules, &position, &marks);
+    let searched = picture(rules, &position, drawn.as_ref(), &marks);
     Ok(Scene { board, searched, value_first: is_contest.then_some(sign * snapshot.value), top, played })
 }
 
-/// Draws a position, or writes it as text in a game without a board.
-pub(crate) fn picture(rules: &AnyGame, position: &AnyPosition, marks: &Highlights<'_>) -> Markup {
-    match rules.board(position) {
-        Some(board) => boards::draw(&board, marks),
+/// Draws the board of a position, or writes the position as text in a game without a board.
+pub(crate) fn picture(
+    rules: &AnyGame,
+    position: &AnyPosition,
+    board: Option<&Board>,
+    marks: &Highlights<'_>,
+) -> Markup {
+    match board {
+        Some(board) => boards::draw(board, marks),
         None => html! { pre { (rules.render(position)) } },
     }
 }
@@ -418,7 +410,7 @@ mod tests {
             games.kept.keep("a<b", snapshot, received);
         }
         let drawn = games.draw(now);
-        let kept = locked(&games.kept.games).len();
+        let kept = games.kept.games.lock().len();
         (drawn, kept)
     }
 

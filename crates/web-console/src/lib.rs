@@ -3,7 +3,7 @@
 //! A [`Console`] serves on one address. One thread (`reader`) polls the processes and reads the files of the run once a
 //! second. It renders what all tabs see into a `snapshot`, from which `pages` responds to requests and `events` sends
 //! changes. `overview`, `processes`, `strength_page`, `versions`, `replay`, `replay_game` and `configuration` render
-//! the parts, and `page` the frame of a page. While somebody watches, `games` listens to the actors of the run, and
+//! the parts, and `page` the frame of a page. While a visitor watches, `games` listens to the actors of the run, and
 //! `boards` draws the positions. `ratings` fits all rated games once per change. `replay_servers` sends requests to the
 //! replay servers of the run, `quarantine` those that change something. Every request passes `visitors`, which checks
 //! host, origin, token and scope; `connections` bounds memory and time.
@@ -105,7 +105,7 @@ impl Console {
         &self.url
     }
 
-    /// Stops to serve, and ends event streams.
+    /// Stops serving, and ends event streams.
     pub async fn stop(self) {
         self.drain.start();
         self.server.abort();

@@ -1,4 +1,4 @@
-//! Answers requests for pages. Start with [`router`].
+//! Responds to requests for pages. Start with [`router`].
 
 use std::sync::Arc;
 

@@ -1,13 +1,15 @@
 //! The ratings of a run, in one fit of all recorded games. Start with [`Ratings::read`].
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::Context as _;
 use fleet::RunDirectory;
 use fleet::run_directory::load_run;
 use maud::{Markup, html};
+use parking_lot::Mutex;
 use run_file::RunFile;
+use run_metrics::words::unix_seconds;
 use service::directory::if_exists;
 use strength::ledger::{Ledger, Rated};
 
@@ -41,8 +43,7 @@ impl Ratings {
     /// The run file or the ratings cannot be read.
     pub(crate) fn read(&self) -> anyhow::Result<Arc<Fit>> {
         let path = self.run.path().join("ratings.json");
-        // A panic leaves the last complete value.
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         // Taken before the file is read: a later change gives another stamp.
         let found = if_exists(std::fs::metadata(&path).and_then(|found| Ok((found.modified()?, found.len()))));
         let stamp = found.with_context(|| format!("read {}", path.display()))?;
@@ -53,8 +54,7 @@ impl Ratings {
         }
         let config: RunFile = load_run(&self.run)?;
         let ledger = Ledger::load(&path, &config.run.game)?;
-        let since_1970 = |(time, _): (SystemTime, u64)| time.duration_since(SystemTime::UNIX_EPOCH).ok();
-        let unix_seconds = stamp.and_then(since_1970).map(|since| since.as_secs_f64());
+        let unix_seconds = stamp.map(|(time, _)| unix_seconds(time));
         let fit = Arc::new(Fit { ratings: ledger.ratings(), ledger, unix_seconds });
         *last = Some((stamp, Arc::clone(&fit)));
         Ok(fit)

@@ -11,6 +11,7 @@ use fleet::exposition::{agent, ask};
 use fleet::{JsonLines, Role, RunDirectory, read_list};
 use run_metrics::bottleneck::{Bottleneck, Load, bottleneck};
 use run_metrics::roster::Roster;
+use run_metrics::words::unix_seconds;
 use run_metrics::{History, RunEvent, RunMetrics};
 use service::Drain;
 use tokio::runtime::Handle;
@@ -73,7 +74,7 @@ impl Reader {
         }
     }
 
-    /// Starts a thread that renders a snapshot per second until `drain` starts. If the thread ends before, it starts
+    /// Starts a thread that renders a snapshot per second until `drain` starts. If the thread ends earlier, it starts
     /// `drain`: pages that never change would look like a run that stands still.
     ///
     /// # Errors
@@ -86,7 +87,7 @@ impl Reader {
             let ends = Ends(drain);
             while !ends.0.started() {
                 let begin = Instant::now();
-                let (rendered, selected) = self.read(begin, unix_seconds());
+                let (rendered, selected) = self.read(begin, unix_seconds(SystemTime::now()));
                 let next = Snapshot {
                     distinct: Arc::clone(&self.distinct),
                     history: Some(Arc::clone(&self.history)),
@@ -203,10 +204,6 @@ impl Drop for Ends {
     fn drop(&mut self) {
         self.0.start();
     }
-}
-
-fn unix_seconds() -> f64 {
-    SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs_f64()
 }
 
 /// Returns the recorded metrics, in which the values of running processes replace those of the last reading. A process

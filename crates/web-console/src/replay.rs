@@ -27,11 +27,11 @@ const FIELDS: [&str; 9] =
 /// Choices of a field, each with the meaning; the first applies if the field is missing.
 const OUTCOMES: [(&str, Option<Outcome>); 6] = [
     ("any", None),
-    ("first wins", Some(Outcome::Win(Player::First))),
-    ("second wins", Some(Outcome::Win(Player::Second))),
-    ("draw", Some(Outcome::Draw)),
-    ("finished", Some(Outcome::Finished)),
-    ("truncated", Some(Outcome::Truncated)),
+    named(Outcome::Win(Player::First)),
+    named(Outcome::Win(Player::Second)),
+    named(Outcome::Draw),
+    named(Outcome::Finished),
+    named(Outcome::Truncated),
 ];
 const QUARANTINED: [(&str, Option<bool>); 3] = [("any", None), ("no", Some(false)), ("yes", Some(true))];
 const ORDERS: [(&str, ListOrder); 2] = [("newest", ListOrder::Newest), ("surprising", ListOrder::Surprising)];
@@ -39,6 +39,10 @@ const ORDERS: [(&str, ListOrder); 2] = [("newest", ListOrder::Newest), ("surpris
 const COLUMNS: [&str; 7] = ["game", "outcome", "plies", "actor", "version", "surprise", "state"];
 /// Longest cursor in bytes.
 const CURSOR_BYTES_MAX: usize = 256;
+
+const fn named(outcome: Outcome) -> (&'static str, Option<Outcome>) {
+    (outcome.name(), Some(outcome))
+}
 
 /// Renders the page for the fields of a search.
 pub(crate) async fn render(site: &Site, fields: &Form) -> (StatusCode, Markup) {

@@ -119,11 +119,12 @@ fn is_action(game: &AnyGame, action: Action) -> bool {
 /// Draws the position with the last move, shaded by the stored search.
 fn position(game: &AnyGame, name: &str, Replayed { position, step, last, .. }: &Replayed) -> Markup {
     let mut marks = Highlights { game: name, last: *last, ..Highlights::default() };
-    if let (Some(board), Some(step)) = (game.board(position), step) {
+    let board = game.board(position);
+    if let (Some(board), Some(step)) = (&board, step) {
         let policy = step.kind.policy().iter();
         marks.visits = policy.filter_map(|entry| Some((board.place(entry.action)?, entry.probability))).collect();
     }
-    html! { div.position { (picture(game, position, &marks)) } }
+    html! { div.position { (picture(game, position, board.as_ref(), &marks)) } }
 }
 
 impl View {

@@ -27,7 +27,7 @@ impl Problem {
         Self { status: StatusCode::BAD_REQUEST, text: text.into() }
     }
 
-    /// The run or a replay server cannot answer now.
+    /// The run or a replay server cannot respond now.
     pub(crate) fn unavailable(text: impl Into<String>) -> Self {
         Self { status: StatusCode::SERVICE_UNAVAILABLE, text: text.into() }
     }

@@ -87,7 +87,7 @@ fn crosstable(fit: &Fit) -> Markup {
         if tally.games() == 0 { MISSING.to_owned() } else { format!("{}/{}", tally.points(), tally.games()) }
     };
     if players.is_empty() {
-        return html! { p.empty { "Nobody has played yet." } };
+        return html! { p.empty { "No rated games have been played yet." } };
     }
     let names = players.iter().map(|column| column.player.to_string());
     let columns: Vec<String> = ["player", "Elo"].map(str::to_owned).into_iter().chain(names).collect();

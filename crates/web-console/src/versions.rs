@@ -13,7 +13,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use fleet::RunDirectory;
 use maud::{Markup, html};
-use run_metrics::words::{MISSING, date};
+use run_metrics::words::{MISSING, date, unix_seconds};
 use service::directory::if_exists;
 use strength::ledger::Player;
 use tokio_stream::StreamExt as _;
@@ -51,7 +51,6 @@ pub(crate) fn render(site: &Site, fields: &Form) -> anyhow::Result<Markup> {
     for (&version, store) in kept.iter().rev().skip(ROWS_MAX * (page - 1)).take(ROWS_MAX) {
         let (path, name) = (store.manifest_path(version), file_name(version));
         let written = fs::metadata(&path).and_then(|found| found.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
-        let since_1970 = written.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         let [step, size, digest] = match store.manifest(version) {
             Ok(Manifest { training_step, size_bytes, digest, .. }) => {
                 [training_step.to_string(), format!("{:.1}", size_bytes as f64 / 1e6), digest.to_string()]
@@ -61,7 +60,7 @@ pub(crate) fn render(site: &Site, fields: &Form) -> anyhow::Result<Markup> {
             Err(_) => ["damaged manifest", MISSING, MISSING].map(str::to_owned),
         };
         let elo = rated.get(&version).cloned().unwrap_or_else(|| MISSING.to_owned());
-        let cells = [version.to_string(), step, elo, date(since_1970), size].map(|cell| html! { (cell) });
+        let cells = [version.to_string(), step, elo, date(unix_seconds(written)), size].map(|cell| html! { (cell) });
         let digest = html! { code title=(digest) { (digest.chars().take(DIGEST_DIGITS).collect::<String>()) } };
         let link = html! { a href={ "/weights/" (name) } download { (name) } };
         rows.push(cells.into_iter().chain([digest, link]).collect());

@@ -322,7 +322,7 @@ async fn a_session_that_has_ended_trains_no_longer_and_has_lost_no_process() {
 }
 
 #[tokio::test]
-async fn actors_are_listened_to_while_somebody_watches_and_their_games_are_drawn() {
+async fn actors_are_listened_to_while_a_visitor_watches_and_their_games_are_drawn() {
     let (admin, actor) = actor();
     let visited = Visited::new(|run| {
         append(run, &[reading(5.0)]);
@@ -333,7 +333,7 @@ async fn actors_are_listened_to_while_somebody_watches_and_their_games_are_drawn
     visited.until("/fleet", "1 process, 1 ready").await;
     // Each reading of the run sends two requests.
     until_more(&actor.polls, 6).await;
-    assert_eq!(actor.listeners.load(Ordering::Relaxed), 0, "nobody watches games");
+    assert_eq!(actor.listeners.load(Ordering::Relaxed), 0, "no visitor watches games");
     let page = visited.until("/games", "Board with").await;
     for part in ["Board with 5 rows and 5 columns; first player: 1 stone; last move: c3", "hex-5, ply 1", "v17"] {
         assert!(page.contains(part), "{part} is not in {page}");
