@@ -7,6 +7,7 @@
 //! [`measure`].
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow::Continue;
 use std::time::Duration;
 
 use ::search::SearchAlgorithm;
@@ -191,7 +192,8 @@ fn team<G: Game>(args: &Args, game: &G, threads: usize, leaves: usize) -> anyhow
     let search = move |time| {
         let start = game.start();
         let mut search = || -> anyhow::Result<usize> {
-            let analysis = analyse_together(&game, &start, &settings, &mut evaluators, &mut rng)?;
+            let analysis =
+                analyse_together(&game, &start, &settings, &mut evaluators, &mut rng, &mut |_| Continue(()))?;
             Ok(analysis.visit_counts.iter().map(|&visits| visits as usize).sum())
         };
         // The first evaluations choose kernels and grow buffers.

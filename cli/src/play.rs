@@ -13,7 +13,7 @@ use games::{AnyGame, AnyPosition, GameKind};
 use protocols::{Input as _, Line, Lines};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use selfplay::{Analysis, AnalysisSettings, Proven, SearchSettings, analyse_together, latent};
+use selfplay::{Analysis, AnalysisProgress, AnalysisSettings, Proven, SearchSettings, analyse_together, latent};
 use service::directory::replace;
 
 use crate::game_result::score;
@@ -96,6 +96,38 @@ const LEAVES_PER_BATCH_MAX: usize = 8;
 pub(crate) fn leaves_per_batch(simulations: Option<u32>, threads: usize) -> usize {
     let in_flight = simulations.map_or(usize::MAX, |simulations| simulations as usize / SIMULATIONS_PER_LEAF_IN_FLIGHT);
     (in_flight / threads.max(1)).clamp(1, LEAVES_PER_BATCH_MAX)
+}
+
+/// Searches a position in which the game is not over. The same networks always have the same analysis of a position.
+/// The evaluators of an AlphaZero network search together, and report to `progress`; a MuZero network does not.
+///
+/// # Errors
+/// The evaluation fails.
+pub(crate) fn analyse(
+    game: &AnyGame,
+    position: &AnyPosition,
+    simulations: u32,
+    search: &SearchSettings,
+    discount: f32,
+    networks: &mut Networks,
+    progress: &mut AnalysisProgress<'_>,
+) -> anyhow::Result<Analysis> {
+    let threads = match networks {
+        Networks::Evaluators(evaluators) => evaluators.len(),
+        Networks::Latent(_) => 1,
+    };
+    let leaves_per_tree = leaves_per_batch(Some(simulations), threads);
+    let (search, batch) = (search.clone(), leaves_per_tree);
+    let settings = AnalysisSettings { simulations, search, leaves_per_tree, batch, discount };
+    let mut rng = ChaCha8Rng::seed_from_u64(0);
+    let analysis = match networks {
+        Networks::Evaluators(evaluators) => analyse_together(game, position, &settings, evaluators, &mut rng, progress),
+        Networks::Latent(model) => {
+            let analyses = latent::analyse(game, std::slice::from_ref(position), &settings, &mut **model, &mut rng);
+            analyses.map(|analyses| analyses.into_iter().next().expect("one analysis for each position"))
+        }
+    };
+    analysis.context("evaluate the position")
 }
 
 /// Plays a game against the latest weights of a run, in the terminal.
@@ -220,7 +252,6 @@ pub(crate) fn play(
         networks,
         output,
         save,
-        rng: ChaCha8Rng::seed_from_u64(0),
         person: settings.person,
         actions: Vec::new(),
         is_saved: true,
@@ -236,7 +267,6 @@ struct Session<'a, W> {
     networks: &'a mut Networks,
     output: &'a mut W,
     save: &'a mut Save<'a>,
-    rng: ChaCha8Rng,
     person: Player,
     actions: Vec<Action>,
     /// True if all actions are saved.
@@ -429,28 +459,8 @@ impl<W: Write> Session<'_, W> {
 
     fn analyse(&mut self) -> anyhow::Result<Analysis> {
         let Settings { simulations, search, discount, .. } = self.settings;
-        let threads = match self.networks {
-            Networks::Evaluators(evaluators) => evaluators.len(),
-            Networks::Latent(_) => 1,
-        };
-        let leaves_per_tree = leaves_per_batch(Some(*simulations), threads);
-        let settings = AnalysisSettings {
-            simulations: *simulations,
-            search: search.clone(),
-            leaves_per_tree,
-            batch: leaves_per_tree,
-            discount: *discount,
-        };
-        let (game, rng) = (self.game, &mut self.rng);
-        let analysis = match self.networks {
-            Networks::Evaluators(evaluators) => analyse_together(game, &self.position, &settings, evaluators, rng),
-            Networks::Latent(model) => {
-                let positions = std::slice::from_ref(&self.position);
-                let analyses = latent::analyse(game, positions, &settings, &mut **model, rng);
-                analyses.map(|analyses| analyses.into_iter().next().expect("one analysis for each position"))
-            }
-        };
-        analysis.context("evaluate the position")
+        let (game, position) = (self.game, &self.position);
+        analyse(game, position, *simulations, search, *discount, self.networks, &mut |_| ControlFlow::Continue(()))
     }
 
     fn report(&mut self, analysis: &Analysis, mover: &str) -> io::Result<()> {

@@ -7,7 +7,7 @@
 //! the threads does not affect the search.
 
 use std::collections::VecDeque;
-use std::ops::ControlFlow::{self, Continue};
+use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::Scope;
 
@@ -20,8 +20,12 @@ use crate::analysis::{Analysis, AnalysisSettings, analysis_of};
 use crate::leaf_batcher::{BatchContext, Buffers, LeafBatcher, LeafEvaluator, Limits, NetworkLeaves};
 use crate::tree_search::{TreeSearch, settings_by_rules};
 
-/// Runs [`analyse`](crate::analyse) for one position, with a thread for each of several evaluators. All evaluators must
-/// have the same weights.
+/// A callback after every batch of a search. The argument returns the analysis of the search so far; `Break` stops the
+/// search.
+pub type AnalysisProgress<'a> = dyn FnMut(&dyn Fn() -> Analysis) -> ControlFlow<()> + 'a;
+
+/// Runs [`analyse`](crate::analyse) for one position, with a thread for each of several evaluators, until the search is
+/// finished or `progress` returns `Break`. All evaluators must have the same weights.
 ///
 /// Each batch of an evaluator has up to `leaves_per_tree` leaves, and the batches of all evaluators are in flight
 /// together.
@@ -37,13 +41,14 @@ pub fn analyse_together<G: Game>(
     settings: &AnalysisSettings,
     evaluators: &mut [Box<dyn Evaluator>],
     rng: &mut impl Rng,
+    progress: &mut AnalysisProgress<'_>,
 ) -> Result<Analysis, Error> {
     assert!(game.outcome(position).is_none(), "the game is over at the position, so there is nothing to analyse");
     let mut search = TreeSearch::new(&settings_by_rules(game.spec(), &settings.search), 0);
     let AnalysisSettings { simulations, leaves_per_tree, discount, .. } = *settings;
     let limits = Limits { leaves: leaves_per_tree.max(1), completed: usize::MAX };
     let effort = Effort { simulations, limits, discount };
-    let mut progress = |_: &Tree<G::Position>| Continue(());
+    let mut progress = |tree: &Tree<G::Position>| progress(&|| analysis_of(tree, simulations));
     search_together(game, position, &mut search, &effort, evaluators, rng, &mut progress)?;
     Ok(analysis_of(&search.tree, simulations))
 }
@@ -226,6 +231,7 @@ impl<G: Game> ParallelSearch<'_, G> {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::ControlFlow::{Break, Continue};
     use std::sync::{Arc, Barrier};
 
     use evaluator_doubles::{Fault, Faulty};
@@ -248,6 +254,15 @@ mod tests {
         ChaCha8Rng::seed_from_u64(1)
     }
 
+    fn together<G: Game>(
+        game: &G,
+        position: &G::Position,
+        settings: &AnalysisSettings,
+        evaluators: &mut [Box<dyn Evaluator>],
+    ) -> Result<Analysis, Error> {
+        analyse_together(game, position, settings, evaluators, &mut rng(), &mut |_| Continue(()))
+    }
+
     fn hashing(count: usize) -> Vec<Box<dyn Evaluator>> {
         let shape = ConnectFour::new().spec().observation;
         (0..count).map(|_| Box::new(Hashing::new(shape, 3)) as Box<dyn Evaluator>).collect()
@@ -263,7 +278,7 @@ mod tests {
                 search: SearchSettings { algorithm, ..SearchSettings::default() },
                 ..settings(simulations, 1)
             };
-            let together = analyse_together(&game, &game.start(), &settings, &mut hashing(1), &mut rng()).unwrap();
+            let together = together(&game, &game.start(), &settings, &mut hashing(1)).unwrap();
             let alone = analyse(&game, &[game.start()], &settings, &mut *hashing(1)[0], &mut rng()).unwrap();
             assert_eq!(together, alone[0]);
         }
@@ -276,8 +291,7 @@ mod tests {
             for algorithm in [SearchAlgorithm::Puct, SearchAlgorithm::GUMBEL] {
                 let search = SearchSettings { algorithm, ..SearchSettings::default() };
                 let settings = AnalysisSettings { search, ..settings(300, leaves) };
-                let analyse =
-                    || analyse_together(&game, &game.start(), &settings, &mut hashing(threads), &mut rng()).unwrap();
+                let analyse = || together(&game, &game.start(), &settings, &mut hashing(threads)).unwrap();
                 let analysis = analyse();
                 assert_eq!(analysis.visit_counts.iter().sum::<u32>(), 300);
                 for _ in 0..5 {
@@ -288,12 +302,35 @@ mod tests {
     }
 
     #[test]
+    fn progress_changes_no_search_and_may_end_it() {
+        fn search(threads: usize, progress: &mut AnalysisProgress<'_>) -> Analysis {
+            let (game, settings) = (ConnectFour::new(), settings(300, 2));
+            analyse_together(&game, &game.start(), &settings, &mut hashing(threads), &mut rng(), progress).unwrap()
+        }
+        for threads in [1, 3] {
+            let (mut counts, mut batches) = (Vec::new(), 0);
+            let whole = search(threads, &mut |so_far| {
+                counts.push(so_far().visit_counts.iter().sum::<u32>());
+                Continue(())
+            });
+            assert_eq!(whole, search(threads, &mut |_| Continue(())));
+            assert!(counts.is_sorted() && counts.len() > 20, "{counts:?}");
+            let part = search(threads, &mut |_| {
+                batches += 1;
+                if batches == 5 { Break(()) } else { Continue(()) }
+            });
+            let simulations: u32 = part.visit_counts.iter().sum();
+            assert!(batches == 5 && (1..100).contains(&simulations), "{simulations} after {batches} batches");
+        }
+    }
+
+    #[test]
     fn results_proven_by_many_threads_are_correct() {
         let game = ConnectFour::new();
         let lost = game.replay(&[2, 2, 3, 3, 4].map(Action)).unwrap();
         let won = game.replay(&[3, 0, 3, 0, 3, 0].map(Action)).unwrap();
         for (position, proven) in [(lost, Proven::Loss), (won, Proven::Win)] {
-            let analysis = analyse_together(&game, &position, &settings(400, 4), &mut hashing(3), &mut rng()).unwrap();
+            let analysis = together(&game, &position, &settings(400, 4), &mut hashing(3)).unwrap();
             assert_eq!(analysis.proven, proven);
         }
     }
@@ -335,7 +372,7 @@ mod tests {
         // evaluators are always used together.
         let search = SearchSettings { solver: Solver::Off, early_stop: EarlyStop::Never, ..SearchSettings::default() };
         let settings = AnalysisSettings { search, ..settings(30, 1) };
-        let analysis = analyse_together(&game, &game.start(), &settings, &mut evaluators, &mut rng()).unwrap();
+        let analysis = together(&game, &game.start(), &settings, &mut evaluators).unwrap();
         assert_eq!(analysis.visit_counts.iter().sum::<u32>(), 30);
     }
 
@@ -345,7 +382,7 @@ mod tests {
         let shape = game.spec().observation;
         let mut evaluators: Vec<Box<dyn Evaluator>> =
             vec![Box::new(Hashing::new(shape, 3)), Box::new(Faulty::new(shape, Fault::Backend, 3))];
-        let error = analyse_together(&game, &game.start(), &settings(100, 2), &mut evaluators, &mut rng()).unwrap_err();
+        let error = together(&game, &game.start(), &settings(100, 2), &mut evaluators).unwrap_err();
         assert!(matches!(error, Error::Backend(_)), "{error}");
     }
 
@@ -361,7 +398,7 @@ mod tests {
             (0..2).map(|_| Box::new(evaluator_doubles::Scripted::new(shape, 1, even)) as _).collect();
         // Two in a row against one: only the third action in that row wins.
         let position = game.replay(&[0, 4, 1, 8].map(Action)).unwrap();
-        let analysis = analyse_together(&game, &position, &settings(100, 2), &mut evaluators, &mut rng()).unwrap();
+        let analysis = together(&game, &position, &settings(100, 2), &mut evaluators).unwrap();
         assert_eq!(analysis.best, Action(2));
     }
 }

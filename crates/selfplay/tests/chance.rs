@@ -10,7 +10,8 @@ use games::twenty_forty_eight::TwentyFortyEight;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use selfplay::{
-    Analysis, AnalysisSettings, GameSearch, Limits, SearchAlgorithm, SearchSettings, analyse, analyse_together,
+    Analysis, AnalysisProgress, AnalysisSettings, GameSearch, Limits, SearchAlgorithm, SearchSettings, analyse,
+    analyse_together,
 };
 
 fn settings(simulations: u32, leaves_per_tree: usize) -> AnalysisSettings {
@@ -138,7 +139,8 @@ fn every_driver_of_an_analysis_makes_the_same_search() {
     let limits = Limits::of_simulations(200, 1);
     search.search(&limits, &mut evaluators, &mut rng, &mut |_| ControlFlow::Continue(())).unwrap();
     assert_eq!(search.findings().unwrap().analysis().visit_counts, expected.visit_counts);
-    let together = analyse_together(&game, &position, &settings, &mut evaluators, &mut rng).unwrap();
+    let progress: &mut AnalysisProgress<'_> = &mut |_| ControlFlow::Continue(());
+    let together = analyse_together(&game, &position, &settings, &mut evaluators, &mut rng, progress).unwrap();
     assert_eq!(together.visit_counts.iter().sum::<u32>(), 200);
     assert!(together.action_values.iter().all(|value| *value >= 0.0), "{together:?}");
 }
