@@ -89,6 +89,12 @@ impl Caller {
         self.holder.as_ref().map(|holder| &holder.name)
     }
 
+    /// Returns true if the caller has the scope, as every caller of a server that requires no credentials.
+    #[must_use]
+    pub fn has(&self, scope: Scope) -> bool {
+        self.holder.as_ref().is_none_or(|holder| holder.scopes.contains(scope))
+    }
+
     /// Checks that the caller may insert as `actor`.
     ///
     /// # Errors
@@ -133,6 +139,13 @@ mod tests {
         }
         let message = bound.check_actor(4).unwrap_err().message().to_owned();
         assert_eq!(message, "the token of a may not insert as actor 4, only as 1-3,9");
+    }
+
+    #[test]
+    fn a_caller_has_the_scopes_of_the_token_and_without_tokens_every_scope() {
+        let viewer = caller("view,infer", None);
+        assert_eq!([Scope::View, Scope::Infer, Scope::Admin].map(|scope| viewer.has(scope)), [true, true, false]);
+        assert!(Caller::default().has(Scope::Admin));
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub enum Scope {
     /// Drawing samples, updating priorities and reporting trajectories, following weights, training with other
     /// learners.
     Train,
-    /// Evaluating positions, following weights.
+    /// Evaluating positions, also from the console; following weights.
     Infer,
     /// Looking at the pages of the console.
     View,
