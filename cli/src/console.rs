@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::iter;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context as _;
@@ -16,7 +17,9 @@ use service::net::{ReservedPort, reserve_wanted};
 use service::security::is_loopback;
 use service::{Drain, LogFormat, telemetry};
 use transport::security::Scopes;
-use web_console::{Console, Settings};
+use web_console::{Console, Settings, Thinker};
+
+use crate::console_thinker::ConsoleThinker;
 
 /// Usual address of a console.
 const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7080);
@@ -39,6 +42,12 @@ pub(crate) struct Args {
     /// Other addresses than loopback need security.certificate and security.tokens in the run file.
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
+
+    /// Search positions of visitors on this inference server (http or https endpoint).
+    ///
+    /// The server chooses the weights; the run supplies the search settings and the credentials.
+    #[arg(long, value_name = "ENDPOINT")]
+    inference: Option<String>,
 
     #[command(flatten)]
     scopes: ScopeOptions,
@@ -74,6 +83,8 @@ impl Args {
     /// The run does not exist, or the console cannot listen at the address.
     pub(crate) fn run(self, out: &mut impl Write) -> anyhow::Result<()> {
         let run = RunDirectory::existing(&self.runs, &self.run)?;
+        // Dropped after the runtime, on whose threads a connection to an inference server must not be closed.
+        let thinker: Arc<dyn Thinker> = Arc::new(ConsoleThinker::new(run.clone(), self.runs, self.inference));
         let (runtime, drain) = crate::drain_on_signals()?;
         if self.exit_with_parent {
             drain.on_end_of(io::stdin())?;
@@ -85,7 +96,8 @@ impl Args {
         // On loopback the users of the machine are trusted, and the credentials of the fleet do not apply.
         let SecurityOnly { security } =
             if is_loopback(listen.ip()) { SecurityOnly::default() } else { load_run(&run)? };
-        let settings = Settings { run, listen, security, scopes: self.scopes.console_scopes.unwrap_or_default() };
+        let (scopes, thinker) = (self.scopes.console_scopes.unwrap_or_default(), Arc::clone(&thinker));
+        let settings = Settings { run, listen, security, scopes, thinker };
         runtime.block_on(serve(settings, &drain, out))
     }
 }
@@ -165,6 +177,8 @@ impl ConsoleProcess {
 
 #[cfg(test)]
 mod tests {
+    use service::SecuritySection;
+
     use super::*;
 
     #[test]
@@ -174,5 +188,18 @@ mod tests {
         let port = reserve().unwrap();
         assert_ne!(port.address().port(), LISTEN_DEFAULT.port());
         drop(std::net::TcpListener::bind(port.address()).unwrap());
+    }
+
+    #[tokio::test]
+    async fn an_address_that_is_taken_is_an_error_that_names_it() {
+        let runs = tempfile::tempdir().unwrap();
+        let run = RunDirectory::new(runs.path(), "first").unwrap();
+        let taken = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let listen = taken.local_addr().unwrap();
+        let thinker = Arc::new(ConsoleThinker::new(run.clone(), runs.path().to_owned(), None));
+        let (security, scopes) = (SecuritySection::default(), Scopes::default());
+        let settings = Settings { run, listen, security, scopes, thinker };
+        let error = Console::start(settings, Drain::new()).await.unwrap_err().to_string();
+        assert!(error.contains(&format!("cannot listen on {listen}: the port is in use")), "{error}");
     }
 }

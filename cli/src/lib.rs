@@ -10,17 +10,18 @@
 //! inference server (`remote`), which the command may start itself (`own_server`). `engine` plays with these weights
 //! over engine protocols. `matches` plays the weights of runs against each other and against other programs; `sgf`
 //! records games; `watch` shows an episode of a single-player game. `replay` and `inference` send requests to live
-//! servers, `top` shows a whole fleet, and `console` serves pages of a run. `env` describes environments in Python.
-//! `doctor` checks this machine for a run. `bench` runs the program `zerofleet-bench`. `libtorch` decides whether a run
-//! needs libtorch. `arguments` parses the command line, `csv` writes tables, `printed_command` formats commands to
-//! copy, `move_names` formats moves, and `game_result` counts the points of a game. `resume` checks that a run can
-//! resume, and `trained_time` counts training time.
+//! servers, `top` shows a whole fleet, and `console` serves pages of a run, for which `console_thinker` searches. `env`
+//! describes environments in Python. `doctor` checks this machine for a run. `bench` runs the program
+//! `zerofleet-bench`. `libtorch` decides whether a run needs libtorch. `arguments` parses the command line, `csv`
+//! writes tables, `printed_command` formats commands to copy, `move_names` formats moves, and `game_result` counts the
+//! points of a game. `resume` checks that a run can resume, and `trained_time` counts training time.
 
 mod ablate;
 mod arguments;
 mod bench;
 mod client_security;
 mod console;
+mod console_thinker;
 mod core_division;
 mod csv;
 mod deterministic;

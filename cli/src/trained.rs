@@ -311,7 +311,7 @@ pub(crate) mod tests {
     }
 
     /// Creates a run of `game` without published weights.
-    fn begin_with(runs: &Path, game: &str) -> RunDirectory {
+    pub(crate) fn begin_with(runs: &Path, game: &str) -> RunDirectory {
         let run = RunDirectory::new(runs, "noughts").unwrap();
         run.create().unwrap();
         let mut config = RunFile::default();
@@ -340,7 +340,7 @@ pub(crate) mod tests {
     }
 
     /// Publishes untrained weights.
-    fn publish(run: &RunDirectory, architecture: Architecture, version: u64) {
+    pub(crate) fn publish(run: &RunDirectory, architecture: Architecture, version: u64) {
         let tensors: Vec<Tensor> = match architecture.model {
             Model::Alphazero => Layers::new(&architecture).unwrap().tensors().collect(),
             Model::AlphazeroReturns { .. } | Model::Muzero { .. } | Model::StochasticMuzero { .. } => {

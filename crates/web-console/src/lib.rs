@@ -5,11 +5,12 @@
 //! changes. `overview`, `processes`, `strength_page`, `versions`, `replay`, `replay_game` and `configuration` render
 //! the parts, and `page` the frame of a page. While a visitor watches, `games` listens to the actors of the run, and
 //! `boards` draws the positions. `ratings` fits all rated games once per change. `replay_servers` sends requests to the
-//! replay servers of the run, `quarantine` those that change something. Every request passes `visitors`, which checks
-//! host, origin, token and scope; `connections` bounds memory and time.
+//! replay servers of the run, `quarantine` those that change something. `thinking` queues the searches of visitors for
+//! the [`Thinker`]. Every request passes `visitors`, which checks host, origin, token and scope; `connections` bounds
+//! memory and time.
 //!
-//! Losing the process loses nothing: the console writes no file. It reads metrics with `run-metrics` only, and depends
-//! on neither search nor networks. Start with [`Console::start`].
+//! Losing the process loses nothing: the console writes no file. It reads metrics with `run-metrics` only. It has the
+//! result of a search from `selfplay`, but neither searches nor loads networks. Start with [`Console::start`].
 
 mod boards;
 mod configuration;
@@ -29,6 +30,8 @@ mod replay_servers;
 mod site;
 mod snapshot;
 mod strength_page;
+mod thinker;
+mod thinking;
 mod versions;
 mod visitors;
 
@@ -45,6 +48,7 @@ use transport::security::{Scopes, Security, secret_word};
 use connections::{Client, Connections};
 use reader::Reader;
 use site::Site;
+pub use thinker::{Opinion, Question, Thinker};
 
 /// A run, and the conditions under which visitors see it.
 #[derive(Debug, Clone)]
@@ -57,6 +61,8 @@ pub struct Settings {
     pub security: SecuritySection,
     /// Scopes that the console grants at most.
     pub scopes: Scopes,
+    /// Searches positions for visitors with the scope `infer`.
+    pub thinker: Arc<dyn Thinker>,
 }
 
 /// A console that serves until [`stop`](Self::stop).
@@ -75,14 +81,14 @@ impl Console {
     /// # Errors
     /// The address is taken, or needs credentials that `security` lacks.
     pub async fn start(settings: Settings, drain: Drain) -> anyhow::Result<Self> {
-        let Settings { run, listen, security: section, scopes } = settings;
+        let Settings { run, listen, security: section, scopes, thinker } = settings;
         let security = Security::open_web(&section, listen)?;
         let listener = net::bind(listen).await?;
         let address = listener.local_addr().context("find the address of the console")?;
         let word = secret_word().context("no random bytes from the system")?;
         let scheme = section.scheme();
         let (feed, reader) = Reader::new(run.clone()).follow(drain.clone()).context("start the reader of the run")?;
-        let site = Arc::new(Site::new(run, address, scheme, security.clone(), scopes, word, feed));
+        let site = Arc::new(Site::new(run, address, scheme, security.clone(), scopes, word, feed, thinker));
         let service = pages::router(site).into_make_service_with_connect_info::<Client>();
         let connections = Connections::new(listener, address, security);
         let server = tokio::spawn(async move {

@@ -110,7 +110,7 @@ async fn search(State(site): State<Arc<Site>>, Extension(caller): Extension<Call
 }
 
 async fn stored_game(State(site): State<Arc<Site>>, Extension(caller): Extension<Caller>, uri: Uri) -> Response {
-    match replay_game::render(&site, &Form::of_query(&uri)).await {
+    match replay_game::render(&site, &caller, &Form::of_query(&uri)).await {
         Ok(main) => of_replay(&site, &caller, StatusCode::OK, &main),
         Err(Problem { status, text }) => notice(status, "The game cannot be shown", &text),
     }

@@ -1,23 +1,30 @@
 //! The page of one stored game: the position at a ply by the rules, the value over all plies, and the search policy
-//! that the actor stored. Start with [`render`].
+//! that the actor stored, next to the policy of the latest network. Start with [`render`].
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow::Continue;
+use std::time::Duration;
 
 use axum::http::StatusCode;
 use experience::{Step, StepKind, Trajectory, TrajectoryId};
 use figures::plot::{Axis, BLUE, Chart, Figure, GREY, ORANGE, Point, Series, Style};
 use game::{Action, Game as _, Place, Player, Players, Scoring};
-use games::{AnyGame, AnyPosition};
+use games::{AnyGame, AnyPosition, GameKind};
 use maud::{Markup, html};
 use proto::replay::Located;
 use run_metrics::words::{date, percent};
 use tokio::task::spawn_blocking;
-use transport::security::Scope;
+use tokio::time::timeout;
+use transport::security::{Caller, Scope};
 
 use crate::boards::Highlights;
 use crate::games::picture;
 use crate::overview::{CHART_HEIGHT, CHART_WIDTH, chart};
+use crate::page::table;
 use crate::quarantine;
 use crate::replay_servers::{Problem, Servers, within};
 use crate::site::Site;
+use crate::thinker::{Opinion, Question};
 use crate::visitors::{Form, address};
 
 /// Path of the page.
@@ -27,6 +34,8 @@ pub(crate) const PATH: &str = "/replay/game";
 const MOVES_MAX: usize = 8;
 /// Maximum number of points of the value curve.
 const POINTS_MAX: usize = 1000;
+/// Time limit of the latest network, which leaves the rest of a request to the replay server.
+const OPINION_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Returns the address of a stored game, at the start or at a ply.
 pub(crate) fn address_of(id: TrajectoryId, server: &str, ply: Option<usize>) -> String {
@@ -40,8 +49,9 @@ pub(crate) fn id_in(fields: &Form) -> Result<TrajectoryId, Problem> {
     fields.text("id").parse::<TrajectoryId>().map_err(|error| Problem::invalid(format!("{error}.")))
 }
 
-/// Renders the page for the fields `id`, `server` and `ply`.
-pub(crate) async fn render(site: &Site, fields: &Form) -> Result<Markup, Problem> {
+/// Renders the page for the fields `id`, `server` and `ply`. A visitor with the scope `infer` also sees the opinion of
+/// the latest network.
+pub(crate) async fn render(site: &Site, caller: &Caller, fields: &Form) -> Result<Markup, Problem> {
     let id = id_in(fields)?;
     let ply = match fields.text("ply") {
         "" => 0,
@@ -56,10 +66,33 @@ pub(crate) async fn render(site: &Site, fields: &Form) -> Result<Markup, Problem
         return Err(Problem::unavailable("The replay server returned another game."));
     }
     let word = site.scopes.contains(Scope::Admin).then(|| site.word.clone());
-    let view = View { located, server: servers.name, ply, word };
+    let opinion = opinion(site, caller, question(&located.trajectory, ply)).await;
+    let view = View { located, server: servers.name, ply, word, opinion };
     // A game may have thousands of plies.
     let rendered = spawn_blocking(move || view.render()).await;
     rendered.unwrap_or_else(|error| Err(Problem::unavailable(format!("The game cannot be replayed: {error}."))))
+}
+
+/// Returns the question for the latest network at a ply; `None` after the last move, and for an environment outside the
+/// process.
+fn question(trajectory: &Trajectory, ply: usize) -> Option<Question> {
+    let game = games::stored(trajectory.game()).ok().filter(|game| !matches!(game, GameKind::Recorded(_)))?;
+    let actions = trajectory.steps().take(ply).map(|step| step.action).collect();
+    let seed = trajectory.episode().seed;
+    (ply < trajectory.plies()).then_some(Question { game, seed, actions, version: None, simulations: 0 })
+}
+
+/// Returns the opinion of the latest network, or why there is none; `None` for a visitor without the scope `infer`.
+async fn opinion(site: &Site, caller: &Caller, question: Option<Question>) -> Option<Result<Opinion, String>> {
+    let may_search = site.scopes.contains(Scope::Infer) && caller.has(Scope::Infer);
+    let question = question.filter(|_| may_search)?;
+    let Ok(ticket) = site.thinking.join() else {
+        return Some(Err("too many searches wait already; load the page again.".to_owned()));
+    };
+    Some(match timeout(OPINION_TIMEOUT, ticket.think(question, |_| Continue(()))).await {
+        Ok(thought) => thought.map_err(|error| format!("{error:#}.")),
+        Err(_) => Err("it took more than 4 s, perhaps after other searches; load the page again.".to_owned()),
+    })
 }
 
 /// A stored game at a ply.
@@ -69,6 +102,8 @@ struct View {
     ply: usize,
     /// Word against forged forms, if the console allows changes.
     word: Option<String>,
+    /// The opinion of the latest network on the position, or why it is missing; `None` if the visitor may see none.
+    opinion: Option<Result<Opinion, String>>,
 }
 
 /// A game, replayed by the rules.
@@ -147,7 +182,7 @@ impl View {
             (self.steps(plies))
             (position(&game, trajectory.game(), &replayed))
             @if let Some(step) = &replayed.step {
-                (search(&game, &replayed.position, step))
+                (search(&game, &replayed.position, step, self.opinion.as_ref()))
             } @else if replayed.illegal.is_none() {
                 p { "The game is over: " (trajectory.outcome().name()) "." }
             }
@@ -245,8 +280,8 @@ impl View {
     }
 }
 
-/// Renders the move at a ply and the search policy from which it was drawn.
-fn search(game: &AnyGame, at: &AnyPosition, step: &Step) -> Markup {
+/// Renders the move at a ply, the search policy from which it was drawn, and the raw policy of the latest network.
+fn search(game: &AnyGame, at: &AnyPosition, step: &Step, opinion: Option<&Result<Opinion, String>>) -> Markup {
     let name = |action: Action| if is_action(game, action) { game.action_name(at, action) } else { action.to_string() };
     let player = match (game.spec().players, game.to_move(at)) {
         (Players::One, _) => "Next action",
@@ -258,30 +293,49 @@ fn search(game: &AnyGame, at: &AnyPosition, step: &Step) -> Markup {
         StepKind::Fast { .. } => Some("A fast search chose the move; its policy is not stored."),
         StepKind::Full { .. } => None,
     };
-    let mut policy = step.kind.policy().to_vec();
-    policy.sort_by(|a, b| b.probability.total_cmp(&a.probability));
+    let shares = shares(step, opinion);
+    let columns = &["move", "stored", "now"][..if matches!(opinion, Some(Ok(_))) { 3 } else { 2 }];
+    let row = |&(action, of_action): &(Action, [Option<f64>; 2])| {
+        let name = html! { @if action == step.action { strong { (name(action)) } } @else { (name(action)) } };
+        let cells = of_action.map(|share| html! { (percent(share)) });
+        [name].into_iter().chain(cells).take(columns.len()).collect::<Vec<_>>()
+    };
+    let rows: Vec<Vec<Markup>> = shares.iter().take(MOVES_MAX).map(row).collect();
     html! {
         p {
             (player) " " strong { (name(step.action)) } ", weights v" (step.weights_version.0)
             @if let Some(value) = step.kind.value() { "; value for the player to move " (format!("{value:+.3}")) }
             "."
         }
-        @if let Some(without) = without {
-            p.note { (without) }
-        } @else {
-            table {
-                caption { "Stored search policy" }
-                thead { tr { th scope="col" { "move" } th scope="col" { "share of the search" } } }
-                tbody {
-                    @for entry in policy.iter().take(MOVES_MAX) {
-                        tr.differs[entry.action == step.action] {
-                            th scope="row" { (name(entry.action)) }
-                            td { (percent(Some(entry.probability.into()))) }
-                        }
-                    }
+        @if let Some(without) = without { p.note { (without) } }
+        @match opinion {
+            Some(Ok(Opinion { analysis, version })) => {
+                p {
+                    "The latest network, " (version) " without a search: value for the player to move "
+                    (format!("{:+.3}", analysis.network_value)) "."
                 }
             }
-            @if policy.len() > MOVES_MAX { p.note { (policy.len() - MOVES_MAX) " more moves" } }
+            Some(Err(reason)) => { p.note { "The latest network is not shown: " (reason) } }
+            None => {}
+        }
+        @if !shares.is_empty() { (table("Policy", columns, &rows)) }
+        @if shares.len() > MOVES_MAX { p.note { (shares.len() - MOVES_MAX) " more moves" } }
+    }
+}
+
+/// Returns the share of each move in the stored policy and in the policy of the latest network, the largest first.
+fn shares(step: &Step, opinion: Option<&Result<Opinion, String>>) -> Vec<(Action, [Option<f64>; 2])> {
+    let mut shares: BTreeMap<Action, [Option<f64>; 2]> = BTreeMap::new();
+    for entry in step.kind.policy() {
+        shares.entry(entry.action).or_default()[0] = Some(entry.probability.into());
+    }
+    if let Some(Ok(Opinion { analysis, .. })) = opinion {
+        for (&action, &prior) in analysis.actions.iter().zip(&analysis.priors) {
+            shares.entry(action).or_default()[1] = Some(prior.into());
         }
     }
+    let mut shares: Vec<_> = shares.into_iter().collect();
+    let largest = |shares: &[Option<f64>; 2]| shares.iter().flatten().copied().fold(0.0, f64::max);
+    shares.sort_by(|(_, a), (_, b)| largest(b).total_cmp(&largest(a)));
+    shares
 }

@@ -12,6 +12,8 @@ use transport::security::{Scopes, Security};
 
 use crate::ratings::Ratings;
 use crate::snapshot::{FLEET, Feed, Snapshot};
+use crate::thinker::Thinker;
+use crate::thinking::Thinking;
 
 /// Maximum number of event streams: many times the tabs of a team.
 const STREAMS_MAX: usize = 64;
@@ -36,9 +38,11 @@ pub(crate) struct Site {
     /// Places for downloads.
     pub(crate) downloads: Arc<Semaphore>,
     pub(crate) ratings: Ratings,
+    pub(crate) thinking: Arc<Thinking>,
 }
 
 impl Site {
+    #[expect(clippy::too_many_arguments, reason = "the parts of the console, each from another source")]
     pub(crate) fn new(
         run: RunDirectory,
         address: SocketAddr,
@@ -47,10 +51,12 @@ impl Site {
         scopes: Scopes,
         word: String,
         feed: Feed,
+        thinker: Arc<dyn Thinker>,
     ) -> Self {
         let [streams, downloads] = [STREAMS_MAX, DOWNLOADS_MAX].map(|places| Arc::new(Semaphore::new(places)));
         let (is_local, ratings) = (is_loopback(address.ip()), Ratings::new(run.clone()));
-        Self { run, is_local, scheme, security, scopes, word, feed, streams, downloads, ratings }
+        let thinking = Arc::new(Thinking::new(thinker));
+        Self { run, is_local, scheme, security, scopes, word, feed, streams, downloads, ratings, thinking }
     }
 
     /// Notes that a visitor sees the live page at this path. All of them but the fleet show games in progress.

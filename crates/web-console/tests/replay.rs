@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use experience::TrajectoryId;
@@ -11,12 +12,17 @@ use proto::replay::TableStats;
 use run_file::RunFile;
 use run_metrics::RunMetrics;
 use scripted::ReplayScript;
+use scripted_thinker::ScriptedThinker;
 use service::{Drain, SecuritySection};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 use web_console::{Console, Settings};
+
+mod scripted_thinker {
+    include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/src/scripted_thinker.rs"));
+}
 
 /// Time limit of every wait, far longer than any expected event takes.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -35,10 +41,10 @@ struct Visited {
 impl Visited {
     /// Opens the console of a run with these replay servers.
     async fn new(replay: Vec<SocketAddr>) -> Self {
-        Self::with(replay, "view,admin").await
+        Self::with(replay, "view,infer,admin", ScriptedThinker::default()).await
     }
 
-    async fn with(replay: Vec<SocketAddr>, scopes: &str) -> Self {
+    async fn with(replay: Vec<SocketAddr>, scopes: &str, thinker: ScriptedThinker) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let run = RunDirectory::new(folder.path(), "first").unwrap();
         run.create().unwrap();
@@ -55,7 +61,8 @@ impl Visited {
         std::fs::write(run.metrics(), serde_json::to_string(&reading).unwrap() + "\n").unwrap();
         let lock = run.lock().unwrap();
         let (security, scopes) = (SecuritySection::default(), scopes.parse().unwrap());
-        let settings = Settings { run, listen: "127.0.0.1:0".parse().unwrap(), security, scopes };
+        let (listen, thinker) = ("127.0.0.1:0".parse().unwrap(), Arc::new(thinker));
+        let settings = Settings { run, listen, security, scopes, thinker };
         let console = Console::start(settings, Drain::new()).await.unwrap();
         let visited = Self { console, _lock: lock, _folder: folder };
         let begin = Instant::now();
@@ -179,6 +186,37 @@ async fn a_game_is_shown_at_every_ply_by_the_rules() {
 }
 
 #[tokio::test]
+async fn the_policy_of_the_latest_network_stands_next_to_the_stored_one() {
+    let server = holding(1).await;
+    let visited = Visited::new(vec![server.address]).await;
+    let now = "The latest network, v9 without a search: value for the player to move +0.250.";
+    let columns = ["move", "stored", "now"].map(|name| format!("<th scope=\"col\">{name}</th>")).concat();
+    for (ply, row) in [
+        (0, "<th scope=\"row\"><strong>1</strong></th><td>–</td><td>11.1 %</td></tr>"),
+        (1, "<th scope=\"row\"><strong>2</strong></th><td>–</td><td>12.5 %</td></tr>"),
+        (2, "<th scope=\"row\">4</th><td>75.0 %</td><td>14.3 %</td></tr>"),
+    ] {
+        let page = visited.get(&format!("/replay/game?id=7/3/0&ply={ply}")).await;
+        assert!(page.contains(now) && page.contains(&columns) && page.contains(row), "ply {ply}: {page}");
+    }
+    let last = visited.get("/replay/game?id=7/3/0&ply=3").await;
+    assert!(status(&last) == 200 && !last.contains("latest network"), "{last}");
+}
+
+#[tokio::test]
+async fn without_weights_or_the_scope_a_stored_game_is_shown_without_an_opinion() {
+    let server = holding(1).await;
+    for (scopes, reason) in [("view,infer", true), ("view", false)] {
+        let thinker = ScriptedThinker { refusal: reason.then_some("run first has published no weights yet") };
+        let visited = Visited::with(vec![server.address], scopes, thinker).await;
+        let page = visited.get("/replay/game?id=7/3/0&ply=2").await;
+        assert!(status(&page) == 200 && page.contains("<td>75.0 %</td>") && !page.contains(">now</th>"), "{page}");
+        let shown = page.contains("The latest network is not shown: run first has published no weights yet.");
+        assert_eq!((shown, page.contains("latest network")), (reason, reason), "{page}");
+    }
+}
+
+#[tokio::test]
 async fn a_confirmed_quarantine_is_made_and_reverted_by_a_release() {
     let server = holding(2).await;
     let visited = Visited::new(vec![server.address]).await;
@@ -213,7 +251,7 @@ async fn a_forged_or_malformed_form_and_a_visitor_without_the_scope_change_nothi
     let page = visited.get(game).await;
     let word = word(&page);
     let form = format!("word={word}&id=7/3/0&change=quarantine&suspect=game&confirm=yes");
-    let narrowed = Visited::with(vec![server.address], "view").await;
+    let narrowed = Visited::with(vec![server.address], "view", ScriptedThinker::default()).await;
     let refused = narrowed.post(OURS, &form).await;
     assert!(status(&refused) == 403 && refused.contains("does not grant the scope admin"), "{refused}");
     assert!(!narrowed.get(game).await.contains("<button name=\"suspect\""));

