@@ -104,16 +104,23 @@ fn check(site: &Site, peer: &Peer, request: &Request) -> Result<Caller, Refusal>
     if !is_ours || is_foreign && fetched("sec-fetch-dest") != Some("document") {
         return Err(Refusal::Origin);
     }
-    let scope = match path {
+    let (scope, name) = match path {
         SIGN_IN | SIGN_OUT | STYLE | SCRIPT => return Ok(Caller::default()),
+        _ if may_search(path) => (Scope::Infer, "infer"),
         // A change that is not listed needs the strongest scope.
-        _ if is_change => Scope::Admin,
-        _ => Scope::View,
+        _ if is_change => (Scope::Admin, "admin"),
+        _ => (Scope::View, "view"),
     };
     if !site.scopes.contains(scope) {
-        return Err(Refusal::Narrowed(if is_change { "admin" } else { "view" }));
+        return Err(Refusal::Narrowed(name));
     }
     site.security.check_page(path, scope, &credentials(site, headers), peer).map_err(Refusal::Token)
+}
+
+/// Returns true for `/play`, the paths below, and the event streams of these pages.
+fn may_search(path: &str) -> bool {
+    let page = path.strip_prefix("/events").unwrap_or(path);
+    page.strip_prefix("/play").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Returns the value of a header that occurs once.

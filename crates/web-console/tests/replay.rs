@@ -217,6 +217,16 @@ async fn without_weights_or_the_scope_a_stored_game_is_shown_without_an_opinion(
 }
 
 #[tokio::test]
+async fn pages_that_search_need_the_scope_infer() {
+    let visited = Visited::with(Vec::new(), "view,admin", ScriptedThinker::default()).await;
+    for path in ["/play", "/play/move?x=1", "/events/play", "/events/play/move"] {
+        let refused = visited.get(path).await;
+        assert!(status(&refused) == 403 && refused.contains("does not grant the scope infer"), "{path}: {refused}");
+    }
+    assert_eq!(status(&visited.get("/playground").await), 404);
+}
+
+#[tokio::test]
 async fn a_confirmed_quarantine_is_made_and_reverted_by_a_release() {
     let server = holding(2).await;
     let visited = Visited::new(vec![server.address]).await;
