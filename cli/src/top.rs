@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use fleet::admin_hosts::admin_address;
 use fleet::exposition::{agent, ask};
 use indicatif::ProgressBar;
 use run_metrics::roster::Roster;
@@ -24,7 +25,7 @@ use crate::stall::Watch;
 use crate::unix_seconds;
 use cost::Price;
 use snapshot::Snapshot;
-use sources::{Sources, admin_address};
+use sources::Sources;
 
 /// Time between the two polls of `--once`; rates need two polls.
 const ONCE_INTERVAL: Duration = Duration::from_secs(2);

@@ -1,33 +1,17 @@
 //! Finds the admin addresses of all processes of a fleet.
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 
 use fleet::Listed;
+use fleet::admin_hosts::{ADDRESSES_MAX, LOOKUP_INTERVAL, or_services, resolve};
 use fleet::run_directory::RunDirectory;
 
 use crate::printed_command;
-
-/// Host names to poll by default, each at the admin port [`ADMIN_PORT`].
-const SERVICES: [&str; 5] = ["replay", "learner", "inference", "actor", "arena"];
-const ADMIN_PORT: u16 = 9100;
-
-/// Interval between two resolutions of the host names.
-const LOOKUP_INTERVAL: Duration = Duration::from_secs(3);
-/// Maximum number of addresses used per host name.
-const ADDRESSES_MAX: usize = 4096;
-
-/// Checks that the text has the form HOST:PORT.
-pub(super) fn admin_address(text: &str) -> anyhow::Result<String> {
-    let (host, port) = text.rsplit_once(':').context("expected HOST:PORT")?;
-    ensure!(!host.is_empty() && !host.contains('/'), "expected HOST:PORT");
-    port.parse::<u16>().context("expected a port from 0 to 65535")?;
-    Ok(text.to_owned())
-}
 
 /// The source of admin addresses, and the result of the last resolution.
 #[derive(Debug)]
@@ -48,10 +32,7 @@ impl Sources {
             let (name, command) = (run.name(), printed_command::train(run));
             ensure!(run.is_trained(), "run {name} is not being trained; continue it with {command}");
         }
-        let mut admins = admins.to_vec();
-        if admins.is_empty() {
-            admins.extend(SERVICES.map(|host| format!("{host}:{ADMIN_PORT}")));
-        }
+        let admins = or_services(admins.to_vec());
         Ok(Self { list, admins, found: BTreeMap::new(), looked_up: None })
     }
 
@@ -65,26 +46,6 @@ impl Sources {
     }
 }
 
-/// Resolves every HOST:PORT to addresses; a host that cannot be resolved yields no address.
-fn resolve(names: &[String]) -> BTreeMap<SocketAddr, String> {
-    // Resolves each name in a separate thread, so that a slow name server delays only one name.
-    let answers = std::thread::scope(|scope| {
-        let threads: Vec<_> = names.iter().map(|name| scope.spawn(move || name.to_socket_addrs())).collect();
-        threads.into_iter().map(|thread| thread.join().ok()?.ok()).collect::<Vec<_>>()
-    });
-    let mut found = BTreeMap::new();
-    for (name, addresses) in names.iter().zip(answers) {
-        let addresses: Vec<SocketAddr> = addresses.into_iter().flatten().collect();
-        // A host with both IPv4 and IPv6 addresses is one process.
-        let family = addresses.first().map(SocketAddr::is_ipv4);
-        for address in addresses.into_iter().filter(|address| Some(address.is_ipv4()) == family).take(ADDRESSES_MAX) {
-            let host = name.rsplit_once(':').map_or(name.as_str(), |(host, _)| host);
-            found.entry(address).or_insert_with(|| host.trim_matches(['[', ']']).to_owned());
-        }
-    }
-    found
-}
-
 /// Reads the process list of a supervisor; the result is empty if the file is missing or invalid.
 fn listed(file: &Path) -> BTreeMap<SocketAddr, String> {
     let list: Vec<Listed> = fleet::read_list(file).unwrap_or_default();
@@ -95,22 +56,9 @@ fn listed(file: &Path) -> BTreeMap<SocketAddr, String> {
 mod tests {
     use super::*;
 
-    fn admin(text: &str) -> String {
-        admin_address(text).unwrap()
-    }
-
-    #[test]
-    fn an_admin_port_is_a_host_and_a_port() {
-        assert_eq!(admin("actor:9100"), "actor:9100");
-        assert_eq!(resolve(&[admin("[::1]:9100")]).into_values().collect::<Vec<_>>(), ["::1"]);
-        for wrong in ["actor", ":9100", "actor:", "actor:99999", "http://actor:9100"] {
-            assert!(admin_address(wrong).is_err(), "{wrong}");
-        }
-    }
-
     #[test]
     fn every_address_is_one_process_and_an_unknown_host_name_is_none() {
-        let names = [admin("127.0.0.1:1"), admin("127.0.0.1:2"), admin("127.0.0.1:1"), admin("no.such.host.invalid:1")];
+        let names = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:1", "no.such.host.invalid:1"].map(str::to_owned);
         let mut sources = Sources::new(&names, None, Path::new("runs")).unwrap();
         let found = sources.processes(Instant::now());
         let addresses: Vec<String> = found.iter().map(|(address, _)| address.to_string()).collect();

@@ -7,9 +7,11 @@
 //! [`RunDirectory`] is the directory of a run and [`Progress`](run_directory::Progress) holds the elapsed time; a
 //! refused [`SessionStart`] leaves both unchanged. [`JsonLines`] reads a growing file of a run.
 //! [`Wiring`](wiring::Wiring) holds the endpoints that connect the processes. A [`PlannedBoard`] has separate replay
-//! servers and actors. [`Exposition`](exposition::Exposition) parses the metrics of an admin port. Commands, benchmarks
-//! and system tests share this crate; `run-metrics` computes sums and rates, and screen and summary are in `cli`.
+//! servers and actors. [`Exposition`](exposition::Exposition) parses the metrics of an admin port, and [`admin_hosts`]
+//! finds the admin ports of a cluster. Commands, benchmarks and system tests share this crate; `run-metrics` computes
+//! sums and rates, and screen and summary are in `cli`.
 
+pub mod admin_hosts;
 mod algorithm;
 mod boards;
 pub mod child;
