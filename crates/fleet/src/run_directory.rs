@@ -8,18 +8,24 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
+use run_file::RunFile;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use service::config::Sources;
 use service::directory::{FileError, replace};
+use service::identity::Identity;
 use service::{ConfigError, SecuritySection};
 use transport::security::use_credentials;
 
-/// The directory `runs/NAME` of one run.
+/// The directory `runs/NAME` of one run, or the directory `run.directory` of a [deployed](Self::deployed) fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunDirectory {
     name: String,
     path: PathBuf,
+    /// The run file, which variables of the environment override in a deployed fleet.
+    config: PathBuf,
+    /// Admin ports of a deployed fleet as HOST:PORT; `None` for a run of `zerofleet train`.
+    admins: Option<Vec<String>>,
 }
 
 /// Returns the archive URL of a replay server in a run with the setting `replay.archive`, with board and number as in
@@ -45,7 +51,26 @@ impl RunDirectory {
             bail!("--run {name}: invalid run name; letters, digits, `-`, `_` and `.` are allowed");
         }
         let path = std::path::absolute(runs.join(name)).with_context(|| format!("resolve {}", runs.display()))?;
-        Ok(Self { name: name.to_owned(), path })
+        Ok(Self { name: name.to_owned(), config: path.join("config.toml"), path, admins: None })
+    }
+
+    /// Returns the run of a fleet that an orchestrator runs with the run file `config`, overridden by variables of the
+    /// environment, and with the admin ports `admins` as HOST:PORT. The fleet counts as trained, and the directory may
+    /// lack every file.
+    ///
+    /// # Errors
+    /// The run file cannot be read, or a key is invalid.
+    pub fn deployed(config: PathBuf, admins: Vec<String>) -> Result<Self, ConfigError> {
+        let mut run = Self { name: String::new(), path: PathBuf::new(), config, admins: Some(admins) };
+        let RunFile { run: section, telemetry, .. } = load_run(&run)?;
+        run.name = Identity::new("console", &section, &telemetry.run).run;
+        run.path = section.directory;
+        Ok(run)
+    }
+
+    /// Returns the admin ports of a deployed fleet as HOST:PORT; `None` for a run of `zerofleet train`.
+    pub fn admins(&self) -> Option<&[String]> {
+        self.admins.as_deref()
     }
 
     /// Returns the existing run `name` in the directory `runs`.
@@ -91,10 +116,11 @@ impl RunDirectory {
         if number == 1 { self.path.clone() } else { self.path.join(format!("learner-{number}")) }
     }
 
-    /// Returns true while a supervisor holds the [lock](Self::lock).
+    /// Returns true while a supervisor holds the [lock](Self::lock), and for a deployed fleet.
     pub fn is_trained(&self) -> bool {
         let shared = |file: File| file.try_lock_shared();
-        File::open(self.path.join("lock")).is_ok_and(|file| matches!(shared(file), Err(TryLockError::WouldBlock)))
+        let is_held = |file: File| matches!(shared(file), Err(TryLockError::WouldBlock));
+        self.admins.is_some() || File::open(self.path.join("lock")).is_ok_and(is_held)
     }
 
     /// Locks the run for this supervisor until the file is dropped or the process exits.
@@ -132,7 +158,7 @@ impl RunDirectory {
 
     /// Returns the file with the effective configuration.
     pub fn config(&self) -> PathBuf {
-        self.path.join("config.toml")
+        self.config.clone()
     }
 
     /// Returns the directory with one log per process.
@@ -189,11 +215,20 @@ impl RunDirectory {
     }
 
     /// Returns the replay servers of the latest session, those of the first board first; empty if the run has not
-    /// started. Installs the credentials of the run for all gRPC channels of this process.
+    /// started. A deployed fleet has those in `learner.replay`. Installs the credentials of the run for all gRPC
+    /// channels of this process.
     ///
     /// # Errors
     /// A file of the run is invalid or cannot be read.
     pub fn reach_replay_servers(&self) -> anyhow::Result<Vec<ReplayServer>> {
+        if self.admins.is_some() {
+            let RunFile { learner, security, .. } = load_run(self)?;
+            security.check_endpoint("learner.replay", &learner.replay)?;
+            use_credentials(&security)?;
+            let server = |(number, endpoint)| ReplayServer { board: None, number, endpoint };
+            let endpoints = learner.replay.split(',').map(|endpoint| endpoint.trim().to_owned());
+            return Ok((1..).zip(endpoints).map(server).collect());
+        }
         let Some(progress) = self.progress()? else { return Ok(Vec::new()) };
         let SecurityOnly { security } = load_run(self)?;
         use_credentials(&security)?;
@@ -287,12 +322,14 @@ pub struct SecurityOnly {
     pub security: SecuritySection,
 }
 
-/// Loads the configuration of an existing run: the whole run file, or the part for one process.
+/// Loads the configuration of an existing run: the whole run file, or the part for one process. Variables of the
+/// environment override the run file of a deployed fleet, as in the processes.
 pub fn load_run<C>(run: &RunDirectory) -> Result<C, ConfigError>
 where
     C: Serialize + DeserializeOwned + Default,
 {
-    Sources { file: Some(run.config()), env: std::iter::empty(), sets: Vec::new() }.read(games::preset)?.load()
+    let env = run.admins.iter().flat_map(|_| std::env::vars_os());
+    Sources { file: Some(run.config()), env, sets: Vec::new() }.read(games::preset)?.load()
 }
 
 #[cfg(test)]
@@ -352,6 +389,28 @@ mod tests {
         };
         let expected = [server(None, 1, 1), server(None, 2, 2), server(Some("go-7"), 1, 3)];
         assert_eq!(run.reach_replay_servers().unwrap(), expected);
+    }
+
+    #[test]
+    fn a_deployed_fleet_is_described_by_its_run_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("zerofleet.toml");
+        let replay = "[learner]\nreplay = \"http://127.0.0.1:1, http://127.0.0.1:2\"\n";
+        let text = |telemetry: &str| format!("[run]\ndirectory = \"/data/first\"\n{replay}{telemetry}");
+        fs::write(&config, text("")).unwrap();
+        let deployed = || RunDirectory::deployed(config.clone(), vec!["actor:9100".to_owned()]).unwrap();
+        let run = deployed();
+        assert_eq!((run.name(), run.path(), run.config()), ("first", Path::new("/data/first"), config.clone()));
+        assert_eq!(run.admins(), Some(&["actor:9100".to_owned()][..]));
+        assert!(run.is_trained() && run.progress().unwrap().is_none());
+        let server =
+            |number: usize| ReplayServer { board: None, number, endpoint: format!("http://127.0.0.1:{number}") };
+        assert_eq!(run.reach_replay_servers().unwrap(), [server(1), server(2)]);
+        fs::write(&config, text("[telemetry]\nrun = \"hex\"\n[security]\ntoken_file = \"token\"\n")).unwrap();
+        assert_eq!(deployed().name(), "hex");
+        fs::write(&config, text("[security]\ntoken_file = \"token\"\n").replace("127.0.0.1:1", "replay:1")).unwrap();
+        let error = run.reach_replay_servers().unwrap_err().to_string();
+        assert!(error.starts_with("learner.replay: would send the token"), "{error}");
     }
 
     #[test]

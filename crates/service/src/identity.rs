@@ -24,7 +24,7 @@ pub struct Identity {
 
 impl Identity {
     /// Returns the identity of this process. The run is called `name`, or after the run directory if `name` is empty.
-    pub(crate) fn new(role: &'static str, run: &RunSection, name: &str) -> Self {
+    pub fn new(role: &'static str, run: &RunSection, name: &str) -> Self {
         let folder = || run.directory.file_name().map(|folder| folder.to_string_lossy().into_owned());
         let run_name = if name.is_empty() { folder().unwrap_or_else(|| "default".to_owned()) } else { name.to_owned() };
         Self { role, run: run_name, game: run.game.clone(), version: version(), instance: instance() }

@@ -5,28 +5,41 @@
 //! changes. `overview`, `processes`, `strength_page`, `versions`, `replay`, `replay_game` and `configuration` render
 //! the parts, and `page` the frame of a page. While a visitor watches, `games` listens to the actors of the run, and
 //! `boards` draws the positions. `ratings` fits all rated games once per change. `replay_servers` sends requests to the
-//! replay servers of the run, `quarantine` those that change something. `thinking` queues the searches of visitors for
-//! the [`Thinker`]. Every request passes `visitors`, which checks host, origin, token and scope; `connections` bounds
-//! memory and time.
+//! replay servers of the run, `quarantine` those that change something. `control` changes the session. `matches` starts
+//! and stops matches between kept versions, and `comparison` compares two rated ones. `thinking` queues the searches
+//! for visitors, which a [`Thinker`] makes. [`report()`] renders the parts of a run as one file. In a cluster, the
+//! reader finds the processes by host names, and keeps the metrics in memory. Every request passes `visitors`, which
+//! checks host, origin, token and scope; `connections` bounds memory and time.
+//!
+//! `play` holds the state of a visitor's game, which is in the address, `play_page` renders it, and `play_events`
+//! searches; `records` opens game records.
 //!
 //! Losing the process loses nothing: the console writes no file. It reads metrics with `run-metrics` only. It has the
 //! result of a search from `selfplay`, but neither searches nor loads networks. Start with [`Console::start`].
 
 mod boards;
+mod comparison;
 mod configuration;
 mod connections;
+mod control;
 mod events;
 mod games;
+mod matches;
 mod overview;
 mod page;
 mod pages;
+mod play;
+mod play_events;
+mod play_page;
 mod processes;
 mod quarantine;
 mod ratings;
 mod reader;
+mod records;
 mod replay;
 mod replay_game;
 mod replay_servers;
+mod report;
 mod site;
 mod snapshot;
 mod strength_page;
@@ -36,19 +49,25 @@ mod versions;
 mod visitors;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 
 use anyhow::Context as _;
 use fleet::RunDirectory;
 use service::{Drain, SecuritySection, net};
+use tokio::sync::mpsc::Sender;
 use tokio::task::JoinHandle;
 use transport::security::{Scopes, Security, secret_word};
 
 use connections::{Client, Connections};
+pub use control::Change;
+use matches::Matches;
 use reader::Reader;
 use site::Site;
 pub use thinker::{Opinion, Question, Thinker};
+
+pub use report::report;
 
 /// A run, and the conditions under which visitors see it.
 #[derive(Debug, Clone)]
@@ -63,6 +82,10 @@ pub struct Settings {
     pub scopes: Scopes,
     /// Searches positions for visitors with the scope `infer`.
     pub thinker: Arc<dyn Thinker>,
+    /// The program `zerofleet`, which plays matches.
+    pub program: PathBuf,
+    /// Receives each requested change as a [line](Change::of_line), if the supervisor of the run starts the console.
+    pub supervisor: Option<Sender<String>>,
 }
 
 /// A console that serves until [`stop`](Self::stop).
@@ -81,14 +104,15 @@ impl Console {
     /// # Errors
     /// The address is taken, or needs credentials that `security` lacks.
     pub async fn start(settings: Settings, drain: Drain) -> anyhow::Result<Self> {
-        let Settings { run, listen, security: section, scopes, thinker } = settings;
-        let security = Security::open_web(&section, listen)?;
-        let listener = net::bind(listen).await?;
+        let Settings { run, listen, security: section, .. } = &settings;
+        let security = Security::open_web(section, *listen)?;
+        let listener = net::bind(*listen).await?;
         let address = listener.local_addr().context("find the address of the console")?;
         let word = secret_word().context("no random bytes from the system")?;
-        let scheme = section.scheme();
         let (feed, reader) = Reader::new(run.clone()).follow(drain.clone()).context("start the reader of the run")?;
-        let site = Arc::new(Site::new(run, address, scheme, security.clone(), scopes, word, feed, thinker));
+        let matches = Matches::new(run.clone(), settings.program.clone(), drain.clone());
+        let scheme = section.scheme();
+        let site = Arc::new(Site::new(settings, address, security.clone(), word, feed, matches));
         let service = pages::router(site).into_make_service_with_connect_info::<Client>();
         let connections = Connections::new(listener, address, security);
         let server = tokio::spawn(async move {

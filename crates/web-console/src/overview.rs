@@ -32,6 +32,8 @@ pub(crate) enum Phase {
         /// Unix time of the last reading in seconds.
         since: f64,
     },
+    /// An orchestrator runs the processes, and no session records metrics.
+    Deployed,
     /// No session has recorded metrics yet.
     Untrained,
     /// Sessions have ended before the planned time.
@@ -172,6 +174,7 @@ fn state(run: &Overview<'_>) -> Markup {
     let left = (total - elapsed).max(0.0);
     let name = match run.phase {
         Phase::Training | Phase::Stale { .. } => "Training",
+        Phase::Deployed => "In a cluster",
         Phase::Untrained => "Not trained yet",
         Phase::Stopped => "Stopped",
         Phase::Finished => "Finished",
@@ -183,6 +186,9 @@ fn state(run: &Overview<'_>) -> Markup {
         h1 { (run.run) " " span.phase { (name) } }
         @if is_untrained {
             p.empty { "The run has no metrics yet. They appear here seconds after zerofleet train has started." }
+        } @else if run.phase == Phase::Deployed {
+            p { strong { (answering) " of " (processes) " processes respond" } }
+            p.note { "Charts cover the " (clock(elapsed)) " since this console started." }
         } @else {
             p {
                 strong { (clock(elapsed)) } " of " (clock(total)) " trained"
@@ -248,7 +254,7 @@ fn events(events: &VecDeque<RunEvent>) -> Markup {
     html! {
         h2 { "Events" }
         @if events.is_empty() {
-            p.empty { "Nothing has happened yet." }
+            p.empty { "Nothing has happened yet. Sessions of zerofleet train record events; a cluster has logs." }
         } @else {
             ol.events reversed {
                 @for event in events.iter().rev() {

@@ -23,7 +23,7 @@ pub(crate) fn processes(run: &Overview<'_>) -> Markup {
     html! {
         h1 { "Fleet of " (run.run) }
         @if rows.is_empty() {
-            p.empty { "No processes are known. They appear here while zerofleet train runs on this machine." }
+            p.empty { "No processes are known. They appear while zerofleet train runs, or once cluster hosts resolve." }
         } @else {
             p { strong { (counted(&rows)) } }
             p { (rates(&run.metrics)) }

@@ -13,6 +13,9 @@ use run_metrics::words::unix_seconds;
 use service::directory::if_exists;
 use strength::ledger::{Ledger, Rated};
 
+/// End of a sentence that explains why there is nothing to show.
+pub(crate) const IN_A_CLUSTER: &str = "in a cluster, the console needs the volume of the arena, mounted read-only.";
+
 /// All rated games of a run, with the ratings that follow from them.
 #[derive(Debug)]
 pub(crate) struct Fit {

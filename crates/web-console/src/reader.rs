@@ -3,14 +3,16 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
+use fleet::admin_hosts::{LOOKUP_INTERVAL, resolve};
 use fleet::exposition::{agent, ask};
 use fleet::{JsonLines, Role, RunDirectory, read_list};
 use run_metrics::bottleneck::{Bottleneck, Load, bottleneck};
-use run_metrics::roster::Roster;
+use run_metrics::roster::{LABEL_LENGTH_MAX, Roster};
 use run_metrics::words::unix_seconds;
 use run_metrics::{History, RunEvent, RunMetrics};
 use service::Drain;
@@ -31,6 +33,10 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 const LOCK_INTERVAL: Duration = Duration::from_secs(3);
 /// Age in seconds from which the recorded metrics of a training run are stale; a session writes every five seconds.
 const STALE_SECONDS: f64 = 20.0;
+/// Interval of readings of a deployed fleet in seconds, as of a session.
+const RECORD_SECONDS: f64 = 5.0;
+/// Maximum number of devices, and of labels per measurement, in a recorded reading: processes name them.
+const RECORDED_MAX: usize = 64;
 /// Maximum number of events to show.
 const EVENTS_MAX: usize = 50;
 
@@ -38,6 +44,8 @@ const EVENTS_MAX: usize = 50;
 #[derive(Debug)]
 pub(crate) struct Reader {
     run: RunDirectory,
+    /// The processes of a deployed fleet; `None` if a session lists the processes.
+    deployed: Option<watch::Receiver<Vec<(SocketAddr, String)>>>,
     agent: ureq::Agent,
     lines: JsonLines<RunMetrics>,
     history: Arc<History>,
@@ -59,6 +67,7 @@ impl Reader {
     /// Returns the reader of a run, in a runtime of tokio.
     pub(crate) fn new(run: RunDirectory) -> Self {
         Self {
+            deployed: run.admins().map(|admins| follow_hosts(admins.to_vec())),
             agent: agent(TIMEOUT),
             lines: JsonLines::new(run.metrics()),
             history: Arc::default(),
@@ -105,15 +114,21 @@ impl Reader {
 
     /// Reads news, and renders the fragments. Games are read for recent visits.
     fn read(&mut self, now: Instant, unix_seconds: f64) -> ([String; IDS.len()], Selected) {
+        let count = self.history.count();
         let problem = self.read_files().err().map(|error| format!("{error:#}"));
         let is_trained = self.is_trained(now);
         if is_trained {
-            let listed = read_list(&self.run.fleet()).unwrap_or_default();
-            let listed: Vec<_> = listed.into_iter().map(|process| (process.admin, process.name)).collect();
+            let listed = || read_list(&self.run.fleet()).unwrap_or_default().into_iter().map(|it| (it.admin, it.name));
+            let listed = self.deployed.as_ref().map_or_else(|| listed().collect(), |found| found.borrow().clone());
             let client = &self.agent;
             self.roster.poll(&listed, now, unix_seconds, |address| ask(client, address));
+            self.record(unix_seconds);
         } else {
             self.roster = Roster::default();
+        }
+        if self.history.count() > count {
+            self.charts = overview::charts(self.history.readings());
+            self.distinct = overview::distinct(self.history.readings()).into();
         }
         let actors = self.roster.processes().filter(|(_, each)| each.answers() && each.role == Some(Role::Actor));
         let actors = actors.map(|(address, each)| (*address, each.name.as_str()));
@@ -124,6 +139,7 @@ impl Reader {
         let problem = problem.or_else(|| progress.as_ref().err().map(|error| format!("{error:#}")));
         let total_seconds = progress.ok().flatten().map(|progress| 60.0 * progress.minutes);
         let phase = match recorded {
+            _ if self.deployed.is_some() => Phase::Deployed,
             Some(last) if is_trained && unix_seconds - last.unix_seconds > STALE_SECONDS => {
                 Phase::Stale { since: last.unix_seconds }
             }
@@ -151,7 +167,6 @@ impl Reader {
 
     /// Reads lines that were appended to the files of the run.
     fn read_files(&mut self) -> anyhow::Result<()> {
-        let count = self.history.count();
         loop {
             let readings = self.lines.read()?;
             if readings.is_empty() {
@@ -160,10 +175,6 @@ impl Reader {
             // Tabs may still hold the last snapshot.
             let history = Arc::make_mut(&mut self.history);
             readings.into_iter().for_each(|reading| history.add(reading));
-        }
-        if self.history.count() > count {
-            self.charts = overview::charts(self.history.readings());
-            self.distinct = overview::distinct(self.history.readings()).into();
         }
         loop {
             let events = self.event_lines.read()?;
@@ -174,6 +185,23 @@ impl Reader {
             let over = self.events.len().saturating_sub(EVENTS_MAX);
             self.events.drain(..over);
         }
+    }
+
+    /// Keeps a reading of a deployed fleet in memory, where no session writes any.
+    fn record(&mut self, unix_seconds: f64) {
+        let readings = self.history.readings();
+        let is_recent = |last: &RunMetrics| (0.0..RECORD_SECONDS).contains(&(unix_seconds - last.unix_seconds));
+        if self.deployed.is_none() || self.roster.fleet().0.is_empty() || readings.last().is_some_and(is_recent) {
+            return;
+        }
+        let elapsed_seconds = readings.first().map_or(0.0, |first| (unix_seconds - first.unix_seconds).max(0.0));
+        let mut reading = RunMetrics { elapsed_seconds, unix_seconds, ..self.roster.metrics() };
+        for labelled in [&mut reading.accuracy, &mut reading.opponents] {
+            let short = std::mem::take(labelled).into_iter().filter(|(label, _)| label.len() <= LABEL_LENGTH_MAX);
+            *labelled = short.take(RECORDED_MAX).collect();
+        }
+        reading.devices.truncate(RECORDED_MAX);
+        Arc::make_mut(&mut self.history).add(reading);
     }
 
     fn is_trained(&mut self, now: Instant) -> bool {
@@ -195,6 +223,22 @@ impl Reader {
     fn bottleneck(&self) -> Option<Bottleneck> {
         Load::of(&self.roster.fleet()).as_ref().map(bottleneck)
     }
+}
+
+/// Resolves `hosts`, each HOST:PORT, again and again until the receiver is dropped. A slow name server delays no
+/// reading. Names hold the address, since several actors have one host, and games are told apart by actor.
+fn follow_hosts(hosts: Vec<String>) -> watch::Receiver<Vec<(SocketAddr, String)>> {
+    let (sender, processes) = watch::channel(Vec::new());
+    tokio::spawn(async move {
+        let named = |(address, host): (SocketAddr, String)| (address, format!("{host} {address}"));
+        while !sender.is_closed() {
+            let hosts = hosts.clone();
+            let found = tokio::task::spawn_blocking(move || resolve(&hosts)).await.unwrap_or_default();
+            sender.send_replace(found.into_iter().map(named).collect());
+            tokio::time::sleep(LOOKUP_INTERVAL).await;
+        }
+    });
+    processes
 }
 
 /// Starts the drain at the end of the thread, also after a panic.

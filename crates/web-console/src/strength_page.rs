@@ -10,7 +10,7 @@ use strength::ledger::{Player, Rated, Tally};
 
 use crate::overview::{CHART_HEIGHT, CHART_WIDTH, drawn};
 use crate::page::table;
-use crate::ratings::{self, Fit, unreadable};
+use crate::ratings::{self, Fit, IN_A_CLUSTER, unreadable};
 use crate::site::Site;
 
 /// Maximum number of players in the table of results.
@@ -51,7 +51,9 @@ fn rated(fit: &Fit) -> Vec<RatedVersion> {
 fn games(fit: &Fit) -> Markup {
     let (games, date) = (fit.ledger.games(), fit.unix_seconds.map(date).unwrap_or_default());
     if games == 0 {
-        return html! { p.empty { "The run has no rated games yet. The arena plays them while the run trains." } };
+        return html! {
+            p.empty { "The run has no rated games yet. The arena plays them while the run trains; " (IN_A_CLUSTER) }
+        };
     }
     html! {
         p.note { "One fit of all " (games) " games until " (date) "; random play is 0. Load again for later games." }

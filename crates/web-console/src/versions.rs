@@ -22,7 +22,7 @@ use version_store::VersionStore;
 use weights::Manifest;
 
 use crate::page::{notice, table};
-use crate::ratings::{elo, unreadable};
+use crate::ratings::{IN_A_CLUSTER, elo, unreadable};
 use crate::site::Site;
 use crate::visitors::Form;
 
@@ -69,7 +69,9 @@ pub(crate) fn render(site: &Site, fields: &Form) -> anyhow::Result<Markup> {
     Ok(html! {
         h1 { "Weights of " (site.run.name()) }
         (unreadable(&fit))
-        @if rows.is_empty() { p.empty { "The run keeps no weights yet. The learner publishes them during training." } }
+        @if rows.is_empty() {
+            p.empty { "The run keeps no weights yet. The learner publishes them during training; " (IN_A_CLUSTER) }
+        }
         @else {
             p.note { (kept.len()) " versions are kept. Elo is of one fit of all games, with the 95 % interval." }
             (table("Weights versions, the latest first", &columns, &rows))
