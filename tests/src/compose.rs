@@ -72,13 +72,14 @@ impl Compose {
         let this = Self {
             program,
             environment: vec![
-                ("COMPOSE_PROFILES", "cpu".to_owned()),
+                ("COMPOSE_PROFILES", "cpu,console".to_owned()),
                 ("ZEROFLEET_TAG", tag.clone()),
                 ("ZEROFLEET_GAME", game.to_owned()),
                 ("ZEROFLEET_CONFIG", path(config)),
                 ("ZEROFLEET_SECRETS", path(folder.path().join("secrets"))),
                 // An empty value selects any free port.
                 ("INFERENCE_PORT", String::new()),
+                ("CONSOLE_PORT", String::new()),
             ],
             project: format!("zerofleet-{tag}"),
             folder,

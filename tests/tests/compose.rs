@@ -81,7 +81,8 @@ fn inserts_rate(cluster: &Compose) -> f64 {
 }
 
 fn all_healthy(cluster: &Compose, actors: usize) {
-    for (service, count) in [("replay", 1), ("learner", 1), ("inference", 1), ("arena", 1), ("actor", actors)] {
+    let single = ["replay", "learner", "inference", "arena", "console"].map(|service| (service, 1));
+    for (service, count) in single.into_iter().chain([("actor", actors)]) {
         cluster.healthy(service, count, START).unwrap();
     }
 }
@@ -130,7 +131,7 @@ async fn a_cluster_in_containers_learns_scales_without_a_lost_game_and_goes_on_w
     what_could_never_train_does_not_start(&mut cluster);
     cluster.run(&["up", "--detach"]).unwrap();
     all_healthy(&cluster, 1);
-    for service in ["replay", "learner", "inference", "actor", "arena"] {
+    for service in ["replay", "learner", "inference", "actor", "arena", "console"] {
         for container in cluster.containers(service).unwrap() {
             runs_unprivileged(&container);
         }
@@ -217,7 +218,7 @@ async fn a_cluster_in_containers_learns_scales_without_a_lost_game_and_goes_on_w
 /// Adds the profile `learners` to a running cluster, and then stops the first learner.
 fn a_second_learner_joins_and_goes_on_alone(cluster: &mut Compose) {
     let steps = metric(cluster, "learner", STEPS);
-    cluster.set("COMPOSE_PROFILES", "cpu,learners");
+    cluster.set("COMPOSE_PROFILES", "cpu,console,learners");
     cluster.set("ZEROFLEET__LEARNER__GROUP", LEARNERS);
     cluster.run(&["up", "--detach"]).unwrap();
     cluster.healthy("learner-1", 1, START).unwrap();
@@ -306,6 +307,7 @@ fn each_service_is_published_at_an_address_of_its_own_which_is_loopback_by_defau
         assert!(variable.ends_with("_BIND"), "{port}");
         assert!(variables.insert(variable), "{variable} publishes two services");
     }
-    assert_eq!(variables, BTreeSet::from(["GRAFANA_BIND", "JAEGER_BIND", "PROMETHEUS_BIND", "ZEROFLEET_BIND"]));
-    assert_eq!(published.count(), 6);
+    let expected = ["CONSOLE_BIND", "GRAFANA_BIND", "JAEGER_BIND", "PROMETHEUS_BIND", "ZEROFLEET_BIND"];
+    assert_eq!(variables, BTreeSet::from(expected));
+    assert_eq!(published.count(), 7);
 }

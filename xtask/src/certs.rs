@@ -63,6 +63,8 @@ impl Role {
             actor("actor", format!("{CLAIMED_FIRST}-{CLAIMED_LAST}")),
             // The arena serves weights if it has a gate.
             Self::new("arena", true, "infer"),
+            // Passes changes of visitors with the scope on to replay servers.
+            Self::new("console", true, "admin"),
             // A human operator who runs `zerofleet`.
             Self::new("operator", false, "act,revise,train,infer,view,admin"),
         ];
