@@ -69,3 +69,18 @@ fn every_process_accepts_the_run_file_and_the_variables_of_all_manifests() -> an
     }
     Ok(())
 }
+
+#[test]
+fn the_console_takes_the_same_run_file_and_serves_other_machines_with_a_certificate_only() -> anyhow::Result<()> {
+    let mut command = Command::new(tests::program("zerofleet")?);
+    command.args(["console", "--listen", "0.0.0.0:0", "--config"]).arg(kubernetes().join("base/zerofleet.toml"));
+    // The certificate of the pod is not on this machine.
+    let output = command.env("ZEROFLEET__SECURITY__CLIENT_CA", "").output()?;
+    let refusal = String::from_utf8_lossy(&output.stderr);
+    let names_it = refusal.contains("security.certificate") && refusal.contains("/secrets/server.pem");
+    ensure!(output.status.code() == Some(2) && names_it, "{}: {refusal}", output.status);
+    let output = command.env("ZEROFLEET__SECURITY__CERTIFICATE", "").env("ZEROFLEET__SECURITY__KEY", "").output()?;
+    let refusal = String::from_utf8_lossy(&output.stderr);
+    ensure!(refusal.contains("security.certificate: is missing"), "{}: {refusal}", output.status);
+    Ok(())
+}

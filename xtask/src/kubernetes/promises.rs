@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::foreign;
 
 /// Images of this project that run in a cluster.
-const IMAGES: [&str; 5] = ["replay-server", "learner", "inference-server", "actor", "arena"];
+const IMAGES: [&str; 6] = ["replay-server", "learner", "inference-server", "actor", "arena", "cli"];
 
 /// Suffix of image names with CUDA.
 const FOR_GPUS: &str = "-gpu";
@@ -18,24 +18,30 @@ const FOR_GPUS: &str = "-gpu";
 /// User id of processes in the images.
 const USER: u64 = 10001;
 
-/// Ports on which each role listens in addition to the admin port.
-const GRPC_PORTS: [(&str, u64); 3] = [("replay", 7001), ("learner", 7002), ("inference", 7003)];
+/// Ports on which each role listens in addition to the admin port, with names.
+const PORTS: [(&str, &str, u64); 4] =
+    [("replay", "grpc", 7001), ("learner", "grpc", 7002), ("inference", "grpc", 7003), ("console", "https", 7080)];
 const ADMIN_PORT: u64 = 9100;
+/// Peer of a rule that selects the pods of all roles.
+const EVERYONE: &str = "everyone";
 
-/// Allowed calls, each from the role that opens the connection to the role that it calls, as in ARCHITECTURE.md.
-const CALLS: [(&str, &str); 6] = [
+/// Allowed calls, each from the role that opens the connection to the role that it calls, as in ARCHITECTURE.md. The
+/// console also calls the admin ports of all roles.
+const CALLS: [(&str, &str); 7] = [
     ("actor", "replay"),
     ("actor", "learner"),
     ("actor", "inference"),
     ("learner", "replay"),
     ("inference", "learner"),
     ("arena", "learner"),
+    ("console", "replay"),
 ];
 
 /// Lowest port that Linux assigns automatically. Learners in a group sum gradients over such ports.
 const CHOSEN_PORT: u64 = 32768;
 
 const COMPONENT: &str = "app.kubernetes.io/component";
+const PART_OF: &str = "app.kubernetes.io/part-of";
 
 /// Returns the promises that these documents violate, and the Secrets that `guide`, the user documentation, does not
 /// explain.
@@ -155,7 +161,7 @@ impl<'a> Documents<'a> {
         for (workload, container) in self.containers() {
             let role = component(workload);
             let mut wanted = vec![("admin", ADMIN_PORT)];
-            wanted.extend(GRPC_PORTS.iter().filter(|(whose, _)| *whose == role).map(|(_, port)| ("grpc", *port)));
+            wanted.extend(PORTS.iter().filter(|(whose, ..)| *whose == role).map(|(_, name, port)| (*name, *port)));
             let mut ports: Vec<(&str, u64)> = array(&container["ports"])
                 .map(|port| (port["name"].as_str().unwrap_or_default(), number(&port["containerPort"])))
                 .collect();
@@ -164,7 +170,8 @@ impl<'a> Documents<'a> {
                 found.push(format!("{}: ports {ports:?} are not {wanted:?}", name_of(workload)));
             }
             for (name, port) in &wanted {
-                let flag = if *name == "grpc" { "listen" } else { "admin" };
+                let admin = if role == "console" { "health" } else { "admin" };
+                let flag = if *name == "admin" { admin } else { "listen" };
                 let argument = format!("--{flag}=0.0.0.0:{port}");
                 if !array(&container["args"]).any(|given| *given == *argument) {
                     found.push(format!("{}: argument {argument} is missing", name_of(workload)));
@@ -257,18 +264,21 @@ impl<'a> Documents<'a> {
                     if ports.is_empty() || array(&rule[peers]).next().is_none() {
                         found.push(format!("{}: a rule of {side} allows any peer or any port", name_of(policy)));
                     }
-                    let others =
-                        array(&rule[peers]).filter_map(|peer| peer["podSelector"]["matchLabels"][COMPONENT].as_str());
-                    for other in others {
-                        let this = this.unwrap_or("everyone");
+                    let role = |peer: &'a Value| {
+                        let labels = &peer["podSelector"]["matchLabels"];
+                        labels[COMPONENT].as_str().or_else(|| labels[PART_OF].as_str().map(|_| EVERYONE))
+                    };
+                    for other in array(&rule[peers]).filter_map(role) {
+                        let this = this.unwrap_or(EVERYONE);
                         let (from, to) = if side == "egress" { (this, other) } else { (other, this) };
                         calls.extend(ports.iter().map(|port| (from, to, *port)));
                     }
                 }
             }
         }
-        let port_of = |role| GRPC_PORTS.iter().find(|(name, _)| *name == role).map_or(0, |(_, port)| *port);
+        let port_of = |role| PORTS.iter().find(|(whose, ..)| *whose == role).map_or(0, |(_, _, port)| *port);
         let mut wanted: BTreeSet<(&str, &str, u64)> = CALLS.map(|(from, to)| (from, to, port_of(to))).into();
+        wanted.insert(("console", EVERYONE, ADMIN_PORT));
         if self.learners().any(|learners| number(&learners["spec"]["replicas"]) > 1) {
             wanted.extend([port_of("learner"), CHOSEN_PORT].map(|port| ("learner", "learner", port)));
         }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::foreign;
 use super::promises::{array, broken};
 
-const GUIDE: &str = "| 7001 | | 7002 | | 7003 | | 9100 | `zerofleet-tls`";
+const GUIDE: &str = "| 7001 | | 7002 | | 7003 | | 7080 | | 9100 | `zerofleet-tls`";
 
 struct Role {
     name: &'static str,
@@ -18,9 +18,17 @@ struct Role {
 const REPLAY: (&str, u64) = ("replay", 7001);
 const LEARNER: (&str, u64) = ("learner", 7002);
 const INFERENCE: (&str, u64) = ("inference", 7003);
+/// The admin ports of all roles.
+const ADMIN: (&str, u64) = ("everyone", 9100);
 
-const ROLES: [Role; 5] = [
-    Role { name: "replay", image: "replay-server", port: Some(REPLAY.1), callers: &["actor", "learner"], callees: &[] },
+const ROLES: [Role; 6] = [
+    Role {
+        name: "replay",
+        image: "replay-server",
+        port: Some(REPLAY.1),
+        callers: &["actor", "learner", "console"],
+        callees: &[],
+    },
     Role {
         name: "learner",
         image: "learner",
@@ -37,6 +45,7 @@ const ROLES: [Role; 5] = [
     },
     Role { name: "actor", image: "actor", port: None, callers: &[], callees: &[REPLAY, LEARNER, INFERENCE] },
     Role { name: "arena", image: "arena", port: None, callers: &[], callees: &[LEARNER] },
+    Role { name: "console", image: "cli", port: Some(7080), callers: &[], callees: &[REPLAY, ADMIN] },
 ];
 
 fn labels(role: &str) -> Value {
@@ -44,22 +53,32 @@ fn labels(role: &str) -> Value {
 }
 
 fn peer(role: &str) -> Value {
-    json!({ "podSelector": { "matchLabels": labels(role) } })
+    let labels = if role == ADMIN.0 { json!({ "app.kubernetes.io/part-of": "zerofleet" }) } else { labels(role) };
+    json!({ "podSelector": { "matchLabels": labels } })
+}
+
+/// Returns a policy that opens the admin ports of all roles to the console.
+fn watched() -> Value {
+    let rules =
+        json!({ "podSelector": {}, "ingress": [{ "from": [peer("console")], "ports": [{ "port": ADMIN.1 }] }] });
+    json!({ "kind": "NetworkPolicy", "metadata": { "name": "watched" }, "spec": rules })
 }
 
 /// Returns documents that violate no promise.
 fn fleet() -> Vec<Value> {
-    let mut documents = vec![json!({
+    let deny = json!({
         "kind": "NetworkPolicy",
         "metadata": { "name": "deny" },
         "spec": { "podSelector": { "matchLabels": {} }, "policyTypes": ["Ingress", "Egress"] },
-    })];
+    });
+    let mut documents = vec![deny, watched()];
     for Role { name: role, image, port, callers, callees } in ROLES {
         let probe = json!({ "httpGet": { "path": "/healthz", "port": "admin" } });
         let mut ports = vec![json!({ "name": "admin", "containerPort": 9100 })];
-        let mut args = vec![json!("--admin=0.0.0.0:9100")];
+        let is_console = role == "console";
+        let mut args = vec![json!(if is_console { "--health=0.0.0.0:9100" } else { "--admin=0.0.0.0:9100" })];
         if let Some(port) = port {
-            ports.push(json!({ "name": "grpc", "containerPort": port }));
+            ports.push(json!({ "name": if is_console { "https" } else { "grpc" }, "containerPort": port }));
             args.push(json!(format!("--listen=0.0.0.0:{port}")));
         }
         let container = json!({
@@ -99,7 +118,7 @@ fn fleet() -> Vec<Value> {
             },
         }));
         let mut rules = json!({ "podSelector": { "matchLabels": labels(role) } });
-        if let Some(port) = port {
+        if let Some(port) = port.filter(|_| !callers.is_empty()) {
             let from: Vec<Value> = callers.iter().map(|role| peer(role)).collect();
             rules["ingress"] = json!([{ "from": from, "ports": [{ "port": port }] }]);
         }
@@ -178,7 +197,7 @@ fn a_gpu_without_its_image_or_its_device_is_found_and_so_is_an_image_without_a_g
 fn a_port_that_is_not_listed_or_not_served_is_found() {
     let found = after(|pod| pod["containers"][0]["ports"][0]["containerPort"] = 9200.into());
     assert!(found.starts_with("Deployment actor: ports [(\"admin\", 9200)] are not [(\"admin\", 9100)]"), "{found}");
-    let found = broken(&fleet(), "| 7001 | | 7002 | | 9100 | `zerofleet-tls`").join("\n");
+    let found = broken(&fleet(), "| 7001 | | 7002 | | 7080 | | 9100 | `zerofleet-tls`").join("\n");
     assert_eq!(found, "Deployment inference: docs/kubernetes.md does not list port 7003");
     let ports = json!([{ "name": "grpc", "port": 7009, "targetPort": "grpc" }]);
     let service = json!({ "kind": "Service", "metadata": { "name": "learner" }, "spec": { "selector": labels("learner"), "ports": ports } });
@@ -202,6 +221,9 @@ fn an_additional_or_missing_network_rule_is_found_on_either_side() {
     let mut documents = fleet();
     documents.retain(|document| document["metadata"]["name"] != "deny");
     assert_eq!(broken(&documents, GUIDE), ["network policies: no default deny"]);
+    let mut documents = fleet();
+    documents.retain(|document| document["metadata"]["name"] != "watched");
+    assert_eq!(broken(&documents, GUIDE), ["network policies: ingress forbids console to everyone:9100"]);
     let anyone = json!({ "podSelector": { "matchLabels": {} }, "ingress": [{ "ports": [{ "port": 9100 }] }] });
     let anyone = json!({ "kind": "NetworkPolicy", "metadata": { "name": "n" }, "spec": anyone });
     assert_eq!(with(anyone), "NetworkPolicy n: a rule of ingress allows any peer or any port");
