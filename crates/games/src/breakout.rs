@@ -360,6 +360,27 @@ mod tests {
     }
 
     #[test]
+    fn the_board_has_the_objects_of_the_planes() {
+        let (game, mut choice) = (Breakout::new(StickyActions::On), Generator::new(3));
+        let mut planes = [0.0; 4 * CELLS];
+        for seed in 0..20 {
+            let mut position = game.start_from(seed);
+            while game.outcome(&position).is_none() {
+                game.observe(&position, &mut planes);
+                let board = game.board(&position).unwrap();
+                for (cell, mark) in board.marks.iter().enumerate() {
+                    // The planes from the front to the back.
+                    let shown = [(1, "ball"), (0, "paddle"), (2, "trail"), (3, "brick")];
+                    let first = shown.into_iter().find(|(plane, _)| planes[plane * CELLS + cell] > 0.0);
+                    assert_eq!(mark.as_ref().map(|mark| mark.kind), first.map(|(_, kind)| kind), "cell {cell}");
+                }
+                let action = follow(&position, &mut choice);
+                game.play(&mut position, if choice.below(8) == 0 { Action(STAY.into()) } else { action });
+            }
+        }
+    }
+
+    #[test]
     fn one_step_in_ten_repeats_the_action_before_it() {
         let game = Breakout::new(StickyActions::On);
         let (mut steps, mut repeated) = (0_u32, 0_u32);

@@ -42,6 +42,7 @@ pub(crate) fn draw(board: &Board, marks: &Highlights<'_>) -> Markup {
     let bottom = if coordinates.columns.is_empty() { 0 } else { MARGIN };
     let view = format!("-{left} 0 {} {}", width + left, height + bottom);
     let shape = match board.geometry {
+        Geometry::Squares if board.marks.iter().flatten().any(is_object) => "board squares objects",
         Geometry::Squares => "board squares",
         Geometry::Points => "board points",
         Geometry::Hexagons => "board hexagons",
@@ -61,7 +62,26 @@ pub(crate) fn draw(board: &Board, marks: &Highlights<'_>) -> Markup {
             }
             (coordinates.draw(board, height))
         }
+        (legend(board))
     }
+}
+
+/// Names the objects on a board in the colours of their cells.
+fn legend(board: &Board) -> Markup {
+    let objects = board.marks.iter().flatten().filter(|mark| is_object(mark));
+    let objects: BTreeMap<_, _> = objects.map(|mark| (mark.kind, &mark.label)).collect();
+    html! {
+        @if objects.len() > 1 {
+            p.legend {
+                @for (kind, label) in objects { span { span class={ "object " (kind) } { (label) } " " (kind) } " " }
+            }
+        }
+    }
+}
+
+/// Returns true for an object of an environment.
+fn is_object(mark: &Mark) -> bool {
+    mark.owner.is_none()
 }
 
 /// Shows observed values of an environment that has no rules in this program.
@@ -262,8 +282,8 @@ fn pieces(board: &Board) -> Markup {
             @let (x, y) = centre(board, cell);
             @if let Some(glyph) = glyph(mark.kind) {
                 text.piece.second[mark.owner == Some(Player::Second)] x=(x) y=(y) { (glyph) }
-            } @else if mark.owner.is_none() {
-                rect.object x=(x - 5) y=(y - 5) width="10" height="10" {}
+            } @else if is_object(mark) {
+                rect class={ "object " (mark.kind) } x=(x - 5) y=(y - 5) width="10" height="10" {}
                 text.label.small[mark.label.len() > 2] x=(x) y=(y) { (mark.label) }
             }
         }
@@ -376,6 +396,21 @@ mod tests {
             let svg = draw(&board, &Highlights { game: &name, ..Highlights::default() }).into_string();
             assert!(svg.contains("Board with") && !svg.contains("style="), "{name}: {svg}");
         }
+    }
+
+    #[test]
+    fn the_objects_of_an_environment_have_colours_and_a_legend() {
+        let svg = drawn("breakout-deterministic", "");
+        for part in [
+            "class=\"board squares objects\"",
+            "<rect class=\"object paddle\" x=\"40\" y=\"90\"",
+            "<span class=\"object brick\">#</span> brick",
+            "<span class=\"object ball\">o</span> ball",
+        ] {
+            assert!(svg.contains(part), "{part} is not in {svg}");
+        }
+        assert_eq!(svg.matches("class=\"object brick\" x").count(), 30, "{svg}");
+        assert!(!drawn("2048", "").contains("legend") && !drawn("chess", "").contains("legend"));
     }
 
     #[test]
