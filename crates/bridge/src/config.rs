@@ -40,6 +40,9 @@ service::section! {
         pass_variables: Vec<String> = defaults().pass_variables, page "environments.md#variables";
         /// Keyword arguments of the environment, a JSON object.
         arguments: String = defaults().arguments;
+        /// True to make the environment with `render_mode="rgb_array"`: the web console then shows pictures of the games
+        /// in progress, which are drawn only while somebody watches.
+        render: bool = defaults().render, page "environments.md#pictures";
         /// Axis of the channels in three-dimensional observations: `first`, `last`, or `auto`, the shorter of the two
         /// (the last if both are equal).
         channels: Channels = defaults().channels;
@@ -90,6 +93,7 @@ impl EnvironmentSection {
         let environment = run.game.strip_prefix(PREFIX).unwrap_or_default();
         Ok(Settings {
             arguments: self.arguments.clone(),
+            render: self.render,
             channels: self.channels,
             environments,
             processes: self.processes.min(environments),
@@ -241,6 +245,10 @@ mod tests {
         assert_eq!((spec.name.as_str(), spec.actions, spec.max_plies), ("gym:LunarLander-v3", 4, 1000));
         assert_eq!(spec.observation, ObservationShape { planes: 24, height: 1, width: 1 });
         assert_eq!(spec.observation_range, ObservationRange::Finite);
+        for render in [false, true] {
+            let section = EnvironmentSection { render, ..described() };
+            assert_eq!(section.settings(&run(), 1).unwrap().render, render);
+        }
     }
 
     #[test]

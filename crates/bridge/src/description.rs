@@ -17,6 +17,8 @@ pub(crate) struct Description {
     pub(crate) values: Values,
     /// Shape of one frame, `[C, H, W]`.
     pub(crate) frame: ObservationShape,
+    /// True if the environments draw pictures.
+    pub(crate) draws: bool,
 }
 
 impl Description {
@@ -56,7 +58,7 @@ impl Description {
 
 impl std::fmt::Display for Description {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { count, actions, steps_max: _, values, frame } = self;
+        let Self { count, actions, steps_max: _, values, frame, draws: _ } = self;
         let ObservationShape { planes, height, width } = frame;
         write!(f, "{count} with {actions} actions and observations [{planes}, {height}, {width}] of {values:?}")
     }

@@ -11,7 +11,7 @@ use crate::description::Description;
 use crate::episode::{Episode, Phase};
 use crate::error::Fault;
 use crate::frames::{Frames, NotFinite};
-use crate::message::{End, Entry, Greeting, Order, Row, parse_answer};
+use crate::message::{End, Entry, Greeting, Order, Row, parse_answer, parse_picture};
 use crate::process;
 use crate::worker::{DEATHS_IN_A_ROW_MAX, State, Worker};
 use crate::{Error, Settings, package};
@@ -25,6 +25,11 @@ const STACK_MAX: usize = 64;
 /// Time limit for outstanding requests once the process drains: long for a step, and short for the supervisor of a
 /// draining process.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
+/// Minimum and maximum time between two pictures of an environment: a multiple of the time for the picture, so that
+/// pictures take a small share of the time.
+const PICTURE_INTERVAL_MIN: Duration = Duration::from_secs(1);
+const PICTURE_INTERVAL_MAX: Duration = Duration::from_secs(20);
+const PICTURE_INTERVAL_FACTOR: u32 = 50;
 
 /// Environments in Python processes, which all step concurrently.
 ///
@@ -48,6 +53,12 @@ pub struct Bridge {
     /// Results of a request, one per row.
     replies: Vec<Reply>,
     failures: Vec<Failure>,
+    /// Time of the next picture of each environment; `None` if the environment draws none or has failed to.
+    pictures_due: Vec<Option<Instant>>,
+    /// Answer to the last request for a picture.
+    picture: Option<Result<String, String>>,
+    /// Error of the last request for a picture, for the next step to return.
+    picture_error: Option<Error>,
 }
 
 /// The result of one row in a request.
@@ -96,6 +107,9 @@ impl Bridge {
             last_failure: String::new(),
             replies: Vec::new(),
             failures: Vec::new(),
+            pictures_due: vec![description.draws.then(Instant::now); len],
+            picture: None,
+            picture_error: None,
             description,
             settings,
         })
@@ -136,6 +150,9 @@ impl Bridge {
     }
 
     fn try_step(&mut self, plays: &[Play], taken: &mut Vec<Taken>) -> Result<(), Error> {
+        if let Some(error) = self.picture_error.take() {
+            return Err(error);
+        }
         self.look_after_workers()?;
         for (row, play) in plays.iter().enumerate() {
             match self.episodes[play.environment].phase {
@@ -231,18 +248,22 @@ impl Bridge {
 
     /// Reads the answer of a worker; returns false if it is not complete.
     fn read_answer(&mut self, index: usize) -> Result<bool, Fault> {
-        let Self { workers, frames, replies, failures, description, .. } = self;
+        let Self { workers, frames, replies, failures, description, picture, .. } = self;
         let Worker { first, state, entries, rows, .. } = &mut workers[index];
         let State::Ready(process) = state else { return Ok(false) };
         let Some(message) = process.exchange()? else { return Ok(false) };
-        parse_answer(message, entries.len(), description.frame_bytes(), |index, row| {
-            let Entry { environment, order } = entries[index];
-            let environment = *first + environment;
-            match take(frames, environment, order, row) {
-                Ok(reply) => replies[rows[index]] = reply,
-                Err(reason) => failures.push(Failure { environment, reason }),
-            }
-        })?;
+        if let [Entry { order: Order::Render, .. }] = entries[..] {
+            *picture = Some(parse_picture(message)?);
+        } else {
+            parse_answer(message, entries.len(), description.frame_bytes(), |index, row| {
+                let Entry { environment, order } = entries[index];
+                let environment = *first + environment;
+                match take(frames, environment, order, row) {
+                    Ok(reply) => replies[rows[index]] = reply,
+                    Err(reason) => failures.push(Failure { environment, reason }),
+                }
+            })?;
+        }
         process.forget_message();
         entries.clear();
         rows.clear();
@@ -367,6 +388,30 @@ impl Environments for Bridge {
         Some(self.frames.newest(environment))
     }
 
+    fn picture(&mut self, environment: usize) -> Option<String> {
+        let (begin, is_under_way) = (Instant::now(), self.episodes[environment].phase == Phase::UnderWay);
+        self.pictures_due[environment].take_if(|due| is_under_way && *due <= begin)?;
+        self.enlist(0, environment, Order::Render);
+        self.picture_error = self.exchange(1).err();
+        let reason = match self.picture.take() {
+            Some(Ok(picture)) => {
+                let interval = PICTURE_INTERVAL_FACTOR * begin.elapsed();
+                let interval = interval.clamp(PICTURE_INTERVAL_MIN, PICTURE_INTERVAL_MAX);
+                self.pictures_due[environment] = Some(Instant::now() + interval);
+                return Some(picture);
+            }
+            Some(Err(reason)) => reason,
+            None => {
+                // The picture ended the process. Pictures of other environments could end the next.
+                self.pictures_due.fill(None);
+                self.last_failure.clone()
+            }
+        };
+        let name = &self.settings.environment;
+        tracing::warn!(name, environment, reason, "environment failed to draw; no further pictures of it");
+        None
+    }
+
     fn legal_actions(&self, environment: usize, actions: &mut Vec<Action>) {
         actions.clear();
         if self.episodes[environment].phase != Phase::Idle {
@@ -406,6 +451,7 @@ fn take(frames: &mut Frames, environment: usize, order: Order, row: Row<'_>) -> 
     let stored = match order {
         Order::Begin { .. } => frames.begin(environment, frame),
         Order::Step { .. } => frames.push(environment, frame),
+        Order::Render => unreachable!("a picture is no row"),
     };
     stored.map_err(|NotFinite| "the observation has a value that is NaN or infinite".to_owned())?;
     Ok(Reply::Arrived { reward, end })

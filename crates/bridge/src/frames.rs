@@ -103,7 +103,7 @@ mod tests {
 
     fn frames(stack: usize, values: settings::Values) -> Frames {
         let frame = ObservationShape { planes: 2, height: 1, width: 1 };
-        let description = Description { count: 2, actions: 2, steps_max: None, values, frame };
+        let description = Description { count: 2, actions: 2, steps_max: None, values, frame, draws: false };
         Frames::new(2, stack, &description)
     }
 

@@ -1,6 +1,7 @@
 //! Messages of the protocol as bytes. Messages from a process are untrusted: all lengths are checked first.
 
 use game::ObservationShape;
+use service::live::PICTURE_BYTES_MAX;
 
 use crate::description::{Description, OBSERVATION_VALUES_MAX};
 use crate::error::Violation;
@@ -25,6 +26,8 @@ const REFUSAL: u8 = 2;
 const BEGIN: u8 = 3;
 const STEP: u8 = 4;
 const ANSWER: u8 = 5;
+const RENDER: u8 = 6;
+const PICTURE: u8 = 7;
 
 const TERMINATED: u8 = 1;
 const TRUNCATED: u8 = 2;
@@ -49,8 +52,14 @@ pub(crate) struct Entry {
 /// The operation requested from an environment. All entries in a request have the same kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
-    Begin { seed: u64 },
-    Step { action: u16 },
+    Begin {
+        seed: u64,
+    },
+    Step {
+        action: u16,
+    },
+    /// Draws a picture. A request has one such entry.
+    Render,
 }
 
 /// The answer for one environment.
@@ -79,6 +88,7 @@ pub(crate) fn write_request(entries: &[Entry], message: &mut Vec<u8>) {
     let kind = match entries.first().expect("a request has an entry").order {
         Order::Begin { .. } => BEGIN,
         Order::Step { .. } => STEP,
+        Order::Render => RENDER,
     };
     let narrow = |n: usize| u32::try_from(n).expect("settings limit the number of environments");
     message.clear();
@@ -92,6 +102,7 @@ pub(crate) fn write_request(entries: &[Entry], message: &mut Vec<u8>) {
         match entry.order {
             Order::Begin { seed } => message.extend(seed.to_le_bytes()),
             Order::Step { action } => message.extend(u32::from(action).to_le_bytes()),
+            Order::Render => {}
         }
     }
     let length = narrow(message.len() - LENGTH_BYTES);
@@ -105,6 +116,7 @@ pub(crate) fn write_request(entries: &[Entry], message: &mut Vec<u8>) {
 pub(crate) fn answer_bytes_max(description: &Description) -> Result<usize, Violation> {
     let row = 4 + 1 + description.frame_bytes() + REASON_BYTES_MAX;
     let bytes = description.count.saturating_mul(row).saturating_add(LENGTH_BYTES + 5);
+    let bytes = bytes.max(LENGTH_BYTES + 2 + PICTURE_BYTES_MAX);
     if bytes > ANSWER_BYTES_MAX {
         return Err(Violation::Length { bytes, bytes_max: ANSWER_BYTES_MAX });
     }
@@ -141,13 +153,18 @@ pub(crate) fn parse_greeting(message: &[u8]) -> Result<Greeting, Violation> {
         let value = values_in_frame as u64;
         return Err(Violation::Value { what: "the observation size", value, expected: "at most 16,777,216" });
     }
-    reader.end()?;
+    // A process that draws no pictures sends no further byte.
+    let draws = reader.0 == [1_u8];
+    if !draws {
+        reader.end()?;
+    }
     Ok(Greeting::Hello(Description {
         count: count as usize,
         actions,
         steps_max: (steps_max > 0).then_some(steps_max as usize),
         values,
         frame,
+        draws,
     }))
 }
 
@@ -200,6 +217,23 @@ pub(crate) fn parse_answer(
         apply(row, Row::Arrived { reward: f32::from_le_bytes(*reward), end, frame });
     }
     Ok(())
+}
+
+/// Parses the answer to a request for a picture, without the length: the picture, or the reason for its absence.
+pub(crate) fn parse_picture(message: &[u8]) -> Result<Result<String, String>, Violation> {
+    let mut reader = Reader(message);
+    let (kind, flags) = (reader.u8("kind")?, reader.u8("flags")?);
+    if kind != PICTURE {
+        return Err(Violation::Kind(kind));
+    }
+    if reader.0.len() > PICTURE_BYTES_MAX {
+        return Err(Violation::Length { bytes: reader.0.len(), bytes_max: PICTURE_BYTES_MAX });
+    }
+    match flags {
+        0 => Ok(Ok(printable(reader.0))),
+        FAILED => Ok(Err(printable(reader.0))),
+        other => Err(Violation::Value { what: "flags", value: other.into(), expected: "0 or 4" }),
+    }
 }
 
 /// Returns text from outside without control characters.
@@ -295,8 +329,11 @@ mod tests {
             steps_max: Some(500),
             values: Values::U8,
             frame: ObservationShape { planes: 2, height: 3, width: 4 },
+            draws: false,
         };
-        assert_eq!(parse_greeting(&hello()), Ok(Greeting::Hello(description)));
+        assert_eq!(parse_greeting(&hello()), Ok(Greeting::Hello(description.clone())));
+        let drawing = [hello(), vec![1]].concat();
+        assert_eq!(parse_greeting(&drawing), Ok(Greeting::Hello(Description { draws: true, ..description })));
     }
 
     #[test]
@@ -348,6 +385,18 @@ mod tests {
     }
 
     #[test]
+    fn a_picture_is_bounded_text_or_the_reason_for_its_absence() {
+        assert_eq!(parse_picture(b"\x07\x00iVBO"), Ok(Ok("iVBO".to_owned())));
+        assert_eq!(parse_picture(b"\x07\x04no\ndisplay"), Ok(Err("no display".to_owned())));
+        assert_eq!(parse_picture(b"\x07"), Err(Violation::Cut("flags")));
+        assert_eq!(parse_picture(b"\x05\x00iVBO"), Err(Violation::Kind(ANSWER)));
+        assert!(matches!(parse_picture(b"\x07\x01iVBO"), Err(Violation::Value { value: 1, .. })));
+        let large = [b"\x07\x00".to_vec(), vec![b'A'; PICTURE_BYTES_MAX + 1]].concat();
+        assert!(parse_picture(&large[..large.len() - 1]).is_ok());
+        assert!(matches!(parse_picture(&large), Err(Violation::Length { .. })));
+    }
+
+    #[test]
     fn a_request_is_a_length_a_kind_a_count_and_two_columns() {
         let mut message = Vec::new();
         let entries = [7, 1].map(|environment| Entry { environment, order: Order::Step { action: 258 } });
@@ -355,5 +404,7 @@ mod tests {
         assert_eq!(message, [21, 0, 0, 0, STEP, 2, 0, 0, 0, 7, 0, 0, 0, 1, 0, 0, 0, 2, 1, 0, 0, 2, 1, 0, 0]);
         write_request(&[Entry { environment: 3, order: Order::Begin { seed: 1 << 40 } }], &mut message);
         assert_eq!(message, [17, 0, 0, 0, BEGIN, 1, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0]);
+        write_request(&[Entry { environment: 3, order: Order::Render }], &mut message);
+        assert_eq!(message, [9, 0, 0, 0, RENDER, 1, 0, 0, 0, 3, 0, 0, 0]);
     }
 }

@@ -9,11 +9,12 @@ use crate::Error;
 pub(crate) const NAME: &str = "zerofleet_gym";
 
 /// The sources of the package, so that an installed binary needs no further file.
-const FILES: [(&str, &str); 8] = [
+const FILES: [(&str, &str); 9] = [
     ("__init__.py", include_str!("../python/zerofleet_gym/__init__.py")),
     ("__main__.py", include_str!("../python/zerofleet_gym/__main__.py")),
     ("advice.py", include_str!("../python/zerofleet_gym/advice.py")),
     ("numbers.py", include_str!("../python/zerofleet_gym/numbers.py")),
+    ("pictures.py", include_str!("../python/zerofleet_gym/pictures.py")),
     ("protocol.py", include_str!("../python/zerofleet_gym/protocol.py")),
     ("spaces.py", include_str!("../python/zerofleet_gym/spaces.py")),
     ("unsupported.py", include_str!("../python/zerofleet_gym/unsupported.py")),

@@ -237,6 +237,7 @@ fn command(settings: &Settings, count: usize) -> io::Result<Command> {
     // Without buffers, the last output of a dying process is not lost.
     command.args(["-u", "-m", package::NAME, "--env", &settings.environment, "--count", &count.to_string()]);
     command.args(["--arguments", &settings.arguments, "--channels", settings.channels.option()]);
+    command.args(settings.render.then_some("--render"));
     command.args(["--seconds", &settings.step_timeout.as_secs_f64().to_string()]);
     command.env("PYTHONPATH", python_path(settings)?);
     for variable in THREAD_VARIABLES.into_iter().filter(|variable| std::env::var_os(variable).is_none()) {

@@ -14,6 +14,8 @@ pub struct Settings {
     pub environment: String,
     /// Keyword arguments of the environment, a JSON object.
     pub arguments: String,
+    /// True to add the argument `render_mode="rgb_array"`, unless `arguments` has a mode.
+    pub render: bool,
     /// Axis of the channels in three-dimensional observations.
     pub channels: Channels,
     /// N, the number of environments in all processes.
@@ -93,6 +95,7 @@ impl Settings {
         Self {
             environment: environment.into(),
             arguments: "{}".into(),
+            render: false,
             channels: Channels::Auto,
             environments: 64,
             processes: 1,

@@ -318,6 +318,58 @@ fn a_drain_ends_every_wait_for_an_environment() {
     assert!(error.source.to_string().contains("the process is draining"), "{error:?}");
 }
 
+/// Starts a bridge to environments that draw, with this fault, and begins the episodes.
+fn drawing(fault: &str, processes: usize) -> Option<Bridge> {
+    let arguments = format!("{{\"fault\": \"{fault}\"}}");
+    // A picture may take half of the time of a step.
+    let settings = Settings { arguments, step_timeout: Duration::from_secs(6), ..settings("Drawing", 2, processes)? };
+    let mut bridge = Bridge::start(settings).unwrap();
+    assert_eq!(bridge.picture(0), None, "no episode is under way");
+    assert_eq!(begin(&mut bridge, [0, 1]), [Started::Now; 2]);
+    Some(bridge)
+}
+
+#[test]
+fn an_environment_draws_its_state_on_request_at_most_once_a_second() {
+    let Some(mut bridge) = drawing("", 1) else { return };
+    let begin = Instant::now();
+    step(&mut bridge, &[(0, 1), (1, 1)]);
+    assert_eq!(observed(&bridge, 0)[1..3], [1.0, 0.0], "nothing is drawn without a request");
+    let pictures: Vec<String> = (0..1000).filter_map(|_| bridge.picture(0)).collect();
+    assert!((1..=1 + begin.elapsed().as_secs()).contains(&(pictures.len() as u64)), "{} pictures", pictures.len());
+    // 300 × 400 pixels without two of three rows and columns.
+    assert!(pictures[0].starts_with("iVBORw0KGgoAAAANSUhEUgAAAIYAAABkCAIA"), "{}", pictures[0]);
+    assert_eq!(step(&mut bridge, &[(0, 1), (1, 1)]), [reward(3.0); 2]);
+    assert_eq!(observed(&bridge, 0)[2], pictures.len() as f32);
+    assert_ne!(bridge.picture(1).unwrap(), pictures[0], "after another step");
+}
+
+#[test]
+fn a_large_picture_becomes_a_small_one() {
+    let Some(mut bridge) = drawing("it draws noise", 1) else { return };
+    let bytes = bridge.picture(0).unwrap().len();
+    assert!((30_000..=service::live::PICTURE_BYTES_MAX).contains(&bytes), "{bytes}");
+}
+
+#[test]
+fn an_environment_that_fails_to_draw_loses_no_episode_and_is_not_asked_again() {
+    for fault in ["it raises", "it hangs", "it draws text"] {
+        let Some(mut bridge) = drawing(fault, 1) else { return };
+        assert_eq!([0; 2].map(|environment| bridge.picture(environment)), [None, None], "{fault}");
+        assert_eq!(step(&mut bridge, &[(0, 1), (1, 1)]), [reward(2.0); 2], "{fault}");
+        assert_eq!([0, 1].map(|environment| observed(&bridge, environment)[2]), [1.0, 0.0], "{fault}");
+        assert_eq!(bridge.losses(), Losses::default(), "{fault}");
+    }
+}
+
+#[test]
+fn a_picture_that_ends_the_process_is_the_last_of_the_bridge() {
+    let Some(mut bridge) = drawing("it dies", 2) else { return };
+    assert_eq!([0, 1].map(|environment| bridge.picture(environment)), [None, None]);
+    assert_eq!(bridge.losses(), Losses { processes_died: 1, episodes: 1, ..Losses::default() });
+    assert_eq!(step(&mut bridge, &[(0, 1), (1, 1)]), [Taken::Lost, reward(2.0)]);
+}
+
 #[test]
 fn environments_inherit_no_variable_that_is_not_listed() {
     // Cargo sets variables for this test, like a service with credentials.

@@ -106,6 +106,17 @@ fn truncated_episodes_through_the_bridge_are_those_of_gymnasium_bit_by_bit() {
 }
 
 #[test]
+fn an_environment_of_gymnasium_draws_if_the_settings_say_so() {
+    for render in [false, true] {
+        let Some(python) = python() else { return };
+        let settings = Settings { render, ..interpreter::settings(&python, "CartPole-v1", 1, 1) };
+        let mut bridge = Bridge::start(settings).unwrap();
+        bridge.begin(&[Start { environment: 0, seed: 1 }], &mut Vec::new()).unwrap();
+        assert_eq!(bridge.picture(0).is_some(), render);
+    }
+}
+
+#[test]
 fn an_environment_with_continuous_actions_and_one_that_does_not_exist_are_refused() {
     let Some(python) = python() else { return };
     for (environment, expected) in [("Pendulum-v1", "no continuous actions yet"), ("NoSuchThing-v0", "NameNotFound")] {

@@ -49,6 +49,13 @@ pub trait Environments: Send {
         None
     }
 
+    /// Returns a picture for spectators of an episode under way, a PNG in base64; `None` if the environment draws none,
+    /// or none at this time. May take as long as a step.
+    fn picture(&mut self, environment: usize) -> Option<String> {
+        let _ = environment;
+        None
+    }
+
     /// Replaces `actions` with the legal actions in ascending order; empties it if no episode is under way.
     fn legal_actions(&self, environment: usize, actions: &mut Vec<Action>);
 

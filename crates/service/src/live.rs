@@ -34,6 +34,9 @@ const LINES_MAX: usize = 64;
 /// Maximum size of a line, or of a response head, that a client accepts.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
+/// Maximum length of a picture in base64.
+pub const PICTURE_BYTES_MAX: usize = 1 << 16;
+
 /// A finished search in a game in progress: one line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {

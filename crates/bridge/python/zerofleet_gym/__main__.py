@@ -27,6 +27,7 @@ def parse():
     parser.add_argument("--env", required=True, help="an id (CartPole-v1, module:Name-v0) or call:MODULE:FUNCTION")
     parser.add_argument("--count", type=int, default=1, help="the number of environments")
     parser.add_argument("--arguments", default="{}", help="keyword arguments of the environment, a JSON object")
+    parser.add_argument("--render", action="store_true", help='make the environment with render_mode="rgb_array"')
     parser.add_argument("--channels", choices=["auto", "first", "last"], default="auto", help="the axis of channels")
     parser.add_argument("--seconds", type=float, default=60, help="the longest time of a request")
     parser.add_argument("--describe", action="store_true", help="print the spaces as text and exit")
@@ -59,7 +60,10 @@ def make_worker(options):
         from .worker import Worker
     except ImportError as error:
         raise Missing(f"{error}: {sys.executable} -m pip install numpy") from error
-    make = maker(options.env, json.loads(options.arguments))
+    arguments = json.loads(options.arguments)
+    if options.render:
+        arguments.setdefault("render_mode", "rgb_array")
+    make = maker(options.env, arguments)
     return Worker(options.env, make, options.count, options.channels)
 
 
@@ -112,8 +116,9 @@ def main():
     if options.describe:
         return describe(worker)
     end_with_parent(source)
-    hello = worker.observations
-    protocol.send_hello(sink, options.count, worker.actions.count, worker.steps_max, hello.protocol_dtype, hello.shape)
+    seen = worker.observations
+    hello = (options.count, worker.actions.count, worker.steps_max, seen.protocol_dtype, seen.shape, worker.draws)
+    protocol.send_hello(sink, *hello)
     try:
         worker.serve(source, sink, options.seconds)
     except BrokenPipeError:

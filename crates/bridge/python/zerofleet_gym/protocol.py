@@ -6,7 +6,7 @@ import struct
 MAGIC = b"ZFGY"
 VERSION = 1
 
-HELLO, REFUSAL, BEGIN, STEP, ANSWER = range(1, 6)
+HELLO, REFUSAL, BEGIN, STEP, ANSWER, RENDER, PICTURE = range(1, 8)
 
 FLOATS, BYTES = 0, 1
 
@@ -42,9 +42,13 @@ def _write_all(sink, parts):
             parts[0] = parts[0][count:]
 
 
-def send_hello(sink, count, actions, steps_max, dtype, shape):
-    """Describes the environments of this process; `shape` is [C, H, W], `steps_max` is 0 without a limit."""
+def send_hello(sink, count, actions, steps_max, dtype, shape, draws):
+    """Describes the environments of this process; `shape` is [C, H, W], `steps_max` is 0 without a limit.
+
+    A last byte says that the environments draw pictures.
+    """
     payload = MAGIC + struct.pack("<HIIIB3I", VERSION, count, actions, steps_max, dtype, *shape)
+    payload += b"\1" if draws else b""
     _write_all(sink, [_HEAD.pack(1 + len(payload), HELLO), payload])
 
 
@@ -66,10 +70,16 @@ def send_answer(sink, rewards, flags, observations, messages):
     _write_all(sink, [head, rewards, flags, observations.reshape(-1), tail])
 
 
+def send_picture(sink, picture, message):
+    """Answers a request for a picture: a PNG in base64, or, if it is None, the reason."""
+    flags, payload = (FAILED, _text(message, MESSAGE_BYTES_MAX)) if picture is None else (0, picture)
+    _write_all(sink, [_HEAD.pack(2 + len(payload), PICTURE), bytes([flags]), payload])
+
+
 def read_request(source):
     """Returns (kind, environments, values), or None at the end of the file.
 
-    The values are seeds for BEGIN and actions for STEP.
+    The values are seeds for BEGIN and actions for STEP; RENDER has none.
     """
     head = bytearray(_HEAD.size)
     if not _read_exactly(source, memoryview(head)):
@@ -80,5 +90,7 @@ def read_request(source):
         return None
     (count,) = struct.unpack_from("<I", payload)
     environments = struct.unpack_from(f"<{count}I", payload, 4)
+    if kind == RENDER:
+        return kind, environments, ()
     values = struct.unpack_from(f"<{count}{'Q' if kind == BEGIN else 'I'}", payload, 4 + 4 * count)
     return kind, environments, values

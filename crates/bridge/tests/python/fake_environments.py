@@ -212,3 +212,33 @@ class Endless(Counting):
 
     def reset(self, *, seed):
         return super().reset(seed=1_000_000)
+
+
+class Drawing(Counting):
+    """Draws the number of steps as the brightness of a picture, unless it has a fault.
+
+    Observes the number of pictures in place of the last action.
+    """
+
+    render_mode = "rgb_array"
+
+    def __init__(self, fault=""):
+        super().__init__(actions=10)
+        self.fault, self.drawn = fault, 0
+
+    def observation(self):
+        return np.array([self.seed, self.steps, self.drawn, os.getpid()], np.float32)
+
+    def render(self):
+        self.drawn += 1
+        if self.fault == "it raises":
+            raise RuntimeError("no display")
+        if self.fault == "it hangs":
+            time.sleep(3600)
+        if self.fault == "it dies":
+            os._exit(4)
+        if self.fault == "it draws text":
+            return "a pole"
+        if self.fault == "it draws noise":
+            return np.random.default_rng(1).integers(0, 256, (500, 700, 3), np.uint8)
+        return np.full((300, 400, 3), self.steps, np.uint8)
