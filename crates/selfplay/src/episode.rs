@@ -144,23 +144,25 @@ impl<S, W> Episode<S, W> {
         !matches!(self.phase, Phase::Searching | Phase::Truncated)
     }
 
-    /// Chooses the move after a finished search, and keeps the search if the episode is watched. `observation` returns
-    /// [`WatchedSearch::observation`].
+    /// Chooses the move after a finished search, and keeps the search if the episode is watched. `outside` returns
+    /// [`WatchedSearch::observation`] and [`WatchedSearch::picture`].
     pub(crate) fn choose_searched(
         &mut self,
         settings: &Settings,
         workspace: &mut Workspace,
-        observation: impl FnOnce() -> Option<Vec<f32>>,
+        outside: impl FnOnce() -> (Option<Vec<f32>>, Option<String>),
     ) -> Choice {
         let choice = self.record.choose(settings, &self.search.tree, &mut workspace.policy);
         if workspace.watch.covers(self.record.slot()) {
+            let (observation, picture) = outside();
             workspace.watch.keep(WatchedSearch {
                 slot: self.record.slot(),
                 number: self.record.number(),
                 seed: self.record.start_seed(),
                 plies: self.record.plies(),
                 actions: if self.record.plies() > ACTIONS_MAX { Vec::new() } else { self.record.actions() },
-                observation: observation(),
+                observation,
+                picture,
                 weights_version: self.tree_version,
                 simulations: self.search.tree.root().simulations(),
                 analysis: searched(&self.search.tree),
@@ -304,7 +306,7 @@ impl<G: Game> Episode<G::Position, AtPosition<G>> {
         finished: &mut Vec<FinishedEpisode>,
         round: &mut Round,
     ) {
-        let choice = self.choose_searched(settings, workspace, || None);
+        let choice = self.choose_searched(settings, workspace, || (None, None));
         let position = &mut self.world.0;
         if matches!(choice.kind, StepKind::Full { .. }) {
             self.record.keep_position(Images::smallest(game, position).0);

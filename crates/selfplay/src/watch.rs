@@ -25,6 +25,8 @@ pub struct WatchedSearch {
     pub actions: Vec<Action>,
     /// The searched observation `[C, H, W]` of an environment outside this process, of at most 4,096 values.
     pub observation: Option<Vec<f32>>,
+    /// The searched state as drawn by an environment outside this process: see [`game::Environments::picture`].
+    pub picture: Option<String>,
     /// The weights version of all predictions in the search.
     pub weights_version: u64,
     /// Number of simulations, including visits from a kept subtree.
@@ -54,10 +56,13 @@ impl Watch {
         slot < self.slots
     }
 
-    /// Replaces the search of the slot.
+    /// Replaces the search of the slot, but no search with a picture by one without, because pictures are rare.
     pub(crate) fn keep(&mut self, search: WatchedSearch) {
-        self.searches.retain(|earlier| earlier.slot != search.slot);
-        self.searches.push(search);
+        match self.searches.iter_mut().find(|earlier| earlier.slot == search.slot) {
+            Some(earlier) if earlier.picture.is_some() && search.picture.is_none() => {}
+            Some(earlier) => *earlier = search,
+            None => self.searches.push(search),
+        }
     }
 
     pub(crate) fn take(&mut self) -> Vec<WatchedSearch> {

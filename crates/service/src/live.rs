@@ -55,6 +55,8 @@ pub struct Snapshot {
     pub actions: Vec<u16>,
     /// Observation `[C, H, W]`, unless the rules can compute it or it is too large.
     pub observation: Option<Vec<f32>>,
+    /// The searched state as drawn by an environment outside the process: a PNG in base64. At most one a second.
+    pub picture: Option<String>,
     /// Version of the weights that predicted.
     pub weights_version: u64,
     /// Number of simulations of the search.
@@ -260,6 +262,7 @@ mod tests {
             plies: 2,
             actions: vec![4, 0],
             observation: None,
+            picture: None,
             weights_version: 7,
             simulations: 32,
             value: 0.25,

@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 
 use game::{Board, Geometry, Mark, Place, Player};
 use maud::{Markup, html};
+use service::live::PICTURE_BYTES_MAX;
 
 /// Width of a cell, in units of the drawing.
 const CELL: usize = 10;
@@ -82,6 +83,27 @@ fn legend(board: &Board) -> Markup {
 /// Returns true for an object of an environment.
 fn is_object(mark: &Mark) -> bool {
     mark.owner.is_none()
+}
+
+/// Shows a picture, for which [`is_picture`] returns true, that an environment drew after this number of actions.
+pub(crate) fn image(picture: &str, plies: usize) -> Markup {
+    html! {
+        img.board src={ "data:image/png;base64," (picture) } alt={ "The environment at ply " (plies) };
+        p.note { "Picture of ply " (plies) }
+    }
+}
+
+/// Returns true for a bounded PNG in base64 with sides below 256 pixels: a few bytes can be a picture that fills the
+/// memory of a browser.
+pub(crate) fn is_picture(base64: &str) -> bool {
+    // The head is the signature, the length and name of the first chunk, and width and height in four bytes each. All
+    // but the last byte of a side are zero. Every fourth letter from A holds the lower half of the width.
+    let is_small = matches!(
+        base64.as_bytes().strip_prefix(b"iVBORw0KGgoAAAANSUhEUgAAA"),
+        Some([b'A'..=b'P', width, b'A', b'A', b'A', b'A'..=b'D', ..]) if b"AEIMQUYcgkosw048".contains(width)
+    );
+    let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte);
+    is_small && base64.len() <= PICTURE_BYTES_MAX && base64.bytes().all(is_base64)
 }
 
 /// Shows observed values of an environment that has no rules in this program.
@@ -411,6 +433,24 @@ mod tests {
         }
         assert_eq!(svg.matches("class=\"object brick\" x").count(), 30, "{svg}");
         assert!(!drawn("2048", "").contains("legend") && !drawn("chess", "").contains("legend"));
+    }
+
+    #[test]
+    fn a_picture_is_a_bounded_png_with_small_sides() {
+        // The head of a picture of 150 × 100 pixels.
+        let head = "iVBORw0KGgoAAAANSUhEUgAAAJYAAABkCAIAAAA";
+        assert!(is_picture(head) && is_picture(&format!("{head}{}+/==", "A".repeat(60_000))));
+        let changed = |at: usize, to: &str| is_picture(&[&head[..at], to, &head[at + to.len()..]].concat());
+        // Height and width of 256 pixels and more, in each byte.
+        for (at, to) in [(30, "E"), (29, "B"), (28, "B"), (27, "B"), (26, "Z"), (25, "Q"), (24, "B"), (23, "B")] {
+            assert!(!changed(at, to), "{to} at {at}");
+        }
+        assert!(
+            changed(31, "l") && !changed(0, "R0lGOD") && !changed(12, "C") && !changed(35, "\"") && !is_picture("")
+        );
+        assert!(!is_picture(&format!("{head}{}", "A".repeat(PICTURE_BYTES_MAX))) && !is_picture(&head[..30]));
+        let image = image(head, 7).into_string();
+        assert!(image.contains(&format!("src=\"data:image/png;base64,{head}\" alt=\"The environment at ply 7\"")));
     }
 
     #[test]

@@ -130,6 +130,8 @@ struct Kept {
 struct Search {
     snapshot: Snapshot,
     received: Instant,
+    /// Number of actions before the picture of the snapshot, which may be of an earlier search.
+    drawn_plies: usize,
 }
 
 impl Games {
@@ -161,7 +163,7 @@ impl Games {
         for (key, search) in searches {
             // An environment outside this program has no rules here.
             let rules = search.snapshot.game.parse::<GameKind>().ok().map(|kind| kind.rules());
-            match scene(rules.as_ref(), &search.snapshot) {
+            match scene(rules.as_ref(), &search) {
                 Ok(scene) => games.push((key, search, scene)),
                 Err(error) => {
                     self.kept.warn(&key.actor, &error);
@@ -220,24 +222,34 @@ async fn read(admin: SocketAddr, actor: &str, kept: &Kept) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns true if a snapshot has a known game, bounded lists and finite numbers.
+/// Returns true if a snapshot has a known game, bounded lists, a bounded picture and finite numbers.
 fn is_sound(snapshot: &Snapshot) -> bool {
-    let Snapshot { game, actions, plies, observation, value, top, .. } = snapshot;
+    let Snapshot { game, actions, plies, observation, picture, value, top, .. } = snapshot;
     let observation = observation.as_deref().unwrap_or_default();
     let mut numbers = top.iter().flat_map(|each| [each.prior, each.value]).chain([*value]);
     game.len() <= NAME_LENGTH_MAX
         && games::check_name(game).is_ok()
         && actions.len() <= ACTIONS_MAX.min(*plies)
         && observation.len() <= ACTIONS_MAX
+        && picture.as_deref().is_none_or(boards::is_picture)
         && top.len() <= TOP_MAX
         && numbers.all(f32::is_finite)
 }
 
 impl Kept {
-    /// Keeps the latest search of a game. Over the maximum number of games, the last places go.
+    /// Keeps the latest search of a game, with the latest picture of the episode. Over the maximum number of games, the
+    /// last places go.
     fn keep(&self, actor: &str, snapshot: Snapshot, received: Instant) {
-        let mut games = self.games.lock();
-        games.insert(Key { place: snapshot.place, actor: actor.to_owned() }, Search { snapshot, received });
+        let (mut games, drawn_plies) = (self.games.lock(), snapshot.plies);
+        let key = Key { place: snapshot.place, actor: actor.to_owned() };
+        let mut search = Search { snapshot, received, drawn_plies };
+        if let Some(earlier) = games.remove(&key)
+            && search.snapshot.picture.is_none()
+            && search.snapshot.episode == earlier.snapshot.episode
+        {
+            (search.snapshot.picture, search.drawn_plies) = (earlier.snapshot.picture, earlier.drawn_plies);
+        }
+        games.insert(key, search);
         while games.len() > GAMES_MAX {
             games.pop_last();
         }
@@ -268,12 +280,13 @@ struct Scene {
 ///
 /// # Errors
 /// The actions break the rules.
-fn scene(rules: Option<&AnyGame>, snapshot: &Snapshot) -> Result<Scene, Error> {
+fn scene(rules: Option<&AnyGame>, Search { snapshot, drawn_plies, .. }: &Search) -> Result<Scene, Error> {
     let is_sent = snapshot.actions.len() == snapshot.plies;
     let Some(rules) = rules.filter(|_| is_sent) else {
-        let board = match &snapshot.observation {
-            Some(observation) => boards::numbers(observation),
-            None => html! { p.empty { "The position is too large to be sent." } },
+        let board = match (&snapshot.picture, &snapshot.observation) {
+            (Some(picture), _) => boards::image(picture, *drawn_plies),
+            (None, Some(observation)) => boards::numbers(observation),
+            (None, None) => html! { p.empty { "The position is too large to be sent." } },
         };
         let name = |action| Action(action).to_string();
         let top = snapshot.top.iter().map(|each| name(each.action)).collect();
@@ -391,6 +404,7 @@ mod tests {
             plies: actions.len(),
             actions: actions.to_vec(),
             observation: None,
+            picture: None,
             weights_version: 7,
             simulations: 32,
             value: 0.5,
@@ -449,6 +463,26 @@ mod tests {
     }
 
     #[test]
+    fn a_picture_replaces_the_numbers_until_the_episode_ends_or_the_next_picture() {
+        let now = Instant::now();
+        let shown = |snapshots| {
+            let page = drawn(snapshots, now, now).0.page.into_string();
+            (page.matches("<img").count(), page)
+        };
+        let search = |episode, plies, picture: Option<&str>| {
+            let (observation, picture) = (Some(vec![0.25; 8]), picture.map(str::to_owned));
+            Snapshot { episode, plies, observation, picture, ..snapshot("gym:LunarLander-v3", 0, &[]) }
+        };
+        let [first, second] = ["iVBORw0KGgoAAAANSUhEUgAAAJYAAABkCAIA", "iVBORw0KGgoAAAANSUhEUgAAAJYAAABkCAIAB"];
+        let (images, page) = shown(vec![search(1, 3, Some(first)), search(1, 5, None)]);
+        assert!(images == 1 && page.contains("alt=\"The environment at ply 3\"") && page.contains("ply 5"), "{page}");
+        let (images, page) = shown(vec![search(1, 3, Some(first)), search(1, 5, Some(second))]);
+        assert!(images == 1 && page.contains(second) && page.contains("Picture of ply 5"), "{page}");
+        let (images, page) = shown(vec![search(1, 3, Some(first)), search(2, 0, None)]);
+        assert!(images == 0 && page.contains("0.25"), "{page}");
+    }
+
+    #[test]
     fn actions_against_the_rules_are_dropped_and_paused_games_say_so() {
         let now = Instant::now();
         let illegal = [vec![4, 4], vec![u16::MAX], vec![9]].into_iter().enumerate();
@@ -485,6 +519,9 @@ mod tests {
         assert!(
             !change(|each| each.actions = vec![0; 5000]) && !change(|each| each.observation = Some(vec![0.0; 5000]))
         );
+        let with = |picture: &str| change(|each| each.picture = Some(picture.to_owned()));
+        let png = "iVBORw0KGgoAAAANSUhEUgAAAJYAAABkCAIA";
+        assert!(with(png) && !with("PHN2Zz4=") && !with(&format!("{png}\"")) && !with(&png.repeat(2_000)));
         assert_eq!(Key::of_query(Some("actor=a&place=x")), None);
     }
 }

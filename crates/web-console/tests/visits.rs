@@ -222,6 +222,7 @@ fn game(place: usize, actions: &[u16]) -> Snapshot {
         plies: actions.len(),
         actions: actions.to_vec(),
         observation: None,
+        picture: None,
         weights_version: 17,
         simulations: 64,
         value: 0.25,

@@ -1,7 +1,7 @@
 //! Threads with weights of a MuZero network.
 
 use evaluator_doubles::RulesModel;
-use game::{EnvironmentsError, Spec};
+use game::{EnvironmentsError, RulesEnvironments, Spec};
 use inference::LatentModel;
 use selfplay::LatentEpisodes;
 use weights::Model;
@@ -169,4 +169,68 @@ fn environments_that_cannot_go_on_end_the_thread_with_the_reason() {
     bench.worker.swap_weights().unwrap();
     let error = bench.worker.call(Pace::Advance).unwrap_err();
     assert_eq!(service::chain(&error), "play episodes: environment gym:Broken failed: there is no display");
+}
+
+/// Environments by the rules that draw, and count the pictures.
+struct Drawing {
+    inner: RulesEnvironments<TicTacToe>,
+    drawn: Arc<AtomicUsize>,
+}
+
+impl Environments for Drawing {
+    fn spec(&self) -> &Spec {
+        self.inner.spec()
+    }
+
+    fn len(&self) -> usize {
+        self.inner.len()
+    }
+
+    fn begin(&mut self, starts: &[game::Start], started: &mut Vec<game::Started>) -> Result<(), EnvironmentsError> {
+        self.inner.begin(starts, started)
+    }
+
+    fn step(&mut self, plays: &[game::Play], taken: &mut Vec<game::Taken>) -> Result<(), EnvironmentsError> {
+        self.inner.step(plays, taken)
+    }
+
+    fn observe(&self, environment: usize, values: &mut [f32]) {
+        self.inner.observe(environment, values);
+    }
+
+    fn picture(&mut self, environment: usize) -> Option<String> {
+        self.drawn.fetch_add(1, Ordering::Relaxed);
+        Some(format!("picture of {environment}"))
+    }
+
+    fn legal_actions(&self, environment: usize, actions: &mut Vec<game::Action>) {
+        self.inner.legal_actions(environment, actions);
+    }
+
+    fn to_move(&self, environment: usize) -> game::Player {
+        self.inner.to_move(environment)
+    }
+}
+
+#[test]
+fn environments_draw_for_listeners_alone() {
+    let drawn = Arc::<AtomicUsize>::default();
+    let mut bench = bench(|_, _| Ok(()));
+    let inner = RulesEnvironments::new(TicTacToe::new(), 8);
+    let environments = Box::new(Drawing { inner, drawn: Arc::clone(&drawn) });
+    bench.worker.play = new_play().in_environments(Some(environments));
+    publish(&bench, learned(1));
+    bench.play(200);
+    assert_eq!(drawn.load(Ordering::Relaxed), 0);
+    let mut listening = bench.live.listen().unwrap();
+    bench.play(200);
+    let shown = bench.runtime.block_on(within(listening.snapshot())).unwrap();
+    assert_eq!(shown.picture, Some(format!("picture of {}", shown.place)));
+    drop(listening);
+    // The first round without listeners finds out.
+    bench.play(1);
+    let before = drawn.load(Ordering::Relaxed);
+    bench.play(200);
+    assert!(before > 0);
+    assert_eq!(drawn.load(Ordering::Relaxed), before);
 }

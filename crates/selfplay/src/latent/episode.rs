@@ -92,7 +92,7 @@ impl LatentEpisode {
     /// Advances the episode in a round and adds requests to the batches. Returns the next action once it is chosen.
     pub(crate) fn gather(
         &mut self,
-        environments: &dyn Environments,
+        environments: &mut dyn Environments,
         batcher: &mut LatentBatcher,
         weights_version: u64,
         settings: &Settings,
@@ -124,17 +124,18 @@ impl LatentEpisode {
                     let (simulations, exploration) = self.record.budget(settings);
                     let Self { search, record, .. } = self;
                     let begin = |tree: &mut Tree<Slot>| tree.begin(simulations, exploration, record.rng());
-                    let root = (environments, slot);
+                    let root = (&*environments, slot);
                     let gathered = batcher.gather(&root, search, settings.leaves_per_tree, begin);
                     self.leaves += gathered.waiting as u64;
                     if !gathered.is_finished {
                         return None;
                     }
-                    let choice = self.choose_searched(settings, workspace, || outside(environments, slot));
+                    let seen = || (outside(environments, slot), environments.picture(slot));
+                    let choice = self.choose_searched(settings, workspace, seen);
                     return self.choose(environments, choice);
                 }
                 Phase::Truncated => {
-                    self.leaves += u64::from(batcher.gather_last(slot, &(environments, slot)));
+                    self.leaves += u64::from(batcher.gather_last(slot, &(&*environments, slot)));
                     return None;
                 }
             }

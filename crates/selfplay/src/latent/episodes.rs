@@ -160,7 +160,7 @@ impl LatentEpisodes {
             steps.plays.clear();
             for slot in steps.gathering.drain(..) {
                 let episode = &mut episodes[slot];
-                let action = episode.gather(&**environments, batcher, weights_version, settings, pace, workspace);
+                let action = episode.gather(&mut **environments, batcher, weights_version, settings, pace, workspace);
                 steps.plays.extend(action.map(|action| Play { environment: slot, action }));
             }
             if steps.plays.is_empty() {

@@ -1,5 +1,8 @@
 //! Tests episodes in environments outside this process: observations are recorded, and lost episodes are dropped.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use experience::{Element, ObservationLayout};
 use game::{
     Environments, EnvironmentsError, Frame, Losses, Play, Player, Recording, RulesEnvironments, Spec, Start, Started,
@@ -22,6 +25,8 @@ struct Outside {
     losses: Losses,
     /// The number of calls until a failure: the call that reaches 0 fails.
     calls_left: usize,
+    /// The number of requests for a picture of each environment. Only the first has a picture: of the latest frame.
+    drawn: Arc<[AtomicUsize]>,
 }
 
 impl Outside {
@@ -31,7 +36,8 @@ impl Outside {
         let spec = Spec { observation, recording: Some(Recording { stack: 2 }), ..spec };
         let inner = RulesEnvironments::new(chain, len);
         let (frames, losses) = (vec![[[0; 2]; 2]; len], Losses::default());
-        Self { inner, spec, frames, failing, requests: 0, losses, calls_left: usize::MAX }
+        let drawn = (0..len).map(|_| AtomicUsize::new(0)).collect();
+        Self { inner, spec, frames, failing, requests: 0, losses, calls_left: usize::MAX, drawn }
     }
 
     fn fails(&mut self) -> bool {
@@ -108,6 +114,11 @@ impl Environments for Outside {
 
     fn frame(&self, environment: usize) -> Option<Frame<'_>> {
         Some(Frame::Bytes(&self.frames[environment][1]))
+    }
+
+    fn picture(&mut self, environment: usize) -> Option<String> {
+        let is_first = self.drawn[environment].fetch_add(1, Ordering::Relaxed) == 0;
+        is_first.then(|| format!("{:?}", self.frames[environment][1]))
     }
 
     fn legal_actions(&self, environment: usize, actions: &mut Vec<Action>) {
@@ -252,4 +263,32 @@ fn environments_that_cannot_go_on_are_an_error_with_their_reason() {
     let error = (0..1000).find_map(|_| episodes.advance(&mut model(&game)).err()).unwrap();
     assert!(matches!(error, crate::Error::Environments(_)), "{error}");
     assert_eq!(error.to_string(), "environment outside failed");
+}
+
+#[test]
+fn watched_searches_alone_are_drawn_in_the_searched_state_and_a_picture_stays_until_it_is_taken() {
+    let game = Chain::new(3, 0.1, 6);
+    let environments = Outside::new(game.clone(), 4, usize::MAX);
+    let drawn = Arc::clone(&environments.drawn);
+    let counts = || [0, 1, 2, 3].map(|environment: usize| drawn[environment].load(Ordering::Relaxed));
+    let mut episodes = LatentEpisodes::in_environments(Box::new(environments), settings(), 0.9, 5);
+    let mut play = |slots: usize| {
+        for _ in 0..400 {
+            episodes.watch(slots);
+            episodes.advance(&mut model(&game)).unwrap();
+        }
+        episodes.take_watched()
+    };
+    assert!(play(0).is_empty());
+    assert_eq!(counts(), [0; 4]);
+    let watched = play(2);
+    let requests = counts();
+    assert!(requests[0] > 1 && requests[1] > 1 && requests[2..] == [0, 0], "{requests:?}");
+    assert_eq!(watched.len(), 2);
+    for search in watched {
+        let latest =
+            search.observation.unwrap()[2..].iter().map(|value| (value * 255.0).round() as u8).collect::<Vec<_>>();
+        assert_eq!(search.picture, Some(format!("{latest:?}")));
+    }
+    assert!(play(2).iter().all(|search| search.picture.is_none()));
 }
