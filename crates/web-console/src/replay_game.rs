@@ -17,10 +17,11 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use transport::security::{Caller, Scope};
 
-use crate::boards::Highlights;
+use crate::boards::{self, Highlights};
 use crate::games::picture;
 use crate::overview::{CHART_HEIGHT, CHART_WIDTH, chart};
-use crate::page::table;
+use crate::page::{steps, table};
+use crate::play::{self, Address};
 use crate::quarantine;
 use crate::replay_servers::{Problem, Servers, within};
 use crate::site::Site;
@@ -36,6 +37,8 @@ const MOVES_MAX: usize = 8;
 const POINTS_MAX: usize = 1000;
 /// Time limit of the latest network, which leaves the rest of a request to the replay server.
 const OPINION_TIMEOUT: Duration = Duration::from_secs(4);
+/// Time to wait for other searches: each step through the game asks again.
+const TURN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Returns the address of a stored game, at the start or at a ply.
 pub(crate) fn address_of(id: TrajectoryId, server: &str, ply: Option<usize>) -> String {
@@ -49,8 +52,8 @@ pub(crate) fn id_in(fields: &Form) -> Result<TrajectoryId, Problem> {
     fields.text("id").parse::<TrajectoryId>().map_err(|error| Problem::invalid(format!("{error}.")))
 }
 
-/// Renders the page for the fields `id`, `server` and `ply`. A visitor with the scope `infer` also sees the opinion of
-/// the latest network.
+/// Renders the page for the fields `id`, `server` and `ply`, with a form if the caller may change the quarantine. A
+/// visitor with the scope `infer` also sees the opinion of the latest network.
 pub(crate) async fn render(site: &Site, caller: &Caller, fields: &Form) -> Result<Markup, Problem> {
     let id = id_in(fields)?;
     let ply = match fields.text("ply") {
@@ -65,7 +68,7 @@ pub(crate) async fn render(site: &Site, caller: &Caller, fields: &Form) -> Resul
     if located.trajectory.id() != id {
         return Err(Problem::unavailable("The replay server returned another game."));
     }
-    let word = site.scopes.contains(Scope::Admin).then(|| site.word.clone());
+    let word = (site.scopes.contains(Scope::Admin) && caller.has(Scope::Admin)).then(|| site.word.clone());
     let opinion = opinion(site, caller, question(&located.trajectory, ply)).await;
     let view = View { located, server: servers.name, ply, word, opinion };
     // A game may have thousands of plies.
@@ -84,14 +87,15 @@ fn question(trajectory: &Trajectory, ply: usize) -> Option<Question> {
 
 /// Returns the opinion of the latest network, or why there is none; `None` for a visitor without the scope `infer`.
 async fn opinion(site: &Site, caller: &Caller, question: Option<Question>) -> Option<Result<Opinion, String>> {
-    let may_search = site.scopes.contains(Scope::Infer) && caller.has(Scope::Infer);
-    let question = question.filter(|_| may_search)?;
-    let Ok(ticket) = site.thinking.join() else {
-        return Some(Err("too many searches wait already; load the page again.".to_owned()));
-    };
+    let question = question.filter(|_| site.may_search(caller))?;
+    let busy = || Some(Err("others search at the moment; load the page again.".to_owned()));
+    let Some(mut ticket) = site.thinking.join(caller.name()) else { return busy() };
+    if timeout(TURN_TIMEOUT, ticket.turn(|_| ())).await.is_err() {
+        return busy();
+    }
     Some(match timeout(OPINION_TIMEOUT, ticket.think(question, |_| Continue(()))).await {
         Ok(thought) => thought.map_err(|error| format!("{error:#}.")),
-        Err(_) => Err("it took more than 4 s, perhaps after other searches; load the page again.".to_owned()),
+        Err(_) => Err("it took more than 4 s; load the page again.".to_owned()),
     })
 }
 
@@ -100,7 +104,7 @@ struct View {
     located: Located,
     server: String,
     ply: usize,
-    /// Word against forged forms, if the console allows changes.
+    /// Word against forged forms, if the visitor may change the quarantine.
     word: Option<String>,
     /// The opinion of the latest network on the position, or why it is missing; `None` if the visitor may see none.
     opinion: Option<Result<Opinion, String>>,
@@ -162,6 +166,16 @@ fn position(game: &AnyGame, name: &str, Replayed { position, step, last, .. }: &
     html! { div.position { (picture(game, position, board.as_ref(), &marks)) } }
 }
 
+/// Shows the stored observation of an environment outside this program; `None` for a game with rules.
+fn observed(trajectory: &Trajectory, ply: usize) -> Option<Markup> {
+    // The observation after the last move belongs to the segment of this move.
+    let from = ply.min(trajectory.plies().saturating_sub(1));
+    let segment = trajectory.segment(from, 0)?;
+    let mut values = vec![0.0; segment.observation_layout()?.observation_values()];
+    segment.observation(ply - from, &mut values)?;
+    Some(boards::numbers(&values))
+}
+
 impl View {
     fn render(&self) -> Result<Markup, Problem> {
         let trajectory = &self.located.trajectory;
@@ -172,6 +186,7 @@ impl View {
         }
         let replayed = Replayed::new(&game, trajectory, self.ply);
         let shown = replayed.illegal.map_or(self.ply, |illegal| self.ply.min(illegal));
+        let actions = trajectory.steps().map(|step| step.action).take(shown);
         Ok(html! {
             h1 { "Game " (trajectory.id().slashed()) " of " (trajectory.game()) }
             (self.facts())
@@ -181,6 +196,10 @@ impl View {
             }
             (self.steps(plies))
             (position(&game, trajectory.game(), &replayed))
+            @if let Some(observed) = observed(trajectory, shown) { (observed) }
+            @if let Some(address) = Address::of_actions(&kind, trajectory.episode().seed, actions) {
+                p { a href=(address.link(play::PATH)) { "Play from here" } }
+            }
             @if let Some(step) = &replayed.step {
                 (search(&game, &replayed.position, step, self.opinion.as_ref()))
             } @else if replayed.illegal.is_none() {
@@ -207,16 +226,9 @@ impl View {
     /// Renders the links and the form that lead to other plies.
     fn steps(&self, plies: usize) -> Markup {
         let (id, ply) = (self.located.trajectory.id(), self.ply);
-        let link = |name: &str, to: Option<usize>| {
-            let target = to.map(|ply| address_of(id, &self.server, Some(ply)));
-            html! { a href=[&target] aria-disabled=[target.is_none().then_some("true")] { (name) } }
-        };
         html! {
             nav.plies aria-label="Plies" {
-                (link("First", (ply > 0).then_some(0)))
-                (link("Back", ply.checked_sub(1)))
-                (link("Forward", (ply < plies).then_some(ply + 1)))
-                (link("Last", (ply < plies).then_some(plies)))
+                (steps(ply, plies, |ply| address_of(id, &self.server, Some(ply))))
                 form method="get" action=(PATH) {
                     input type="hidden" name="server" value=(self.server);
                     input type="hidden" name="id" value=(id.slashed());
@@ -338,4 +350,33 @@ fn shares(step: &Step, opinion: Option<&Result<Opinion, String>>) -> Vec<(Action
     let largest = |shares: &[Option<f64>; 2]| shares.iter().flatten().copied().fold(0.0, f64::max);
     shares.sort_by(|(_, a), (_, b)| largest(b).total_cmp(&largest(a)));
     shares
+}
+
+#[cfg(test)]
+mod tests {
+    use experience::{ActionProbability, Element, Episode, ObservationLayout, Observations, WeightsVersion};
+    use game::Outcome;
+
+    use super::*;
+
+    #[test]
+    fn the_stored_observations_of_an_environment_are_numbers_at_every_ply() {
+        let layout = ObservationLayout { element: Element::F32, frame_values: 1, stack: 1 };
+        let mut observations = Observations::new(layout).unwrap();
+        (0_u8..3).for_each(|ply| observations.push(&[f32::from(ply) + 0.25]).unwrap());
+        let weights_version = WeightsVersion(1);
+        let step = |kind| Step { action: Action(1), reward: 0.0, kind, weights_version };
+        let policy = vec![ActionProbability { action: Action(1), probability: 1.0 }];
+        let steps = [step(StepKind::Opening), step(StepKind::Full { policy, value: 0.5 })];
+        let id = TrajectoryId { actor: 7, epoch: 3, sequence: 0 };
+        let episode = Episode::of(Outcome::Finished);
+        let trajectory = Trajectory::of_recorded(id, "gym:CartPole-v1", &steps, episode, observations).unwrap();
+        for (ply, expected) in ["0.25", "1.25", "2.25"].into_iter().enumerate() {
+            let shown = observed(&trajectory, ply).unwrap().into_string();
+            assert!(shown.contains(expected), "{ply}: {shown}");
+        }
+        assert!(observed(&trajectory, 3).is_none());
+        let without = Trajectory::of(id, "tic_tac_toe", &steps, Outcome::Draw).unwrap();
+        assert!(observed(&without, 0).is_none());
+    }
 }
