@@ -8,7 +8,7 @@ use anyhow::{Result, bail, ensure};
 
 use crate::skip::may_skip;
 use crate::suite::{Summary, TestOptions};
-use crate::{deny, kubernetes, layers, libtorch, stress, suite, tidy, workspace};
+use crate::{browser, deny, kubernetes, layers, libtorch, stress, suite, tidy, workspace};
 
 /// First seeds of the two runs of the simulator, which take ninety seconds in total and run each seed twice. One run
 /// has the same seeds at every commit, for comparison between commits; the other has new seeds at each commit.
@@ -44,6 +44,7 @@ pub fn run(root: &Path) -> Result<()> {
     step("tidy", &mut || tidy::run(root));
     step("deny", &mut || deny::run(root).map(|reasons| not_checked = reasons));
     step("kubernetes", &mut || kubernetes::run(root));
+    step("browser", &mut || browser::run().map(|reason| not_checked.extend(reason)));
     step("libtorch", &mut || {
         libtorch::ensure(root, libtorch::Check::Stamp, libtorch::Choice::Cpu)?;
         libtorch::check_graphs(root).map(|reasons| not_checked.extend(reasons))

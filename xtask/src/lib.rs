@@ -1,13 +1,14 @@
 //! Implements every development task of the repository; `cargo xtask --help` lists them.
 //!
 //! [`train`] and [`suite`] are the two commands of the README. [`ci`] lists every check: [`layers`], [`tidy`], [`deny`]
-//! and [`kubernetes`] read the tree and are also tests of this crate. [`libtorch`], [`python`] and [`certs`] set up
-//! files for other tasks, [`image`] packs containers, [`device_check`] packs a GPU check, and [`stress`] and [`fuzz`]
-//! run tests that take long. The crate compiles in seconds on a bare machine, so it depends on no other crate of
-//! the workspace and on no tensor library. Start with [`ci`].
+//! and [`kubernetes`] read the tree and are also tests of this crate. [`libtorch`], [`python`], [`browser`] and
+//! [`certs`] set up files and programs for other tasks, [`image`] packs containers, [`device_check`] packs a GPU check,
+//! and [`stress`] and [`fuzz`] run tests that take long. The crate compiles in seconds on a bare machine, so it depends
+//! on no other crate of the workspace and on no tensor library. Start with [`ci`].
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "xtask talks to the person who called it")]
 
+pub mod browser;
 pub mod certs;
 pub mod ci;
 pub mod deny;

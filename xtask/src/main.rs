@@ -8,7 +8,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use xtask::libtorch::{Check, Choice};
 use xtask::{
-    certs, ci, deny, device_check, fuzz, image, kubernetes, layers, libtorch, stress, suite, tidy, train, workspace,
+    browser, certs, ci, deny, device_check, fuzz, image, kubernetes, layers, libtorch, stress, suite, tidy, train,
+    workspace,
 };
 
 /// Runs the development tasks of the repository.
@@ -79,6 +80,10 @@ enum Chore {
     ///
     /// Validates against published schemas and the guarantees of this project.
     Kubernetes,
+    /// Install Chromium and ChromeDriver by apt (Debian, as root).
+    ///
+    /// Tests open the web console in Chromium. Installs nothing if both programs run.
+    Browser,
     /// Test the CPU kernels with AddressSanitizer.
     Sanitise,
     /// Run the fuzz targets with libFuzzer (fuzz/README.md).
@@ -135,6 +140,7 @@ fn run(chore: Chore) -> anyhow::Result<()> {
         Chore::Tidy => tidy::run(&root),
         Chore::Deny => deny::run(&root).map(drop),
         Chore::Kubernetes => kubernetes::run(&root),
+        Chore::Browser => browser::run().map(drop),
         Chore::Sanitise => stress::sanitise(&root),
         Chore::Fuzz(options) => fuzz::run(&root, &options),
         Chore::Chaos(options) => stress::chaos(&root, &options),
