@@ -16,13 +16,25 @@
     banner.hidden = !text;
   };
 
+  // A visitor with a keyboard stays on the link, or on what takes its place.
+  const keepFocus = (part, change) => {
+    const controls = () => [...part.querySelectorAll("a[href], button, input, select, summary, [tabindex]")];
+    const focused = document.activeElement;
+    const place = controls().indexOf(focused);
+    change();
+    if (place < 0) return;
+    const target = focused.getAttribute("href");
+    const same = target && controls().find((each) => each.getAttribute("href") === target);
+    (same || controls()[place])?.focus({ preventScroll: true });
+  };
+
   const replace = (html) => {
     const template = document.createElement("template");
     template.innerHTML = html;
     for (const part of [...template.content.children]) {
       const old = document.getElementById(part.id);
       // Assistive technology announces changes only inside an element that stays.
-      if (old) old.replaceChildren(...part.childNodes);
+      if (old) keepFocus(old, () => old.replaceChildren(...part.childNodes));
     }
   };
 
