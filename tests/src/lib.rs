@@ -3,6 +3,7 @@
 //! Binaries come from the directory in `ZEROFLEET_BIN_DIR`, or else from the target directory of the test itself. Every
 //! wait polls a condition and has a deadline; logs are printed when a test fails. Start with [`Cluster`].
 
+mod browser;
 pub mod chaos;
 mod cluster;
 pub mod compose;
@@ -18,6 +19,7 @@ pub mod trajectories;
 pub mod trend;
 mod usage;
 
+pub use browser::Browser;
 pub use cluster::{Cluster, SEED, SMALL_TIC_TAC_TOE};
 pub use compose::Compose;
 pub use fleet::Role;

@@ -267,6 +267,16 @@ impl Process {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    /// Returns the address of the web console that the process has announced; `None` before that.
+    #[must_use]
+    pub fn console(&self) -> Option<String> {
+        let log = self.log_text();
+        let (_, rest) = log.split_once("console: http://")?;
+        // The line may be incomplete.
+        let (address, _) = rest.split_once(char::is_whitespace)?;
+        Some(format!("http://{address}"))
+    }
+
     /// Returns true if the process reports that it is ready.
     #[must_use]
     pub fn is_ready(&self) -> bool {

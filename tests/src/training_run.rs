@@ -1,13 +1,14 @@
 //! Runs `zerofleet train` on a tiny run.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
 use crate::cluster::print_log;
-use crate::process::{Output, Process, get, value_of, wait_until};
+use crate::process::{Output, Process, get, run, value_of, wait_until};
 use crate::{SEED, SMALL_TIC_TAC_TOE};
 
 /// The supervisor stops all processes within ten seconds; a busy machine draws the picture slowly.
@@ -138,6 +139,38 @@ impl TrainingRun {
     pub fn answering(&self) -> Vec<String> {
         let answers = |admin: &str| get(admin, "healthz").is_ok();
         self.admins().into_iter().filter(|(_, admin)| answers(admin)).map(|(name, _)| name).collect()
+    }
+
+    /// Returns the address of the console that the supervisor has announced; `None` before that.
+    #[must_use]
+    pub fn console(&self) -> Option<String> {
+        self.supervisor.console()
+    }
+
+    /// Returns the id of a process of the run, such as `learner` or `console`; `None` while it does not run, and on
+    /// systems without `/proc`.
+    #[must_use]
+    pub fn process_id(&self, name: &str) -> Option<u32> {
+        let runs = self.directory.parent()?.display().to_string();
+        let is_named = |id: &u32| {
+            let line = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line);
+            // A program of a fleet has the name of the role; `zerofleet` names the console as the command.
+            let mut words = line.split('\0').take(2);
+            let is_named = words.any(|word| word.rsplit('/').next() == Some(name));
+            is_named && line.contains(&runs)
+        };
+        let entries = std::fs::read_dir("/proc").ok()?.flatten();
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find(is_named)
+    }
+
+    /// Kills a process of the run (SIGKILL).
+    ///
+    /// # Errors
+    /// The process does not run, or cannot be killed.
+    pub fn kill(&self, name: &str) -> anyhow::Result<()> {
+        let id = self.process_id(name).with_context(|| format!("find the process {name}"))?;
+        run(Command::new("kill").args(["-9", &id.to_string()])).map(drop)
     }
 
     /// Returns the directory of the run.

@@ -5,6 +5,7 @@
 mod bad_input;
 mod bench_servers;
 mod boards;
+mod browser;
 mod certificates;
 mod chaos;
 mod commands;

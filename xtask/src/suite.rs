@@ -16,7 +16,7 @@ use cargo_metadata::Message;
 use crate::{libtorch, train, workspace};
 
 /// The last words in the names of jobs that take minutes. These jobs start first, so that a short job finishes last.
-const LONGEST: &str = "compose environments first_step learner learning_catch network_torch xtask";
+const LONGEST: &str = "browser compose environments first_step learner learning_catch network_torch xtask";
 
 /// The feature with which CI builds, checks and tests the learner: the backend on libtorch.
 pub(crate) const LEARNER_TORCH: &str = "learner/torch";
