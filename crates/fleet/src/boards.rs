@@ -14,6 +14,10 @@ pub struct PlannedBoard {
     pub replay: Vec<Option<SocketAddr>>,
 }
 
+/// Maximum number of actors that a session may get after the start. Each takes memory, and more than one per core does
+/// not play faster.
+pub const ACTORS_MAX: usize = 64;
+
 /// Returns the name of an actor; `None` is the board of `run.game`. Each board counts actors from 0.
 pub(crate) fn actor_name(board: Option<&str>, number: usize) -> String {
     board.map_or_else(|| format!("actor-{number}"), |board| format!("actor-{board}-{number}"))

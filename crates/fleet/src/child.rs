@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
@@ -56,6 +57,11 @@ pub enum Event {
     },
     /// The process was restarted.
     Restarted,
+    /// The process ended after a request to drain, and is not restarted.
+    Drained {
+        /// Exit status or signal, as text that follows the name of the process.
+        how: String,
+    },
     /// The process does not start with this configuration or on this machine, and is not restarted.
     Refused {
         /// Reason and remedy, as text that follows the name of the process.
@@ -83,6 +89,8 @@ pub struct Exit {
 #[derive(Debug)]
 pub struct Child {
     settings: Settings,
+    /// Standard output of the process; `None` for the log.
+    output: Option<OwnedFd>,
     process: Option<std::process::Child>,
     started: Instant,
     restart_at: Option<Instant>,
@@ -101,9 +109,15 @@ pub struct Child {
 impl Child {
     /// Starts the process.
     pub fn start(settings: Settings, now: Instant) -> io::Result<Self> {
-        let process = spawn(&settings)?;
+        Self::start_writing_to(None, settings, now)
+    }
+
+    /// Starts the process with this standard output in place of the log, if given, also after a restart.
+    pub fn start_writing_to(output: Option<OwnedFd>, settings: Settings, now: Instant) -> io::Result<Self> {
+        let process = spawn(&settings, output.as_ref())?;
         Ok(Self {
             settings,
+            output,
             process: Some(process),
             started: now,
             restart_at: None,
@@ -121,6 +135,11 @@ impl Child {
     pub fn or_without_device(mut self, arguments: impl IntoIterator<Item = OsString>) -> Self {
         self.without_device = arguments.into_iter().collect();
         self
+    }
+
+    /// Returns the settings, with the arguments of the latest restart.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     /// Returns the name from the settings.
@@ -141,13 +160,16 @@ impl Child {
     /// Checks the process, and restarts an exited process once the delay is over.
     pub fn watch(&mut self, now: Instant) -> io::Result<Option<Event>> {
         if let Some(status) = self.reap()? {
+            if self.draining {
+                return Ok(Some(Event::Drained { how: in_words(status) }));
+            }
             if !self.restarting {
                 return Ok(Some(self.died(status, now)));
             }
             self.restart_at = Some(now);
         }
         if self.restart_at.is_some_and(|at| at <= now) {
-            self.process = Some(spawn(&self.settings)?);
+            self.process = Some(spawn(&self.settings, self.output.as_ref())?);
             self.restart_at = None;
             self.started = now;
             self.restarts += u32::from(!std::mem::take(&mut self.restarting));
@@ -163,6 +185,17 @@ impl Child {
         self.signal(libc::SIGTERM);
     }
 
+    /// Returns true after a request to drain.
+    pub fn is_draining(&self) -> bool {
+        self.draining
+    }
+
+    /// Restarts the process once the requested drain is over.
+    pub fn restart_after_drain(&mut self, now: Instant) {
+        (self.draining, self.restarting) = (false, true);
+        self.restart_at = (!self.running()).then_some(now);
+    }
+
     /// Requests a drain (SIGTERM), and then restarts the process with additional arguments.
     pub fn restart_with(&mut self, arguments: impl IntoIterator<Item = OsString>) {
         self.settings.arguments.extend(arguments);
@@ -173,7 +206,7 @@ impl Child {
     /// Restarts an exited process with additional arguments.
     pub fn start_again(&mut self, arguments: impl IntoIterator<Item = OsString>) -> io::Result<()> {
         self.settings.arguments.extend(arguments);
-        (self.process, self.draining) = (Some(spawn(&self.settings)?), false);
+        (self.process, self.draining) = (Some(spawn(&self.settings, self.output.as_ref())?), false);
         Ok(())
     }
 
@@ -261,13 +294,14 @@ impl Drop for Child {
     }
 }
 
-fn spawn(settings: &Settings) -> io::Result<std::process::Child> {
+fn spawn(settings: &Settings, output: Option<&OwnedFd>) -> io::Result<std::process::Child> {
     let log = File::options().create(true).append(true).open(&settings.log)?;
+    let output = output.map_or_else(|| log.try_clone().map(OwnedFd::from), OwnedFd::try_clone)?;
     command(settings, std::env::vars_os().map(|(name, _)| name))
         // The supervisor holds the write side of the pipe open until it exits; the process treats end-of-file as the
         // exit of the supervisor.
         .stdin(Stdio::piped())
-        .stdout(log.try_clone()?)
+        .stdout(output)
         .stderr(log)
         // Ctrl-C must reach only the supervisor, which drains the fleet in order.
         .process_group(0)

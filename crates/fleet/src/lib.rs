@@ -32,7 +32,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 pub use algorithm::Algorithm;
-pub use boards::PlannedBoard;
+pub use boards::{ACTORS_MAX, PlannedBoard};
 pub use json_lines::JsonLines;
 pub use processes::{Fleet, Listed, Member, Rating, binaries, read_list};
 pub use programs::beside_this_binary;

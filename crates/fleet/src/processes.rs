@@ -10,9 +10,9 @@ use anyhow::{Context as _, ensure};
 use run_file::arena::GateKind;
 use serde::{Deserialize, Serialize};
 use service::directory::replace;
-use service::net::{ReservedPort, reserve_wanted};
+use service::net::{ReservedPort, reserve_ports, reserve_wanted};
 
-use crate::boards::{PlannedBoard, actor_name};
+use crate::boards::{ACTORS_MAX, PlannedBoard, actor_name, actor_names, divide};
 use crate::child::{self, Child, Event, Exit};
 use crate::exposition::{self, Exposition};
 use crate::feasibility::{self, Programs};
@@ -74,7 +74,7 @@ pub struct Fleet {
     /// Replay servers of each further board.
     boards: BTreeMap<String, Vec<SocketAddr>>,
     /// Reserved ports of the processes, so that a restarted process can bind the same port again.
-    _ports: Vec<ReservedPort>,
+    ports: Vec<ReservedPort>,
     agent: ureq::Agent,
 }
 
@@ -219,16 +219,17 @@ impl Fleet {
             }
         }
         let boards = plan.boards.iter().map(|board| board.game.clone()).zip(boards).collect();
-        let fleet = Self { members, replay, boards, _ports: reserved, agent: exposition::agent(SCRAPE_TIMEOUT) };
+        let fleet = Self { members, replay, boards, ports: reserved, agent: exposition::agent(SCRAPE_TIMEOUT) };
         fleet.list(&run.fleet())?;
         Ok(fleet)
     }
 
-    /// Writes name, role and admin address of each process to `file`.
+    /// Writes name, role and admin address of each process to `file`, without processes that drain before the others.
     fn list(&self, file: &Path) -> anyhow::Result<()> {
         let list: Vec<Listed> = self
             .members
             .iter()
+            .filter(|member| !member.child.is_draining())
             .map(|member| Listed { name: member.child.name().to_owned(), role: member.role, admin: member.admin })
             .collect();
         Ok(replace(file, &serde_json::to_vec_pretty(&list)?)?)
@@ -286,6 +287,55 @@ impl Fleet {
                 member.child.restart_with(["--set".into(), format!("{key}={threads}").into()]);
             }
         }
+    }
+
+    /// Changes the number of actors of all boards, and returns the number before. A further actor has the device and
+    /// the threads of an actor in `plan`. Excess actors drain; they start again with a later increase.
+    ///
+    /// # Errors
+    /// A board would have no actor, there would be more than [`ACTORS_MAX`], or a process cannot be started: then
+    /// earlier changes stay.
+    pub fn change_actors(&mut self, plan: &Plan, count: usize, now: Instant) -> anyhow::Result<usize> {
+        let further = &plan.config.run.boards;
+        let (boards, allowed) = (1 + further.len(), 1 + further.len()..=ACTORS_MAX);
+        ensure!(allowed.contains(&count), "{count} actors are not in the range {allowed:?}");
+        let (wanted, mut before): (Vec<String>, _) = (actor_names(further, count).collect(), 0);
+        for Member { child, .. } in self.of(&[Role::Actor]) {
+            before += usize::from(!child.is_draining());
+            match (wanted.iter().any(|name| name == child.name()), child.is_draining()) {
+                (true, true) => child.restart_after_drain(now),
+                (false, false) => child.terminate(),
+                _ => {}
+            }
+        }
+        let all = iter::once(None).chain(further.iter().map(|board| Some(board.as_str())));
+        let counts = divide(count, boards).zip(divide(plan.actors, boards));
+        let started = all.zip(counts).try_for_each(|(board, (count, planned))| {
+            (planned..count).try_for_each(|number| self.start_actor(plan, board, number, number % planned))
+        });
+        self.list(&plan.run.fleet()).and(started)?;
+        Ok(before)
+    }
+
+    /// Starts an actor with the settings of the actor `like` of the board, unless it exists.
+    fn start_actor(&mut self, plan: &Plan, board: Option<&str>, number: usize, like: usize) -> anyhow::Result<()> {
+        let find = |name: &str| self.members.iter().find(|member| member.child.name() == name);
+        let (name, like) = (actor_name(board, number), actor_name(board, like));
+        let (None, Some(Member { child, admin, .. })) = (find(&name), find(&like)) else { return Ok(()) };
+        let (mut settings, before) = (child.settings().clone(), admin.to_string());
+        let [port] = reserve_ports().context("find a free port")?;
+        let admin = port.address();
+        for argument in settings.arguments.iter_mut().filter(|argument| **argument == *before) {
+            *argument = admin.to_string().into();
+        }
+        settings.arguments.extend(["--set".into(), format!("actor.id={number}").into()]);
+        settings.log.set_file_name(format!("{name}.log"));
+        settings.name = name;
+        let child = Child::start(settings, Instant::now()).context("start an actor")?;
+        let child = child.or_without_device(wiring::without_device(&plan.config, Role::Actor));
+        self.members.push(Member { role: Role::Actor, child, admin, has_answered: false });
+        self.ports.push(port);
+        Ok(())
     }
 
     /// Drains every process in order: actors and arena, then learner and inference server, then replay servers.

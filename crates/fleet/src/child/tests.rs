@@ -195,6 +195,26 @@ fn standard_input_stays_open_until_the_supervisor_is_gone() {
 }
 
 #[test]
+fn standard_output_in_place_of_the_log_is_kept_over_restarts() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut reader, writer) = io::pipe().unwrap();
+    let settings = shell(folder.path(), "echo to the supervisor; echo to the log >&2; exit 1");
+    let mut child = Child::start_writing_to(Some(writer.into()), settings, Instant::now()).unwrap();
+    let mut now = Instant::now();
+    for _ in 0..2 {
+        let Event::Died { last_log_line, .. } = event(&mut child, now) else { panic!("the process did not end") };
+        assert_eq!(last_log_line, "to the log");
+        now += BACKOFF_MAX;
+        assert_eq!(event(&mut child, now), Event::Restarted);
+    }
+    drop(child);
+    let mut written = String::new();
+    reader.read_to_string(&mut written).unwrap();
+    // The last process may be killed before it writes.
+    assert!(written.starts_with("to the supervisor\nto the supervisor\n"), "{written}");
+}
+
+#[test]
 fn a_requested_restart_drains_the_process_and_adds_arguments_without_counting_as_one() {
     let folder = tempfile::tempdir().unwrap();
     let mut child =

@@ -55,6 +55,17 @@ impl StandIns {
         replay_servers: usize,
         learners: usize,
     ) -> Fleet {
+        self.start_planned(&self.plan(machine, actors, inference, replay_servers, learners))
+    }
+
+    fn plan(
+        &self,
+        machine: &Machine,
+        actors: usize,
+        inference: Inference,
+        replay_servers: usize,
+        learners: usize,
+    ) -> Plan {
         let mut config = RunFile::default();
         (config.actor.threads, config.inference.threads) = (3, 5);
         config.replay.archive = "file:///archive/".to_owned();
@@ -65,15 +76,28 @@ impl StandIns {
         let (run, replay, boards) = (self.run.clone(), vec![None; replay_servers], self.boards.clone());
         let placement = place(machine, &config, learners, Some(actors), inference, 0).unwrap();
         let (written, gpu_notes, unread) = (config.clone(), Vec::new(), None);
-        let plan =
-            Plan { run, config, written, gpu_notes, actors, boards, learners, placement, replay, progress, unread };
-        let fleet = Fleet::start(&plan, self.folder.path(), Rating::On, Instant::now()).unwrap();
+        Plan { run, config, written, gpu_notes, actors, boards, learners, placement, replay, progress, unread }
+    }
+
+    fn start_planned(&self, plan: &Plan) -> Fleet {
+        let fleet = Fleet::start(plan, self.folder.path(), Rating::On, Instant::now()).unwrap();
+        self.wait_for_starts(fleet.members().len());
+        fleet
+    }
+
+    /// Waits until this many processes have written a command line.
+    fn wait_for_starts(&self, count: usize) {
         let begin = Instant::now();
-        while self.lines("started").len() < fleet.members().len() {
+        while self.lines("started").len() < count {
             assert!(begin.elapsed() < DEADLINE, "only these have started: {:?}", self.lines("started"));
             std::thread::yield_now();
         }
-        fleet
+    }
+
+    /// Returns the listed actors.
+    fn listed_actors(&self) -> Vec<String> {
+        let listed = read_list(&self.run.fleet()).unwrap();
+        listed.into_iter().filter(|each| each.role == Role::Actor).map(|each| each.name).collect()
     }
 
     fn lines(&self, name: &str) -> Vec<String> {
@@ -211,6 +235,88 @@ fn the_list_of_a_fleet_names_every_process() {
     fleet.drain().unwrap();
     let names: Vec<&str> = list.iter().map(|listed| listed.name.as_str()).collect();
     assert_eq!(names, ["replay-server", "learner", "arena", "actor-0", "actor-1"]);
+}
+
+/// Watches a fleet until this many events have happened, and returns the process of each.
+fn events(fleet: &mut Fleet, count: usize) -> Vec<(String, Event)> {
+    let (begin, mut happened) = (Instant::now(), Vec::new());
+    while happened.len() < count {
+        assert!(begin.elapsed() < DEADLINE, "only these have happened: {happened:?}");
+        let events = fleet.watch(Instant::now()).unwrap();
+        happened
+            .extend(events.into_iter().map(|(index, event)| (fleet.members()[index].child.name().to_owned(), event)));
+        std::thread::yield_now();
+    }
+    happened.sort_by_key(|(name, _)| name.clone());
+    happened
+}
+
+#[test]
+fn actors_are_added_drained_and_started_again_while_the_fleet_runs() {
+    let stand_ins = StandIns::new();
+    let machine = Machine { cores: 16, memory_bytes: 0, accelerators: Accelerators::None(String::new()) };
+    let plan = stand_ins.plan(&machine, 1, Inference::Local, 1, 1);
+    let mut fleet = stand_ins.start_planned(&plan);
+    assert_eq!(fleet.change_actors(&plan, 3, Instant::now()).unwrap(), 1);
+    stand_ins.wait_for_starts(6);
+    assert_eq!(stand_ins.listed_actors(), ["actor-0", "actor-1", "actor-2"]);
+    let started = stand_ins.lines("started");
+    let last = |line: &String, option: &str| line.rsplit(option).next().unwrap().split(' ').next().unwrap().to_owned();
+    let actors: Vec<&String> = started.iter().filter(|line| line.starts_with("actor")).collect();
+    let values = |option: &str| actors.iter().map(|line| last(line, option)).collect::<std::collections::BTreeSet<_>>();
+    assert_eq!(values("actor.id="), ["0", "1", "2"].map(String::from).into());
+    assert_eq!((values("--admin ").len(), values("actor.threads=").len()), (3, 1));
+
+    fleet.change_actors(&plan, 1, Instant::now()).unwrap();
+    assert_eq!(stand_ins.listed_actors(), ["actor-0"]);
+    let drained = || Event::Drained { how: "ended with status 0".to_owned() };
+    let [one, two] = ["actor-1", "actor-2"].map(str::to_owned);
+    assert_eq!(events(&mut fleet, 2), [(one.clone(), drained()), (two, drained())]);
+    assert_eq!(stand_ins.lines("ended"), ["actor", "actor"]);
+
+    fleet.change_actors(&plan, 2, Instant::now()).unwrap();
+    assert_eq!(events(&mut fleet, 1), [(one.clone(), Event::Restarted)]);
+    stand_ins.wait_for_starts(7);
+    // An actor that still drains starts again after the drain.
+    fleet.change_actors(&plan, 1, Instant::now()).unwrap();
+    fleet.change_actors(&plan, 2, Instant::now()).unwrap();
+    assert_eq!(events(&mut fleet, 1), [(one, Event::Restarted)]);
+    stand_ins.wait_for_starts(8);
+    assert!(fleet.members().iter().all(|member| member.child.restarts() == 0));
+    for count in [0, 65] {
+        let error = fleet.change_actors(&plan, count, Instant::now()).unwrap_err().to_string();
+        assert_eq!(error, format!("{count} actors are not in the range 1..=64"));
+    }
+    assert_eq!(stand_ins.listed_actors(), ["actor-0", "actor-1"]);
+    assert_eq!(fleet.drain().unwrap(), [""; 0]);
+}
+
+#[test]
+fn a_further_actor_plays_the_board_and_has_the_gpu_of_an_earlier_one() {
+    let gpu = |index: usize| Gpu { index, uuid: format!("GPU-{index}"), ..Gpu::default() };
+    let accelerators = Accelerators::Cuda((0..3).map(|index| Candidate { gpu: gpu(index), refused: None }).collect());
+    let machine = Machine { cores: 16, memory_bytes: 1 << 40, accelerators };
+    let board = PlannedBoard { game: "go-7".to_owned(), actors: 1, replay: vec![None] };
+    let stand_ins = StandIns { boards: vec![board], ..StandIns::new() };
+    let mut plan = stand_ins.plan(&machine, 2, Inference::Local, 1, 1);
+    plan.config.run.boards = vec!["go-7".to_owned()];
+    let mut fleet = stand_ins.start_planned(&plan);
+    fleet.change_actors(&plan, 4, Instant::now()).unwrap();
+    stand_ins.wait_for_starts(fleet.members().len());
+    assert_eq!(stand_ins.listed_actors(), ["actor-0", "actor-go-7-0", "actor-1", "actor-go-7-1"]);
+    assert!(fleet.change_actors(&plan, 1, Instant::now()).is_err(), "each board needs an actor");
+    fleet.drain().unwrap();
+    let started = stand_ins.lines("started");
+    for id in [0, 1] {
+        let of_board: Vec<bool> = started
+            .iter()
+            .filter(|line| {
+                line.starts_with("actor") && line.rsplit("actor.id=").next().unwrap().starts_with(&id.to_string())
+            })
+            .map(|line| line.contains("run.game=go-7") && line.ends_with("GPU-2"))
+            .collect();
+        assert_eq!(of_board.iter().filter(|is_it| **is_it).count(), 1, "{started:?}");
+    }
 }
 
 #[test]
