@@ -161,6 +161,11 @@ impl Roster {
         self.prune(is_listed, now, unix_seconds);
     }
 
+    /// Removes processes that are not in a complete list.
+    pub fn keep_listed(&mut self, listed: &[(SocketAddr, String)]) {
+        self.processes.retain(|address, _| listed.iter().any(|(other, _)| other == address));
+    }
+
     /// Returns all processes, by admin address.
     pub fn processes(&self) -> impl Iterator<Item = (&SocketAddr, &Process)> {
         self.processes.iter()

@@ -10,14 +10,16 @@ use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
 use maud::{Markup, PreEscaped, html};
-use transport::security::Caller;
+use transport::security::{Caller, Scope};
 
 use crate::page::{Frame, SignOut, name_of, notice};
 use crate::replay_servers::Problem;
 use crate::site::Site;
 use crate::snapshot::FLEET;
 use crate::visitors::Form;
-use crate::{configuration, events, games, quarantine, replay, replay_game, strength_page, versions, visitors};
+use crate::{
+    configuration, control, events, games, quarantine, replay, replay_game, strength_page, versions, visitors,
+};
 
 /// Largest body of a request in bytes: a form with a few fields.
 const BODY_BYTES_MAX: usize = 16 << 10;
@@ -39,6 +41,7 @@ pub(crate) fn router(site: Arc<Site>) -> Router {
         .route(replay::PATH, get(search))
         .route(replay_game::PATH, get(stored_game))
         .route(quarantine::PATH, post(change_quarantine))
+        .route(control::PATH, get(changes).post(change_session))
         .route("/events", get(events::stream))
         .route("/events/{*page}", get(events::stream))
         .route(visitors::SIGN_IN, get(visitors::sign_in_page).post(visitors::sign_in))
@@ -64,11 +67,13 @@ async fn live(State(site): State<Arc<Site>>, Extension(caller): Extension<Caller
     let (snapshot, path) = (site.snapshot(), uri.path());
     site.visit(path);
     let main = html! {
+        @if uri.query() == Some(control::REQUESTED) { p role="status" { "The change was requested; events show it." } }
         @if path == games::PATH { h1 { "Games in progress" } }
         @if let Some(key) = games::Key::of_query(uri.query()) {
             (PreEscaped(games::selected(&snapshot.selected, &key)))
         }
         (PreEscaped(snapshot.page(path)))
+        @if path == FLEET && site.scopes.contains(Scope::Admin) { p { a href=(control::PATH) { "Change the session" } } }
     };
     framed(&site, &caller, path, Some(REFRESH_SECONDS), &main)
 }
@@ -122,7 +127,21 @@ async fn change_quarantine(
     body: Bytes,
 ) -> Response {
     let Some(form) = Form::of_page(&site, &body) else { return visitors::forged() };
-    match quarantine::change(&site, &caller, &form).await {
+    changed(quarantine::change(&site, &caller, &form).await)
+}
+
+async fn changes(State(site): State<Arc<Site>>, Extension(caller): Extension<Caller>) -> Html<String> {
+    framed(&site, &caller, control::PATH, None, &control::render(&site).await)
+}
+
+async fn change_session(State(site): State<Arc<Site>>, Extension(caller): Extension<Caller>, body: Bytes) -> Response {
+    let Some(form) = Form::of_page(&site, &body) else { return visitors::forged() };
+    changed(control::change(&site, &caller, &form).await)
+}
+
+/// Returns a redirection to the page that shows a change, or says why there is none.
+fn changed(made: Result<String, Problem>) -> Response {
+    match made {
         Ok(address) => (StatusCode::SEE_OTHER, [(header::LOCATION, address)]).into_response(),
         Err(Problem { status, text }) => {
             // The replay server may have received the change.

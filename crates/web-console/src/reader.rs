@@ -25,15 +25,11 @@ use crate::snapshot::{Feed, IDS, Snapshot};
 
 /// Interval between two snapshots.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Interval between checks for the end of the process.
-const POLL: Duration = Duration::from_millis(50);
 /// Timeout of a request to an admin port; a process that takes longer is overloaded or has exited.
 const TIMEOUT: Duration = Duration::from_secs(1);
 /// Interval between checks whether the run trains. A check locks the run for a moment, in which no session can start.
 const LOCK_INTERVAL: Duration = Duration::from_secs(3);
-/// Age in seconds from which the recorded metrics of a training run are stale; a session writes every five seconds.
-const STALE_SECONDS: f64 = 20.0;
-/// Interval of readings of a deployed fleet in seconds, as of a session.
+/// Interval between readings of a deployed fleet in seconds, as in a session.
 const RECORD_SECONDS: f64 = 5.0;
 /// Maximum number of devices, and of labels per measurement, in a recorded reading: processes name them.
 const RECORDED_MAX: usize = 64;
@@ -59,8 +55,6 @@ pub(crate) struct Reader {
     charts: String,
     games: Games,
     visits: Visits,
-    /// The chart of distinct positions in the history.
-    distinct: Arc<str>,
 }
 
 impl Reader {
@@ -78,38 +72,40 @@ impl Reader {
             charts: String::new(),
             games: Games::new(Handle::current()),
             visits: Visits::default(),
-            distinct: Arc::default(),
             run,
         }
     }
 
-    /// Starts a thread that renders a snapshot per second until `drain` starts. If the thread ends earlier, it starts
-    /// `drain`: pages that never change would look like a run that stands still.
+    /// Starts a thread that renders a snapshot per second until `drain` starts, in a runtime of tokio. If the thread
+    /// ends earlier, it starts `drain`: pages that never change would look like a run that stands still.
     ///
     /// # Errors
     /// The thread cannot be started.
     pub(crate) fn follow(mut self, drain: Drain) -> io::Result<(Feed, JoinHandle<()>)> {
-        let loading = Snapshot::default().next(overview::loading(), Selected::new());
+        let loading = Snapshot { fragments: overview::loading(), ..Snapshot::default() };
         let (sender, snapshots) = watch::channel(Arc::new(loading));
         let feed = Feed { snapshots, visits: self.visits.clone() };
+        let started = drain.clone();
         let work = move || {
             let ends = Ends(drain);
             while !ends.0.started() {
                 let begin = Instant::now();
-                let (rendered, selected) = self.read(begin, unix_seconds(SystemTime::now()));
-                let next = Snapshot {
-                    distinct: Arc::clone(&self.distinct),
-                    history: Some(Arc::clone(&self.history)),
-                    is_trained: self.trained.is_some_and(|(is_trained, _)| is_trained),
-                    ..sender.borrow().next(rendered, selected)
-                };
-                sender.send_replace(Arc::new(next));
+                let (fragments, selected) = self.read(begin, unix_seconds(SystemTime::now()));
+                let is_trained = self.trained.is_some_and(|(is_trained, _)| is_trained);
+                let history = Some(Arc::clone(&self.history));
+                sender.send_replace(Arc::new(Snapshot { fragments, selected, history, is_trained }));
                 while !ends.0.started() && begin.elapsed() < PERIOD {
-                    std::thread::sleep(POLL);
+                    std::thread::park_timeout(PERIOD.saturating_sub(begin.elapsed()));
                 }
             }
         };
-        std::thread::Builder::new().name("run-reader".to_owned()).spawn(work).map(|thread| (feed, thread))
+        let thread = std::thread::Builder::new().name("run-reader".to_owned()).spawn(work)?;
+        let parked = thread.thread().clone();
+        tokio::spawn(async move {
+            started.wait().await;
+            parked.unpark();
+        });
+        Ok((feed, thread))
     }
 
     /// Reads news, and renders the fragments. Games are read for recent visits.
@@ -122,13 +118,16 @@ impl Reader {
             let listed = self.deployed.as_ref().map_or_else(|| listed().collect(), |found| found.borrow().clone());
             let client = &self.agent;
             self.roster.poll(&listed, now, unix_seconds, |address| ask(client, address));
+            // The supervisor lists all processes, and an actor that it has removed is not lost.
+            if self.deployed.is_none() {
+                self.roster.keep_listed(&listed);
+            }
             self.record(unix_seconds);
         } else {
             self.roster = Roster::default();
         }
         if self.history.count() > count {
             self.charts = overview::charts(self.history.readings());
-            self.distinct = overview::distinct(self.history.readings()).into();
         }
         let actors = self.roster.processes().filter(|(_, each)| each.answers() && each.role == Some(Role::Actor));
         let actors = actors.map(|(address, each)| (*address, each.name.as_str()));
@@ -138,20 +137,11 @@ impl Reader {
         let progress = self.run.progress();
         let problem = problem.or_else(|| progress.as_ref().err().map(|error| format!("{error:#}")));
         let total_seconds = progress.ok().flatten().map(|progress| 60.0 * progress.minutes);
-        let phase = match recorded {
-            _ if self.deployed.is_some() => Phase::Deployed,
-            Some(last) if is_trained && unix_seconds - last.unix_seconds > STALE_SECONDS => {
-                Phase::Stale { since: last.unix_seconds }
-            }
-            _ if is_trained => Phase::Training,
-            None => Phase::Untrained,
-            Some(last) if total_seconds.is_some_and(|total| last.elapsed_seconds >= total) => Phase::Finished,
-            Some(_) => Phase::Stopped,
-        };
+        let of_session = || Phase::of(recorded, is_trained, total_seconds, unix_seconds);
         let rendered = overview::render(&Overview {
             run: self.run.name(),
             problem,
-            phase,
+            phase: if self.deployed.is_some() { Phase::Deployed } else { of_session() },
             total_seconds: total_seconds.unwrap_or(0.0),
             metrics: current(recorded, is_trained.then(|| self.roster.metrics())),
             bottleneck: self.bottleneck(),
@@ -167,24 +157,9 @@ impl Reader {
 
     /// Reads lines that were appended to the files of the run.
     fn read_files(&mut self) -> anyhow::Result<()> {
-        loop {
-            let readings = self.lines.read()?;
-            if readings.is_empty() {
-                break;
-            }
-            // Tabs may still hold the last snapshot.
-            let history = Arc::make_mut(&mut self.history);
-            readings.into_iter().for_each(|reading| history.add(reading));
-        }
-        loop {
-            let events = self.event_lines.read()?;
-            if events.is_empty() {
-                return Ok(());
-            }
-            self.events.extend(events);
-            let over = self.events.len().saturating_sub(EVENTS_MAX);
-            self.events.drain(..over);
-        }
+        // Tabs may still hold the last snapshot.
+        self.lines.each(|reading| Arc::make_mut(&mut self.history).add(reading))?;
+        self.event_lines.each(|event| keep_latest(&mut self.events, event))
     }
 
     /// Keeps a reading of a deployed fleet in memory, where no session writes any.
@@ -206,7 +181,8 @@ impl Reader {
 
     fn is_trained(&mut self, now: Instant) -> bool {
         // A session that has ended stops the processes, and plays rated games before it unlocks the run.
-        if self.events.iter().rev().find_map(RunEvent::starts_session) == Some(false) {
+        let has_ended = || self.events.iter().rev().find_map(RunEvent::starts_session) == Some(false);
+        if self.deployed.is_none() && has_ended() {
             self.trained = None;
             return false;
         }
@@ -230,7 +206,7 @@ impl Reader {
 fn follow_hosts(hosts: Vec<String>) -> watch::Receiver<Vec<(SocketAddr, String)>> {
     let (sender, processes) = watch::channel(Vec::new());
     tokio::spawn(async move {
-        let named = |(address, host): (SocketAddr, String)| (address, format!("{host} {address}"));
+        let named = |(address, host): (SocketAddr, String)| (address, format!("{address} {host}"));
         while !sender.is_closed() {
             let hosts = hosts.clone();
             let found = tokio::task::spawn_blocking(move || resolve(&hosts)).await.unwrap_or_default();
@@ -239,6 +215,14 @@ fn follow_hosts(hosts: Vec<String>) -> watch::Receiver<Vec<(SocketAddr, String)>
         }
     });
     processes
+}
+
+/// Adds an event, and drops the oldest of too many.
+pub(crate) fn keep_latest(events: &mut VecDeque<RunEvent>, event: RunEvent) {
+    events.push_back(event);
+    if events.len() > EVENTS_MAX {
+        events.pop_front();
+    }
 }
 
 /// Starts the drain at the end of the thread, also after a panic.

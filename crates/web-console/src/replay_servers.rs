@@ -47,30 +47,36 @@ pub(crate) struct Servers {
 impl Servers {
     /// Finds the servers, and selects the server `wanted`, or the first if the text is empty.
     pub(crate) async fn of(site: &Site, wanted: &str) -> Result<Self, Problem> {
-        if !site.snapshot().is_trained {
-            return Err(Problem::unavailable(without_session(site)));
-        }
-        let run = site.run.clone();
-        // The files of a run are on a disk.
-        let reached = spawn_blocking(move || run.reach_replay_servers()).await;
-        let servers = match reached {
-            Ok(Ok(servers)) => servers,
-            Ok(Err(error)) => return Err(Problem::unavailable(format!("The run cannot be read: {error:#}."))),
-            Err(error) => return Err(Problem::unavailable(format!("The run cannot be read: {error}."))),
-        };
-        let names: Vec<String> = servers.iter().map(name).collect();
-        if names.is_empty() {
-            return Err(Problem::unavailable("The session has not started a replay server yet."));
-        }
+        let mut servers = all(site).await?;
+        let names: Vec<String> = servers.iter().map(|(name, _)| name.clone()).collect();
         let index = names.iter().position(|name| wanted.is_empty() || name == wanted);
         let Some(index) = index else {
             let all = names.join(", ");
             return Err(Problem::invalid(format!("There is no replay server `{wanted}`; the servers are {all}.")));
         };
-        let failed = |error| Problem::unavailable(RequestError::Endpoint(error).explained());
-        let inspector = Inspector::new(&servers[index].endpoint).map_err(failed)?;
-        Ok(Self { name: names[index].clone(), names, inspector })
+        let (name, inspector) = servers.swap_remove(index);
+        Ok(Self { names, name, inspector })
     }
+}
+
+/// Returns all servers by name, at least one. An inspector connects with the first request.
+pub(crate) async fn all(site: &Site) -> Result<Vec<(String, Inspector)>, Problem> {
+    if !site.snapshot().is_trained {
+        return Err(Problem::unavailable(without_session(site)));
+    }
+    let run = site.run.clone();
+    // The files of a run are on a disk.
+    let reached = spawn_blocking(move || run.reach_replay_servers()).await;
+    let servers = match reached {
+        Ok(Ok(servers)) => servers,
+        Ok(Err(error)) => return Err(Problem::unavailable(format!("The run cannot be read: {error:#}."))),
+        Err(error) => return Err(Problem::unavailable(format!("The run cannot be read: {error}."))),
+    };
+    if servers.is_empty() {
+        return Err(Problem::unavailable("The session has not started a replay server yet."));
+    }
+    let failed = |error| Problem::unavailable(RequestError::Endpoint(error).explained());
+    servers.iter().map(|server| Ok((name(server), Inspector::new(&server.endpoint).map_err(failed)?))).collect()
 }
 
 /// Says that no replay server runs, in a sentence.

@@ -7,12 +7,14 @@ use std::time::Instant;
 use axum::http::Uri;
 use fleet::RunDirectory;
 use service::security::is_loopback;
+use tokio::sync::mpsc::Sender;
 use tokio::sync::{Semaphore, watch};
-use transport::security::{Scopes, Security};
+use transport::security::{Caller, Scope, Scopes, Security};
 
+use crate::Settings;
+use crate::matches::{self, Matches};
 use crate::ratings::Ratings;
 use crate::snapshot::{FLEET, Feed, Snapshot};
-use crate::thinker::Thinker;
 use crate::thinking::Thinking;
 
 /// Maximum number of event streams: many times the tabs of a team.
@@ -39,29 +41,54 @@ pub(crate) struct Site {
     pub(crate) downloads: Arc<Semaphore>,
     pub(crate) ratings: Ratings,
     pub(crate) thinking: Arc<Thinking>,
+    /// Receives requested changes, if `zerofleet train` has started the console.
+    pub(crate) supervisor: Option<Sender<String>>,
+    pub(crate) matches: Matches,
 }
 
 impl Site {
-    #[expect(clippy::too_many_arguments, reason = "the parts of the console, each from another source")]
     pub(crate) fn new(
-        run: RunDirectory,
+        settings: Settings,
         address: SocketAddr,
-        scheme: &'static str,
         security: Security,
-        scopes: Scopes,
         word: String,
         feed: Feed,
-        thinker: Arc<dyn Thinker>,
+        matches: Matches,
     ) -> Self {
         let [streams, downloads] = [STREAMS_MAX, DOWNLOADS_MAX].map(|places| Arc::new(Semaphore::new(places)));
+        let Settings { run, listen: _, security: section, scopes, thinker, program: _, supervisor } = settings;
         let (is_local, ratings) = (is_loopback(address.ip()), Ratings::new(run.clone()));
-        let thinking = Arc::new(Thinking::new(thinker));
-        Self { run, is_local, scheme, security, scopes, word, feed, streams, downloads, ratings, thinking }
+        let (scheme, thinking) = (section.scheme(), Arc::new(Thinking::new(thinker)));
+        Self {
+            run,
+            is_local,
+            scheme,
+            security,
+            scopes,
+            word,
+            feed,
+            streams,
+            downloads,
+            ratings,
+            thinking,
+            supervisor,
+            matches,
+        }
     }
 
-    /// Notes that a visitor sees the live page at this path. All of them but the fleet show games in progress.
+    /// Returns true if the visitor may search.
+    pub(crate) fn may_search(&self, caller: &Caller) -> bool {
+        self.scopes.contains(Scope::Infer) && caller.has(Scope::Infer)
+    }
+
+    /// Returns the word for forms that change something; `None` if the console grants no changes.
+    pub(crate) fn word_of_changes(&self) -> Option<&str> {
+        self.scopes.contains(Scope::Admin).then_some(self.word.as_str())
+    }
+
+    /// Notes that a visitor sees the live page at this path. All of them but fleet and strength show games in progress.
     pub(crate) fn visit(&self, path: &str) {
-        if path != FLEET {
+        if ![FLEET, matches::PAGE].contains(&path) {
             self.feed.visits.note(Instant::now());
         }
     }

@@ -59,7 +59,8 @@ impl ReplayScript {
         let (insert, inserts) = mpsc::channel(1);
         let (sample, samples) = mpsc::channel(1);
         let (revise, revisions) = mpsc::channel(REVISIONS_KEPT);
-        let handover = Handover { insert, sample, revise, table, ids, quarantined: Mutex::default() };
+        let handover =
+            Handover { insert, sample, revise, table, ids, quarantined: Mutex::default(), settings: Mutex::default() };
         let mut task = JoinSet::new();
         task.spawn(async move {
             let served = transport::server(&Security::default()).add_service(service(handover));
@@ -199,6 +200,8 @@ struct Handover {
     ids: Vec<TrajectoryId>,
     /// Trajectories and actors in quarantine, with the reasons.
     quarantined: Mutex<BTreeMap<Suspect, String>>,
+    /// Settings of the table that clients have changed; any key is accepted.
+    settings: Mutex<BTreeMap<String, String>>,
 }
 
 /// Number of trajectories on a page of a search.
@@ -350,7 +353,9 @@ impl Replay for Handover {
         &self,
         request: Request<v1::ConfigureRequest>,
     ) -> Result<Response<v1::ConfigureResponse>, Status> {
-        Ok(Response::new(v1::ConfigureResponse { settings: request.into_inner().settings }))
+        let mut settings = self.settings.lock().expect("no test panics here");
+        settings.extend(request.into_inner().settings);
+        Ok(Response::new(v1::ConfigureResponse { settings: settings.clone() }))
     }
 }
 
