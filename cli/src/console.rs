@@ -246,7 +246,7 @@ impl ConsoleProcess {
             Ok(event) => event.map(|event| match event {
                 Event::Died { how, pause, .. } => format!("{NAME} {how}, restarting in {} s", pause.as_secs_f64()),
                 Event::Restarted => format!("{NAME} was restarted"),
-                Event::Refused { why } | Event::GivenUp { why } | Event::Drained { how: why } => without(why),
+                Event::Refused { why } | Event::GivenUp { why } => without(why),
             }),
             Err(error) => {
                 // Disables further restarts.

@@ -19,6 +19,7 @@ use service::Drain;
 use strength::ledger::{Ledger, Player};
 use training::NetworkSize;
 use version_store::VersionStore;
+use web_console::{Change, Request};
 
 use crate::console::{self, ConsoleProcess};
 use crate::core_division::CoreDivision;
@@ -173,6 +174,7 @@ fn supervise(
     console.iter().for_each(|console| screen.print(&format!("console: {}", console.url())));
     let mut session = Session {
         run,
+        plan,
         start,
         moves_before: meter.moves(),
         record: Record::open(run, &plan.config)?,
@@ -218,6 +220,7 @@ fn supervise(
 /// A running session.
 struct Session<'a> {
     run: &'a RunDirectory,
+    plan: &'a Plan,
     /// The start of the session, which is undone if the session fails before actors have played positions.
     start: &'a mut SessionStart,
     /// Total moves of all actors in earlier sessions.
@@ -255,6 +258,9 @@ impl Session<'_> {
             }
             let news = self.console.as_mut().and_then(|console| console.watch(now));
             news.iter().for_each(|news| self.announce(news));
+            if let Some(request) = self.console.as_mut().and_then(ConsoleProcess::request) {
+                self.change(request, drain, now);
+            }
             if now >= next_read {
                 next_read = now + READ_INTERVAL;
                 self.read();
@@ -285,6 +291,27 @@ impl Session<'_> {
     fn record(&self, text: &str) {
         // The screen has shown the event, and a full disk must not stop the training.
         let _ = self.record.happened(&RunEvent { unix_seconds: unix_seconds(), text: text.to_owned() });
+    }
+
+    /// Makes a change that a visitor of the console has requested, and records it.
+    fn change(&mut self, Request { change, visitor }: Request, drain: &Drain, now: Instant) {
+        let change = match change {
+            Change::Actors(count) => {
+                // The division is for another number of actors.
+                self.division = None;
+                match self.fleet.change_actors(self.plan, count, now) {
+                    Ok(before) => format!("actors {before} → {count} until the session ends"),
+                    Err(error) => format!("a change to {count} actors failed: {error:#}"),
+                }
+            }
+            // The console has changed the replay servers.
+            Change::SamplesPerInsert(samples) => format!("samples per insert {samples}"),
+            Change::Stop => {
+                drain.start();
+                "stop".to_owned()
+            }
+        };
+        self.announce(&format!("{change}, by {visitor} in the console"));
     }
 
     /// Divides the cores between learner and actors in proportion to the measured costs, once both have been measured.
