@@ -15,7 +15,7 @@ mod report;
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::io::Write;
+use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -46,8 +46,8 @@ use crate::trained::{self, Trained};
 const GAMES_MAX: usize = 16_384;
 /// Default of `--games` without `--sprt`: games per pairing.
 const GAMES_DEFAULT: usize = 200;
-/// Number of openings to play before a sequential test is evaluated again. The test waits until all of their games have
-/// ended, since otherwise short games would bias the decision.
+/// Number of openings to play before a sequential test is evaluated or the score is printed again. Both wait until all of
+/// their games have ended, since otherwise short games would bias the result.
 const BATCH_OPENINGS: usize = 16;
 /// Maximum simulations per move.
 const SIMULATIONS_MAX: u32 = 100_000;
@@ -136,6 +136,14 @@ pub(crate) struct Args {
     /// Print one JSON object instead of text.
     #[arg(long)]
     json: bool,
+
+    /// Without a terminal, print the score to standard error after every 32 games.
+    #[arg(long)]
+    progress: bool,
+
+    /// Stop when standard input closes, which shows that the parent process has exited.
+    #[arg(long, hide = true)]
+    exit_with_parent: bool,
 }
 
 /// The hypotheses of a sequential test, written as two Elo differences: `0,20`.
@@ -164,6 +172,8 @@ struct Settings {
     pace: Pace,
     /// The sequential test that may stop a match of two players.
     sprt: Option<Sprt>,
+    /// Number of openings after which the results count in the test and in the progress.
+    batch_openings: usize,
 }
 
 /// The rule that sets the number of simulations of all players except the first.
@@ -192,13 +202,20 @@ impl Args {
     pub(crate) fn run(self, output: &mut impl Write) -> anyhow::Result<()> {
         let settings = self.settings()?;
         let (_runtime, drain) = crate::drain_or_exit_on_signals()?;
+        if self.exit_with_parent {
+            drain.on_end_of(io::stdin())?;
+        }
         let (game, contenders) = self.contenders(&drain)?;
         let rules = game.rules();
         self.sgf.iter().try_for_each(|folder| game_files::prepare(folder, &rules))?;
-        let line = progress_line();
+        let (line, mut printed) = (progress_line(), 0);
         let pause = &mut |progress: &Progress<'_>| {
+            let counted = progress.tally.games();
             if !line.is_hidden() {
                 line.set_message(progress.to_string());
+            } else if self.progress && std::mem::replace(&mut printed, counted) != counted {
+                // If standard error is closed, only this line is lost. One write keeps the line whole for a reader.
+                drop(io::stderr().write_all(format!("{progress}\n").as_bytes()));
             }
             if drain.started() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
@@ -248,6 +265,7 @@ impl Args {
             seed: self.seed,
             pace: if self.equal_time { Pace::EqualTime } else { Pace::AsGiven },
             sprt: sprt.transpose()?,
+            batch_openings: if self.progress || self.sprt.is_some() { BATCH_OPENINGS } else { games / 2 },
         })
     }
 
@@ -314,7 +332,8 @@ impl fmt::Display for Progress<'_> {
         let Self { names: [first, second], over, games, tally, sprt } = self;
         write!(f, "{first} against {second}: {over} of {games} games")?;
         if tally.games() > 0 {
-            write!(f, ", {} of {} points", tally.points(), tally.games())?;
+            let rating = Rating::over_opponent(*tally);
+            write!(f, ", {} of {} points, Elo {}", tally.points(), tally.games(), report::elo_with_interval(&rating))?;
         }
         if let Some(sprt) = sprt {
             let (ratio, sprt::Bounds { low, high }) = (sprt.log_likelihood_ratio(*tally), sprt.bounds());
@@ -411,9 +430,8 @@ fn play_pairing(
         rng
     };
     let (mut one, mut other) = (one.participant(rng(0)), other.participant(rng(1)));
-    let batch = if settings.sprt.is_some() { BATCH_OPENINGS } else { openings.len() };
     let mut before = 0;
-    for batch in openings.chunks(batch) {
+    for batch in openings.chunks(settings.batch_openings) {
         let tally = played.tally();
         let pause = &mut |left: usize| {
             let (over, games) = (before + 2 * batch.len() - left, 2 * openings.len());

@@ -289,7 +289,7 @@ fn percent(points: f64, games: u64) -> String {
 }
 
 /// Formats an Elo rating with the 95 % interval.
-fn elo_with_interval(rating: &Rating) -> String {
+pub(super) fn elo_with_interval(rating: &Rating) -> String {
     let Rating { elo, low, high } = rating;
     format!("{elo:+.0} (95 % interval {low:+.0} to {high:+.0})")
 }

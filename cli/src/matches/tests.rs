@@ -33,7 +33,7 @@ fn random(name: &str) -> Contender {
 
 fn settings(openings: usize, seed: u64) -> Settings {
     let matches = matches::Settings { openings, opening_plies_max: 4 };
-    Settings { matches, seed, pace: Pace::AsGiven, sprt: None }
+    Settings { matches, seed, pace: Pace::AsGiven, sprt: None, batch_openings: usize::MAX }
 }
 
 fn sprt(elo0: f64, elo1: f64) -> Option<Sprt> {
@@ -106,12 +106,28 @@ fn each_two_of_several_players_meet_and_the_crosstable_holds_the_points_of_both(
 fn a_test_ends_a_match_after_the_batch_that_decides_it() {
     let game = rules("connect_four");
     let players = vec![network(&game, "deep", 32), random("random")];
-    let decided = Settings { sprt: sprt(0.0, 200.0), ..settings(64, 2) };
+    let decided = Settings { sprt: sprt(0.0, 200.0), batch_openings: BATCH_OPENINGS, ..settings(64, 2) };
     let (report, _) = complete(&game, players, decided);
     let sprt = report.pairings[0].sprt.unwrap();
     assert_eq!((sprt.state, report.pairings[0].games), (State::AcceptH1, 2 * BATCH_OPENINGS as u64), "{report:?}");
     let text = text(&report);
     assert!(text.contains("H1 accepted: the difference of deep to random is more than +0 Elo"), "{text}");
+}
+
+#[test]
+fn the_progress_holds_the_score_and_elo_of_the_complete_batches() {
+    let game = rules("tic_tac_toe");
+    let (mut lines, settings) = (Vec::new(), Settings { batch_openings: 4, ..settings(12, 1) });
+    let mut pause = |progress: &Progress<'_>| {
+        lines.push(progress.to_string());
+        ControlFlow::Continue(())
+    };
+    play(&game, vec![random("a"), network(&game, "b", 16)], settings, &mut pause).unwrap();
+    assert!(lines[0].starts_with("a against b: ") && lines[0].ends_with(" of 24 games"), "{lines:?}");
+    let last = lines.last().unwrap();
+    assert!(last.contains(" points, Elo -") && last.contains("95 % interval"), "{lines:?}");
+    let batch = |words: &[&str]| parsed(words).settings().unwrap().batch_openings;
+    assert_eq!([batch(&["a", "b"]), batch(&["a", "b", "--progress"])], [GAMES_DEFAULT / 2, BATCH_OPENINGS]);
 }
 
 /// The match stops after the sixth round of the second pairing. Games from openings of three or more plies have then
