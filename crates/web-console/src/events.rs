@@ -12,6 +12,7 @@ use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::WatchStream;
 
 use crate::games::{self, Key};
+use crate::matches;
 use crate::page;
 use crate::site::Site;
 use crate::snapshot::IDS;
@@ -40,12 +41,14 @@ pub(crate) async fn stream(State(site): State<Arc<Site>>, uri: Uri) -> Response 
         let _held = &place;
         site.visit(&path);
         let mut changes = snapshot.changes(&path, &mut seen);
-        if let Some(key) = &key {
-            let game = games::selected(&snapshot.selected, key);
-            if game != shown {
-                changes.push_str(&game);
-                shown = game;
-            }
+        let part = match &key {
+            _ if path == matches::PAGE => site.matches.render().into_string(),
+            Some(key) => games::selected(&snapshot.selected, key),
+            None => String::new(),
+        };
+        if part != shown {
+            changes.push_str(&part);
+            shown = part;
         }
         (!changes.is_empty()).then(|| Ok::<_, Infallible>(Event::default().retry(RETRY).data(changes)))
     });

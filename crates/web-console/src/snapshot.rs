@@ -6,6 +6,7 @@ use run_metrics::History;
 use tokio::sync::watch;
 
 use crate::games::{self, Selected, Visits};
+use crate::matches;
 
 /// Path of the page of the fleet.
 pub(crate) const FLEET: &str = "/fleet";
@@ -17,6 +18,7 @@ pub(crate) const IDS: [&str; 10] =
 fn is_on(path: &str, id: &str) -> bool {
     match path {
         games::PATH => ["warnings", "games"].contains(&id),
+        matches::PAGE => false,
         FLEET => ["warnings", "processes", "bottleneck", "load", "events"].contains(&id),
         _ => !["processes", "load", "games"].contains(&id),
     }

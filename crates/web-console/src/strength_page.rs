@@ -1,12 +1,15 @@
-//! The page of the strength: charts, accuracy on solved positions, losses on held-out games, results between players.
+//! The page of the strength: charts, accuracy on solved positions, losses on held-out games, results between players,
+//! and matches.
 
 use std::cmp::Reverse;
 
+use figures::plot::Figure;
 use maud::{Markup, PreEscaped, html};
+use run_metrics::RunMetrics;
 use run_metrics::charts::{RatedVersion, strengths};
 use run_metrics::words::{MISSING, date, percent, validation};
-use run_metrics::{History, RunMetrics};
 use strength::ledger::{Player, Rated, Tally};
+use version_store::VersionStore;
 
 use crate::overview::{CHART_HEIGHT, CHART_WIDTH, drawn};
 use crate::page::table;
@@ -16,26 +19,47 @@ use crate::site::Site;
 /// Maximum number of players in the table of results.
 const PLAYERS_MAX: usize = 16;
 
-/// Renders the page. Blocks the thread: the ratings are on a disk.
+/// Renders the page. Blocks the thread: ratings and versions are on a disk.
 pub(crate) fn render(site: &Site) -> Markup {
     let (snapshot, fit) = (site.snapshot(), site.ratings.read());
-    let readings = snapshot.history.as_deref().map_or(&[][..], History::readings);
-    let versions = fit.as_ref().map(|fit| rated(fit)).unwrap_or_default();
-    let charts = drawn(&strengths(readings, &versions, CHART_WIDTH, CHART_HEIGHT));
-    let held_out = readings.iter().rev().find_map(validation);
+    // The page of the weights shows the reason why versions cannot be listed.
+    let kept = VersionStore::kept(site.run.path()).unwrap_or_default();
+    let versions: Vec<_> = kept.keys().copied().collect();
     html! {
         h1 { "Strength of " (site.run.name()) }
         (unreadable(&fit))
-        @if let Ok(fit) = &fit { (games(fit)) }
-        @if snapshot.history.is_none() { p.empty { "Reading the run…" } }
-        @else if charts.is_empty() { p.empty { "Charts appear with the first measurement of the arena." } }
+        @match (&fit, &snapshot.history) {
+            (_, None) => { p.empty { "Reading the run…" } },
+            (Err(_), Some(history)) => { (measured(None, history.readings())) },
+            (Ok(fit), Some(history)) => {
+                (measured(Some(fit), history.readings()))
+            },
+        }
+        h2 { "Matches" }
+        (site.matches.render())
+        @if let Some(word) = site.word_of_changes() { (site.matches.controls(word, &versions)) }
+    }
+}
+
+/// Renders the measurements of a run, and the ratings, if they can be read.
+pub(crate) fn measured(fit: Option<&Fit>, readings: &[RunMetrics]) -> Markup {
+    let charts = drawn(&figures(fit, readings));
+    let held_out = readings.iter().rev().find_map(validation);
+    html! {
+        @if let Some(fit) = fit { (games(fit)) }
+        @if charts.is_empty() { p.empty { "Charts appear with the first measurement of the arena." } }
         @else { div.charts { (PreEscaped(charts)) } }
         h2 { "Solved positions" }
         (solved(readings))
         h2 { "Held-out games" }
         p { (held_out.as_deref().unwrap_or("No losses on held-out games are measured.")) }
-        @if let Ok(fit) = &fit { h2 { "Results between players" } (crosstable(fit)) }
+        @if let Some(fit) = fit { h2 { "Results between players" } (crosstable(fit)) }
     }
+}
+
+/// Returns all charts of the strength.
+pub(crate) fn figures(fit: Option<&Fit>, readings: &[RunMetrics]) -> Vec<Figure> {
+    strengths(readings, &fit.map(rated).unwrap_or_default(), CHART_WIDTH, CHART_HEIGHT)
 }
 
 /// Returns the rated versions. A file with absurd numbers of games has no finite ratings.
@@ -56,7 +80,7 @@ fn games(fit: &Fit) -> Markup {
         };
     }
     html! {
-        p.note { "One fit of all " (games) " games until " (date) "; random play is 0. Load again for later games." }
+        p.note { "One fit of all " (games) " games until " (date) "; random play is 0." }
     }
 }
 

@@ -81,6 +81,10 @@ pub(crate) fn render(site: &Site, fields: &Form) -> anyhow::Result<Markup> {
                 @if page < count { a href={ "/weights?page=" (page + 1) } { "Earlier versions" } }
             }
         }
+        @if let Some(word) = site.word_of_changes() {
+            h2 { "Match" }
+            (site.matches.controls(word, &kept.keys().copied().collect::<Vec<_>>()))
+        }
     })
 }
 

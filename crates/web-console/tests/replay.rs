@@ -12,17 +12,14 @@ use proto::replay::TableStats;
 use run_file::RunFile;
 use run_metrics::RunMetrics;
 use scripted::ReplayScript;
-use scripted_thinker::ScriptedThinker;
-use service::{Drain, SecuritySection};
+use service::Drain;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 use web_console::{Console, Settings};
 
-mod scripted_thinker {
-    include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/src/scripted_thinker.rs"));
-}
+use crate::settings::ScriptedThinker;
 
 /// Time limit of every wait, far longer than any expected event takes.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -60,9 +57,8 @@ impl Visited {
         };
         std::fs::write(run.metrics(), serde_json::to_string(&reading).unwrap() + "\n").unwrap();
         let lock = run.lock().unwrap();
-        let (security, scopes) = (SecuritySection::default(), scopes.parse().unwrap());
-        let (listen, thinker) = ("127.0.0.1:0".parse().unwrap(), Arc::new(thinker));
-        let settings = Settings { run, listen, security, scopes, thinker };
+        let (scopes, thinker) = (scopes.parse().unwrap(), Arc::new(thinker));
+        let settings = Settings { scopes, thinker, ..crate::settings(run) };
         let console = Console::start(settings, Drain::new()).await.unwrap();
         let visited = Self { console, _lock: lock, _folder: folder };
         let begin = Instant::now();
@@ -162,7 +158,7 @@ async fn a_game_is_shown_at_every_ply_by_the_rules() {
     for (ply, parts) in [
         (0, ["3 columns; empty", "The first player plays <strong>1</strong>", "drawn at random", ">First</a>"]),
         (1, ["row 1, column 1", "The second player plays <strong>2</strong>", "-0.500", "A fast search chose"]),
-        (2, ["row 1, column 2", "The first player plays <strong>3</strong>", "75 % of visits", "<td>75.0 %</td>"]),
+        (2, ["row 1, column 2", "The first player plays <strong>3</strong>", "75 % of the search", "<td>75.0 %</td>"]),
         (3, ["row 1, column 3", "is over: first wins.", "Value of the search for the first player", ">Last</a>"]),
     ] {
         let page = visited.get(&format!("/replay/game?id=7/3/0&ply={ply}")).await;
@@ -219,7 +215,7 @@ async fn without_weights_or_the_scope_a_stored_game_is_shown_without_an_opinion(
 #[tokio::test]
 async fn pages_that_search_need_the_scope_infer() {
     let visited = Visited::with(Vec::new(), "view,admin", ScriptedThinker::default()).await;
-    for path in ["/play", "/play/move?x=1", "/events/play", "/events/play/move"] {
+    for path in ["/play/events?game=hex-5", "/play/answer?game=hex-5", "/play/move?x=1"] {
         let refused = visited.get(path).await;
         assert!(status(&refused) == 403 && refused.contains("does not grant the scope infer"), "{path}: {refused}");
     }

@@ -14,7 +14,6 @@ use run_metrics::{RunEvent, RunMetrics};
 use rustls::pki_types::ServerName;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore, pki_types::CertificateDer};
-use scripted_thinker::ScriptedThinker;
 use service::live::{SearchedAction, Snapshot};
 use service::{Drain, SecuritySection};
 use tempfile::TempDir;
@@ -23,10 +22,6 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 use transport::security::Scopes;
 use web_console::{Console, Settings};
-
-mod scripted_thinker {
-    include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/src/scripted_thinker.rs"));
-}
 
 /// Time limit of every wait, far longer than any expected event takes.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -57,8 +52,7 @@ impl Visited {
         std::fs::write(run.config(), service::config::print(&config).unwrap()).unwrap();
         run.keep_progress(&Progress { minutes: 10.0, ..Progress::default() }).unwrap();
         prepare(&run);
-        let (listen, thinker) = ("127.0.0.1:0".parse().unwrap(), Arc::new(ScriptedThinker::default()));
-        let settings = Settings { run: run.clone(), listen, security, scopes, thinker };
+        let settings = Settings { security, scopes, ..crate::settings(run.clone()) };
         Self { console: Console::start(settings, Drain::new()).await.unwrap(), run, _folder: folder }
     }
 
@@ -347,12 +341,12 @@ async fn actors_are_listened_to_while_a_visitor_watches_and_their_games_are_draw
     }
     assert!(page.contains("http-equiv=\"refresh\"") && !page.contains("style="), "{page}");
     assert_eq!(page.matches("<svg class=\"board").count(), 1, "a game against the rules is left out: {page}");
-    let page = visited.until("/games?actor=actor-0&place=0", "% of visits").await;
+    let page = visited.until("/games?actor=actor-0&place=0", "% of the search").await;
     assert!(page.contains("id=\"game\"") && page.matches("<svg class=\"board").count() == 2, "{page}");
     let page = visited.get("/games?actor=%3Cb%3E&place=9").await;
     assert!(page.contains("Waiting for the next search in game 9 of &lt;b&gt;."), "{page}");
     let page = visited.until("/", "Board with").await;
-    assert!(page.contains("Games in progress") && !page.contains("% of visits"), "{page}");
+    assert!(page.contains("Games in progress") && !page.contains("% of the search"), "{page}");
     until_more(&actor.listeners, 2).await;
 }
 
@@ -365,8 +359,8 @@ async fn the_stream_of_a_selected_game_sends_the_games_alone() {
     .await;
     let _lock = visited.run.lock().unwrap();
     let (mut stream, mut text) = visited.stream_of("/games?actor=actor-0&place=0").await;
-    if !text.contains("% of visits") {
-        text += &until_contains(&mut stream, "% of visits").await;
+    if !text.contains("% of the search") {
+        text += &until_contains(&mut stream, "% of the search").await;
     }
     assert!(text.contains("id=\"games\"") && text.contains("id=\"game\"") && !text.contains("id=\"charts\""), "{text}");
     until_more(&actor.listeners, 0).await;
@@ -566,7 +560,7 @@ async fn a_narrowed_console_grants_no_more_to_anyone() {
 #[tokio::test]
 async fn huge_and_malformed_requests_are_refused() {
     let visited = Visited::new(finished).await;
-    let large = "x".repeat(100_000);
+    let large = "x".repeat(400_000);
     let body = visited.post("/sign-in", "Origin: http://localhost\r\n", &large[..40_000]).await;
     assert_eq!(status(&body), 413, "{body}");
     // The connection is closed, with or without a response.

@@ -1,0 +1,221 @@
+//! Matches between two kept versions, which visitors start and stop. A match is a process of `zerofleet match` beside
+//! the run, on one core, one at a time. Start with [`Matches::start`].
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use fleet::RunDirectory;
+use maud::{Markup, html};
+use parking_lot::Mutex;
+use run_metrics::words::{clock, date, unix_seconds};
+use service::Drain;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+use tokio_util::task::AbortOnDropHandle;
+use weights::WeightsVersion;
+
+/// Path of the page that shows matches.
+pub(crate) const PAGE: &str = "/strength";
+/// Path of the forms.
+pub(crate) const PATH: &str = "/strength/match";
+
+/// Lowers the priority of a match: training comes first.
+const NICENESS: &str = "10";
+/// Maximum number of matches to show.
+const MATCHES_MAX: usize = 5;
+/// Maximum number of versions in a list.
+const VERSIONS_MAX: usize = 200;
+/// Maximum number of games, and of simulations per move.
+const GAMES_MAX: u32 = 1_000;
+const SIMULATIONS_MAX: u32 = 1_000;
+/// Maximum number of bytes to read from each output; a report and the scores have a few thousand.
+const OUTPUT_BYTES_MAX: u64 = 64 << 10;
+
+/// The matches that visitors have started.
+#[derive(Debug)]
+pub(crate) struct Matches {
+    pub(crate) run: RunDirectory,
+    /// The program `zerofleet`.
+    program: PathBuf,
+    /// Stops a match with the console.
+    drain: Drain,
+    /// The latest match first.
+    started: Mutex<VecDeque<Started>>,
+}
+
+/// A match, and the task that owns the process.
+type Started = (Arc<Mutex<Match>>, AbortOnDropHandle<()>);
+
+/// A match as shown.
+#[derive(Debug)]
+struct Match {
+    title: String,
+    begin: Instant,
+    /// The latest score, the report or the error.
+    text: String,
+    /// The end in words; `None` while the match is played.
+    end: Option<String>,
+}
+
+impl Matches {
+    pub(crate) fn new(run: RunDirectory, program: PathBuf, drain: Drain) -> Self {
+        Self { run, program, drain, started: Mutex::default() }
+    }
+
+    /// Starts a match between two versions with a number of games and of simulations, in a runtime of tokio.
+    ///
+    /// # Errors
+    /// A number is missing, a match is played, or the process cannot be started. The error is a sentence.
+    pub(crate) fn start(&self, numbers: [Option<u32>; 4], visitor: &str) -> Result<(), String> {
+        let [Some(a), Some(b), Some(games), Some(simulations)] = numbers else {
+            return Err("The form lacks a number.".to_owned());
+        };
+        let [games, simulations] = [games.min(GAMES_MAX), simulations.min(SIMULATIONS_MAX)];
+        let mut started = self.started.lock();
+        if started.front().is_some_and(is_played) {
+            return Err("Another match is being played; stop it first.".to_owned());
+        }
+        let mut command = Command::new("nice");
+        command.args(["-n", NICENESS]).arg(&self.program).args(["match", "--progress", "--exit-with-parent"]);
+        command.arg("--runs").arg(self.run.path().parent().unwrap_or(self.run.path()));
+        command.args(["--games", &games.to_string(), "--simulations", &simulations.to_string(), "--"]);
+        command.args([a, b].map(|version| format!("{}@{version}", self.run.name())));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        let child = command.spawn().map_err(|error| format!("The match cannot be started: {error}."))?;
+        let date = date(unix_seconds(SystemTime::now()));
+        let title = format!("v{a} against v{b}, {games} games, {simulations} simulations; {visitor}, {date}");
+        tracing::info!(visitor, %title, "a visitor started a match");
+        let text = "The first score appears after 32 games.".to_owned();
+        let shown = Arc::new(Mutex::new(Match { title, begin: Instant::now(), text, end: None }));
+        let (drain, followed) = (self.drain.clone(), Arc::clone(&shown));
+        let task = tokio::spawn(async move {
+            drain.unless_started(follow(child, &followed)).await;
+        });
+        started.push_front((shown, AbortOnDropHandle::new(task)));
+        started.truncate(MATCHES_MAX);
+        Ok(())
+    }
+
+    /// Stops the match that is played, if any.
+    pub(crate) fn stop(&self, visitor: &str) {
+        if let Some((shown, task)) = self.started.lock().front().filter(|started| is_played(started)) {
+            // The task drops the process, which is killed.
+            task.abort();
+            shown.lock().finish(&format!("Stopped by {visitor}"));
+            tracing::info!(visitor, "a visitor stopped the match");
+        }
+    }
+
+    /// Returns true while a match is played.
+    pub(crate) fn is_played(&self) -> bool {
+        self.started.lock().front().is_some_and(is_played)
+    }
+
+    /// Renders the matches, the latest first, as an element that changes.
+    pub(crate) fn render(&self) -> Markup {
+        html! {
+            section id="match" role="status" {
+                @for (shown, _) in self.started.lock().iter() {
+                    @let Match { title, text, end, .. } = &*shown.lock();
+                    h3 { (title) }
+                    p { strong { (end.as_deref().unwrap_or("Playing")) } }
+                    pre.output { (text) }
+                }
+            }
+        }
+    }
+
+    /// Renders the button that stops the match, or the form that starts one between two of the versions `kept`.
+    pub(crate) fn controls(&self, word: &str, kept: &[WeightsVersion]) -> Markup {
+        let is_played = self.is_played();
+        html! {
+            @if is_played || kept.len() > 1 {
+                form.search method="post" action=(PATH) {
+                    input type="hidden" name="word" value=(word);
+                    @if is_played { button name="change" value="stop" { "Stop the match" } }
+                    @else {
+                        (lists(kept, [None; 2]))
+                        label { "Games" input type="number" name="games" min="2" max=(GAMES_MAX) step="2" value="200"; }
+                        label {
+                            "Simulations per move"
+                            input type="number" name="simulations" min="0" max=(SIMULATIONS_MAX) value="64";
+                        }
+                        button name="change" value="start" { "Match these two" }
+                    }
+                }
+                p.note { "A match is played beside the run, on one core and with low priority." }
+            }
+        }
+    }
+}
+
+impl Match {
+    /// Notes how the match has ended, unless it has ended already.
+    fn finish(&mut self, how: &str) {
+        let time = clock(self.begin.elapsed().as_secs_f64());
+        self.end.get_or_insert_with(|| format!("{how} after {time}"));
+    }
+}
+
+fn is_played((shown, _): &Started) -> bool {
+    shown.lock().end.is_none()
+}
+
+/// Renders lists of versions with the names `a` and `b`, the latest first. Without a choice, the latest two are chosen.
+pub(crate) fn lists(versions: &[WeightsVersion], chosen: [Option<WeightsVersion>; 2]) -> Markup {
+    let stride = versions.len().div_ceil(VERSIONS_MAX).max(1);
+    html! {
+        @for (side, name, label) in [(0, "a", "First version"), (1, "b", "Second version")] {
+            label {
+                (label)
+                select name=(name) {
+                    @for (place, version) in versions.iter().rev().step_by(stride).enumerate() {
+                        @let is_chosen = chosen[side].map_or(place == side, |chosen| chosen == *version);
+                        option value=(version.0) selected[is_chosen] { "weights " (version) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Shows the output of a process until the process has ended.
+async fn follow(mut child: Child, shown: &Mutex<Match>) {
+    // The process would stop at the end of the input.
+    let _input = child.stdin.take();
+    let (Some(output), Some(log)) = (child.stdout.take(), child.stderr.take()) else { return };
+    let mut lines = BufReader::new(log.take(OUTPUT_BYTES_MAX)).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        shown.lock().text = line;
+    }
+    let mut report = String::new();
+    let read = output.take(OUTPUT_BYTES_MAX).read_to_string(&mut report).await;
+    let status = read.and(child.wait().await);
+    let mut shown = shown.lock();
+    match status {
+        Ok(status) if status.success() => {
+            shown.text = report;
+            shown.finish("Finished");
+        }
+        Ok(status) => shown.finish(&format!("Failed ({status})")),
+        Err(error) => shown.finish(&format!("Lost ({error})")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lists_of_versions_are_thinned_and_hold_the_latest() {
+        let versions: Vec<WeightsVersion> = (1..=2_000).map(WeightsVersion).collect();
+        let page = lists(&versions, [None, Some(WeightsVersion(1_010))]).into_string();
+        assert_eq!(page.matches("<option").count(), 2 * VERSIONS_MAX);
+        for part in [r#"<option value="2000" selected>"#, r#"<option value="1010" selected>"#] {
+            assert_eq!(page.matches(part).count(), 1, "{page}");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Tests of matches between two versions over HTTP, with a script in the place of `zerofleet match`.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use fleet::RunDirectory;
+use fleet::run_directory::Progress;
+use run_file::RunFile;
+use run_metrics::RunMetrics;
+use service::{Drain, SecuritySection};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep, timeout};
+use web_console::{Console, Settings};
+
+/// Time limit of every wait, far longer than any expected event takes.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// Interval between two looks at a state.
+const POLL: Duration = Duration::from_millis(20);
+/// Takes the place of `zerofleet`.
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/match.sh");
+
+/// The console of a run of Hex with three versions, of which two are rated.
+struct Visited {
+    console: Console,
+    folder: TempDir,
+}
+
+impl Visited {
+    async fn new(scopes: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunDirectory::new(folder.path(), "first").unwrap();
+        run.create().unwrap();
+        let mut config = RunFile::default();
+        config.run.game = "hex-5".to_owned();
+        std::fs::write(run.config(), service::config::print(&config).unwrap()).unwrap();
+        run.keep_progress(&Progress { minutes: 10.0, ..Progress::default() }).unwrap();
+        train(&run);
+        let (listen, scopes) = ("127.0.0.1:0".parse().unwrap(), scopes.parse().unwrap());
+        let settings = Settings { run, listen, security: SecuritySection::default(), scopes, program: SCRIPT.into() };
+        Self { console: Console::start(settings, Drain::new()).await.unwrap(), folder }
+    }
+
+    async fn send(&self, request: &str) -> String {
+        let mut stream = TcpStream::connect(self.console.address()).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut bytes = Vec::new();
+        timeout(DEADLINE, stream.read_to_end(&mut bytes)).await.expect("the response ends the connection").unwrap();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    async fn get(&self, path: &str) -> String {
+        self.send(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")).await
+    }
+
+    /// Sends the form of a match with the word of the pages.
+    async fn post(&self, form: &str) -> String {
+        let page = self.get("/sign-in").await;
+        let (_, rest) = page.split_once("name=\"word\" value=\"").unwrap();
+        let form = format!("word={}&{form}", rest.split('"').next().unwrap());
+        let head = "POST /strength/match HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\n";
+        self.send(&format!("{head}Content-Length: {}\r\n\r\n{form}", form.len())).await
+    }
+
+    async fn start(&self, games: u32) -> String {
+        self.post(&format!("change=start&a=3&b=1&games={games}&simulations=16")).await
+    }
+
+    /// Requests the page until it contains `text`.
+    async fn until(&self, text: &str) -> String {
+        let begin = Instant::now();
+        loop {
+            let page = self.get("/strength").await;
+            if page.contains(text) {
+                return page;
+            }
+            assert!(begin.elapsed() < DEADLINE, "{text} is not in {page}");
+            sleep(POLL).await;
+        }
+    }
+
+    /// Returns the file with the id of the latest process.
+    fn process(&self) -> PathBuf {
+        self.folder.path().join("process")
+    }
+}
+
+/// Writes metrics, three kept versions and rated games of two.
+fn train(run: &RunDirectory) {
+    let reading = |version: f64| RunMetrics {
+        elapsed_seconds: 200.0 * version,
+        unix_seconds: 1e9,
+        steps: Some(10.0 * version + 5.0),
+        weights_version: Some(version),
+        validation_loss_policy: Some(1.0 + version),
+        accuracy: [("search/preserving/late".to_owned(), version / 4.0)].into(),
+        ..RunMetrics::default()
+    };
+    let lines = [1.0, 2.0, 3.0].map(|version| serde_json::to_string(&reading(version)).unwrap() + "\n");
+    std::fs::write(run.metrics(), lines.concat()).unwrap();
+    let architecture = r#"{"game":"hex-5","planes":2,"height":5,"width":5,"actions":25,"channels":8,"blocks":1}"#;
+    std::fs::create_dir_all(run.path().join("weights")).unwrap();
+    for version in 1..=3 {
+        let (step, digest) = (10 * version, "ab".repeat(32));
+        let text = format!(
+            r#"{{"version":{version},"training_step":{step},"digest":"{digest}","size_bytes":5,"architecture":{architecture}}}"#
+        );
+        std::fs::write(run.path().join(format!("weights/v{version:06}.json")), text).unwrap();
+    }
+    let results = r#"{"a":"v1","b":"random","pairs":[0,0,2,0,6]},{"a":"v2","b":"v1","pairs":[1,0,2,0,5]}"#;
+    let text = format!(r#"{{"format":2,"game":"hex-5","ratings":[],"results":[{results}]}}"#);
+    std::fs::write(run.path().join("ratings.json"), text).unwrap();
+}
+
+/// Returns the status code of a response.
+fn status(response: &str) -> u16 {
+    response.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or_else(|| panic!("{response:?}"))
+}
+
+/// Waits until the process whose id is in a file has ended.
+async fn until_ended(file: PathBuf) {
+    let id = std::fs::read_to_string(file).unwrap();
+    let begin = Instant::now();
+    while Command::new("kill").args(["-0", id.trim()]).output().unwrap().status.success() {
+        assert!(begin.elapsed() < DEADLINE, "process {id} has ended");
+        sleep(POLL).await;
+    }
+}
+
+#[tokio::test]
+async fn a_match_of_two_versions_ends_with_a_report_or_the_error_of_the_process() {
+    let visited = Visited::new("view,admin").await;
+    let response = visited.start(64).await;
+    assert!(status(&response) == 303 && response.contains("location: /strength#match\r\n"), "{response}");
+    let page = visited.until("Finished after 0:").await;
+    for part in [
+        "v3 against v1, 64 games, 16 simulations; a visitor of this machine, 20",
+        "first@3 scores 40.5 of 64 against first@1 (63.3 %)",
+        "Elo difference +94 (95 % interval +40 to +148)",
+        "Match these two",
+    ] {
+        assert!(page.contains(part), "{part} is not in {page}");
+    }
+    assert!(!page.contains("data-live") && !page.contains("http-equiv=\"refresh\""), "{page}");
+    assert_eq!(status(&visited.start(128).await), 303);
+    let page = visited.until("Failed (exit status: 1) after 0:").await;
+    assert!(page.contains("<pre class=\"output\">error: weights 3 of run first are damaged</pre>"), "{page}");
+    assert!(page.contains("Finished after 0:"), "earlier matches stay: {page}");
+}
+
+#[tokio::test]
+async fn a_match_is_followed_stopped_and_ended_with_the_console() {
+    let visited = Visited::new("view,admin").await;
+    assert_eq!(status(&visited.start(200).await), 303);
+    let page = visited.until("32 of 200 games, 18.5 of 32 points, Elo +55").await;
+    for part in ["Playing", "Stop the match", "data-live", "http-equiv=\"refresh\""] {
+        assert!(page.contains(part), "{part} is not in {page}");
+    }
+    let second = visited.start(64).await;
+    assert!(status(&second) == 400 && second.contains("Another match is being played"), "{second}");
+    let mut stream = TcpStream::connect(visited.console.address()).await.unwrap();
+    stream.write_all(b"GET /events/strength HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+    let mut bytes = Vec::new();
+    while !String::from_utf8_lossy(&bytes).contains("of 200 games") {
+        assert!(timeout(DEADLINE, stream.read_buf(&mut bytes)).await.unwrap().unwrap() > 0);
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    assert!(text.contains("id=\"match\"") && !text.contains("id=\"charts\""), "{text}");
+    assert_eq!(status(&visited.post("change=stop").await), 303);
+    let page = visited.get("/strength").await;
+    assert!(page.contains("Stopped by a visitor of this machine after") && page.contains("32 of 200 games"), "{page}");
+    until_ended(visited.process()).await;
+    assert_eq!(status(&visited.post("change=stop").await), 303, "nothing is left to stop");
+    assert_eq!(status(&visited.start(4_000_000).await), 303);
+    visited.until("32 of 1000 games").await;
+    let (process, Visited { console, folder: _folder }) = (visited.process(), visited);
+    console.stop().await;
+    until_ended(process).await;
+}
+
+#[tokio::test]
+async fn only_changes_of_the_console_within_bounds_start_a_match() {
+    let visited = Visited::new("view,admin").await;
+    for form in ["a=3&b=--csv&games=64&simulations=16", "a=3&b=1&games=-2&simulations=16", "a=3&b=1&games=64", ""] {
+        let page = visited.post(&format!("change=start&{form}")).await;
+        assert!(status(&page) == 400 && page.contains("The form lacks a number."), "{form}: {page}");
+    }
+    let form = "change=start&a=3&b=1&games=64&simulations=16";
+    let head = "POST /strength/match HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\n";
+    let forged = visited.send(&format!("{head}Content-Length: {}\r\n\r\n{form}", form.len())).await;
+    assert!(status(&forged) == 403 && !visited.process().exists(), "{forged}");
+    assert!(visited.get("/weights").await.contains("Match these two"));
+    let looking = Visited::new("view").await;
+    assert_eq!(status(&looking.start(64).await), 403);
+    for path in ["/strength", "/weights"] {
+        assert!(!looking.get(path).await.contains("Match these two"), "{path}");
+    }
+}
