@@ -1,5 +1,5 @@
 //! The page of the strength: charts, accuracy on solved positions, losses on held-out games, results between players,
-//! and matches.
+//! two versions compared, and matches.
 
 use std::cmp::Reverse;
 
@@ -11,16 +11,18 @@ use run_metrics::words::{MISSING, date, percent, validation};
 use strength::ledger::{Player, Rated, Tally};
 use version_store::VersionStore;
 
+use crate::comparison;
 use crate::overview::{CHART_HEIGHT, CHART_WIDTH, drawn};
 use crate::page::table;
 use crate::ratings::{self, Fit, IN_A_CLUSTER, unreadable};
 use crate::site::Site;
+use crate::visitors::Form;
 
 /// Maximum number of players in the table of results.
 const PLAYERS_MAX: usize = 16;
 
 /// Renders the page. Blocks the thread: ratings and versions are on a disk.
-pub(crate) fn render(site: &Site) -> Markup {
+pub(crate) fn render(site: &Site, fields: &Form) -> Markup {
     let (snapshot, fit) = (site.snapshot(), site.ratings.read());
     // The page of the weights shows the reason why versions cannot be listed.
     let kept = VersionStore::kept(site.run.path()).unwrap_or_default();
@@ -32,7 +34,8 @@ pub(crate) fn render(site: &Site) -> Markup {
             (_, None) => { p.empty { "Reading the run…" } },
             (Err(_), Some(history)) => { (measured(None, history.readings())) },
             (Ok(fit), Some(history)) => {
-                (measured(Some(fit), history.readings()))
+                (PreEscaped(site.ratings.drawn(fit, history, || measured(Some(fit), history.readings()).into_string())))
+                (comparison::render(fit, history.readings(), &kept, fields))
             },
         }
         h2 { "Matches" }

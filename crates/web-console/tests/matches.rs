@@ -1,4 +1,4 @@
-//! Tests of matches between two versions over HTTP, with a script in the place of `zerofleet match`.
+//! Tests of matches and comparisons of two versions over HTTP, with a script in the place of `zerofleet match`.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::path::PathBuf;
@@ -198,4 +198,27 @@ async fn only_changes_of_the_console_within_bounds_start_a_match() {
     for path in ["/strength", "/weights"] {
         assert!(!looking.get(path).await.contains("Match these two"), "{path}");
     }
+}
+
+#[tokio::test]
+async fn two_versions_are_compared_by_step_rating_direct_games_accuracy_and_losses() {
+    let visited = Visited::new("view").await;
+    let page = visited.until("Two versions compared").await;
+    assert!(!page.contains("Comparison of two versions"), "{page}");
+    let page = visited.get("/strength?a=2&b=1").await;
+    let (_, table) = page.split_once("Comparison of two versions").unwrap();
+    for row in [
+        "training step</th><td>20</td><td>10</td>",
+        "points against the other</th><td>12 of 16</td><td>4 of 16</td>",
+        "held-out games</th><td>policy 3.000</td><td>policy 2.000</td>",
+        "outcome kept, search, late</th><td>50.0 %</td><td>25.0 %</td>",
+    ] {
+        assert!(table.contains(row), "{row} is not in {table}");
+    }
+    let above = table.split_once("Elo above the other</th><td>").unwrap().1;
+    let elo: f64 = above.split(' ').next().unwrap().parse().unwrap();
+    assert!(elo > 0.0 && above.contains(&format!("<td>-{elo} (")), "{above}");
+    let page = visited.get("/strength?a=3&b=9&b=%3Cb%3E").await;
+    assert!(page.contains("training step</th><td>30</td><td>–</td>") && page.contains("Elo</th><td>–</td>"), "{page}");
+    assert_eq!(status(&visited.get("/strength?a=x&b=%3Cb%3E").await), 200);
 }
