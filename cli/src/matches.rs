@@ -46,8 +46,8 @@ use crate::trained::{self, Trained};
 const GAMES_MAX: usize = 16_384;
 /// Default of `--games` without `--sprt`: games per pairing.
 const GAMES_DEFAULT: usize = 200;
-/// Number of openings to play before a sequential test is evaluated or the score is printed again. Both wait until all of
-/// their games have ended, since otherwise short games would bias the result.
+/// Number of openings to play before a sequential test is evaluated, or the score is printed again. Both wait until all
+/// games have ended, since otherwise short games would bias the result.
 const BATCH_OPENINGS: usize = 16;
 /// Maximum simulations per move.
 const SIMULATIONS_MAX: u32 = 100_000;

@@ -1,5 +1,5 @@
-//! Writes the report of a run from the files in the run directory: a picture, and a summary of strength, throughput and
-//! time shares as Markdown, text and JSON.
+//! Writes the report of a run from the files in the run directory: a picture, a summary of strength, throughput and
+//! time shares as Markdown, text and JSON, and a page of the whole run as one HTML file.
 //!
 //! Every session writes a report when it stops. `zerofleet picture` calls [`again`], which rewrites the report later,
 //! even after the supervisor was killed.
@@ -28,7 +28,7 @@ use crate::screen::{
 
 pub(crate) use origin::Origin;
 
-/// Redraws the picture and rewrites the summary of a run.
+/// Redraws the picture and rewrites summary and report of a run.
 ///
 /// Reads the recorded metrics in metrics.jsonl; no process of the run is needed.
 #[derive(Debug, Clone, clap::Args)]
@@ -50,8 +50,9 @@ impl Args {
     }
 }
 
-/// Writes `summary.md`, `summary.json` and `picture.svg`. Returns a text to print: the summary and the path of the
-/// picture. `restarts` counts the session's restarts by process, and `origin` describes the session.
+/// Writes `summary.md`, `summary.json`, `picture.svg` and `report.html`. Returns a text to print: the summary and the
+/// paths of picture and report. `restarts` counts the session's restarts by process, and `origin` describes the
+/// session.
 ///
 /// # Errors
 /// The run has no metrics yet, or a file cannot be read or written.
@@ -83,7 +84,9 @@ pub(crate) fn write(run: &RunDirectory, restarts: Vec<(String, u32)>, origin: Or
     let picture = run.path().join("picture.svg");
     let title = format!("zerofleet learns {}: run {}", summary.games(), summary.run);
     replace(&picture, charts::picture(&title, &readings).svg().as_bytes())?;
-    Ok(format!("{}\npicture: {}", summary.plain(), picture.display()))
+    let report = run.path().join("report.html");
+    replace(&report, web_console::report(run)?.as_bytes())?;
+    Ok(format!("{}\npicture: {}\nreport: {}", summary.plain(), picture.display(), report.display()))
 }
 
 /// Rewrites the report of a run, with restarts and origin from the last summary.

@@ -48,7 +48,7 @@ fn ctrl_c_drains_a_run_and_started_again_it_goes_on_with_its_step_version_replay
     assert!(output.text.contains("continue with: zerofleet train --run first"), "{}", output.text);
     assert!(!output.text.contains("was killed"), "{}", output.text);
     assert_eq!(run.answering(), [""; 0]);
-    for name in ["summary.md", "summary.json", "picture.svg", "metrics.jsonl"] {
+    for name in ["summary.md", "summary.json", "picture.svg", "report.html", "metrics.jsonl"] {
         assert!(fs::metadata(run.directory().join(name)).unwrap().len() > 0, "{name}");
     }
     let before = RunState::by(&run);

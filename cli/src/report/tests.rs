@@ -28,7 +28,7 @@ fn train(run: &RunDirectory) {
 }
 
 fn written(run: &RunDirectory) -> Vec<String> {
-    let names = ["summary.md", "summary.json", "picture.svg"];
+    let names = ["summary.md", "summary.json", "picture.svg", "report.html"];
     names.iter().map(|name| fs::read_to_string(run.path().join(name)).unwrap()).collect()
 }
 
@@ -38,11 +38,13 @@ fn a_report_needs_only_metrics_and_configuration() {
     let run = begin(runs.path());
     train(&run);
     again(&run).unwrap();
-    let [summary, _, picture] = written(&run).try_into().unwrap();
+    let [summary, _, picture, report] = written(&run).try_into().unwrap();
     assert!(summary.contains("| game, seed | hex-5, 7 |"), "{summary}");
     assert!(summary.contains("| trained | 10:00 of 40:00 |"), "{summary}");
     assert!(summary.contains("| loss | 1.000"), "{summary}");
     assert!(picture.contains("zerofleet learns hex-5: run first") && picture.contains("1.20 total"), "{picture}");
+    let row = "<th scope=\"row\">trained</th><td>10:00 of 40:00</td>";
+    assert!(report.contains(row) && report.contains("1.20 total"), "{report}");
 }
 
 #[test]
@@ -91,7 +93,7 @@ fn a_line_cut_short_by_a_crash_is_skipped() {
     lines.extend(b"{\"elapsed_seconds\": 660.0, \"loss_to");
     fs::write(run.metrics(), lines).unwrap();
     let text = again(&run).unwrap();
-    assert!(text.contains("10:00 of 40:00") && text.ends_with("picture.svg"), "{text}");
+    assert!(text.contains("10:00 of 40:00") && text.ends_with("report.html"), "{text}");
 }
 
 #[test]

@@ -28,6 +28,20 @@ impl<T: DeserializeOwned> JsonLines<T> {
         Self { path, read: 0, line: PhantomData }
     }
 
+    /// Calls `take` with each line appended since the last call.
+    ///
+    /// # Errors
+    /// The same errors as [`read`](Self::read).
+    pub fn each(&mut self, mut take: impl FnMut(T)) -> anyhow::Result<()> {
+        loop {
+            let lines = self.read()?;
+            if lines.is_empty() {
+                return Ok(());
+            }
+            lines.into_iter().for_each(&mut take);
+        }
+    }
+
     /// Returns lines appended since the last call; none if the file does not exist yet. A long file takes several
     /// calls. A later call returns a line that is still incomplete.
     ///
@@ -73,5 +87,8 @@ mod tests {
         assert_eq!(read(), [0.0; 0]);
         file.write_all(b"25\n{\"torn\n7.0\n").unwrap();
         assert_eq!(read(), [6.25, 7.0]);
+        let mut sum = 0.0;
+        JsonLines::<f64>::new(path).each(|number| sum += number).unwrap();
+        assert_eq!(sum, 5.5 + 6.25 + 7.0);
     }
 }

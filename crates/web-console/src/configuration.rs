@@ -15,26 +15,42 @@ const SECTION_LEFT_OUT: &str = "security";
 /// # Errors
 /// The run file cannot be read, or a key is invalid.
 pub(crate) fn render(run: &RunDirectory) -> Result<Markup, ConfigError> {
-    let config: RunFile = load_run(run)?;
-    let sets = vec![format!("run.game={}", config.run.game)];
-    let preset = Sources { file: None, env: std::iter::empty(), sets }.read(games::preset)?.load()?;
-    let mut keys = compared(&config, &preset)?;
-    keys.retain(|key| key.section != SECTION_LEFT_OUT);
-    let differing: Vec<&Compared> = keys.iter().filter(|key| key.other.is_some()).collect();
+    let (game, keys) = compare(run)?;
     Ok(html! {
         h1 { "Configuration of " (run.name()) }
-        h2 { "Differences from the preset of " (config.run.game) }
-        @if differing.is_empty() {
-            p.empty { "Every key has the value of the preset." }
-        } @else {
-            (table("Keys with another value than in the preset", differing.into_iter()))
-        }
+        (differences(&game, &keys))
         h2 { "All keys" }
         p.note { "The effective run file, without the section [security]." }
         @for section in keys.chunk_by(|a, b| a.section == b.section) {
             details { summary { "[" (section[0].section) "]" } (table(&section[0].section, section.iter())) }
         }
     })
+}
+
+/// Returns the game, and the keys of the run file next to the values in the preset.
+///
+/// # Errors
+/// The run file cannot be read, or a key is invalid.
+pub(crate) fn compare(run: &RunDirectory) -> Result<(String, Vec<Compared>), ConfigError> {
+    let config: RunFile = load_run(run)?;
+    let sets = vec![format!("run.game={}", config.run.game)];
+    let preset = Sources { file: None, env: std::iter::empty(), sets }.read(games::preset)?.load()?;
+    let mut keys = compared(&config, &preset)?;
+    keys.retain(|key| key.section != SECTION_LEFT_OUT);
+    Ok((config.run.game, keys))
+}
+
+/// Renders the keys with another value than in the preset of the game.
+pub(crate) fn differences(game: &str, keys: &[Compared]) -> Markup {
+    let differing: Vec<&Compared> = keys.iter().filter(|key| key.other.is_some()).collect();
+    html! {
+        h2 { "Differences from the preset of " (game) }
+        @if differing.is_empty() {
+            p.empty { "Every key has the value of the preset." }
+        } @else {
+            (table("Keys with another value than in the preset", differing.into_iter()))
+        }
+    }
 }
 
 fn table<'a>(caption: &str, keys: impl Iterator<Item = &'a Compared>) -> Markup {

@@ -101,7 +101,7 @@ pub(crate) fn selected(games: &Selected, key: &Key) -> String {
 }
 
 /// The games of a run, drawn.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Drawn {
     /// Section of the overview.
     pub(crate) overview: Markup,

@@ -65,7 +65,7 @@ impl Matches {
         Self { run, program, drain, started: Mutex::default() }
     }
 
-    /// Starts a match between two versions with a number of games and of simulations, in a runtime of tokio.
+    /// Starts a match from two versions, the games and the simulations per move, in a runtime of tokio.
     ///
     /// # Errors
     /// A number is missing, a match is played, or the process cannot be started. The error is a sentence.

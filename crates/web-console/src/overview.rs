@@ -21,6 +21,8 @@ use crate::snapshot::IDS;
 /// Size of a chart in pixels; a browser shrinks it to the width of a phone.
 pub(crate) const CHART_WIDTH: i32 = 520;
 pub(crate) const CHART_HEIGHT: i32 = 280;
+/// Age in seconds from which the recorded metrics of a training run are stale; a session writes every five seconds.
+const STALE_SECONDS: f64 = 20.0;
 
 /// The phase of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -40,6 +42,26 @@ pub(crate) enum Phase {
     Stopped,
     /// The planned time is over.
     Finished,
+}
+
+impl Phase {
+    /// Returns the phase after the reading `last`, for a planned training time.
+    pub(crate) fn of(
+        last: Option<&RunMetrics>,
+        is_trained: bool,
+        total_seconds: Option<f64>,
+        unix_seconds: f64,
+    ) -> Self {
+        match last {
+            Some(last) if is_trained && unix_seconds - last.unix_seconds > STALE_SECONDS => {
+                Self::Stale { since: last.unix_seconds }
+            }
+            _ if is_trained => Self::Training,
+            None => Self::Untrained,
+            Some(last) if total_seconds.is_some_and(|total| last.elapsed_seconds >= total) => Self::Finished,
+            Some(_) => Self::Stopped,
+        }
+    }
 }
 
 /// A run at one time.
@@ -113,6 +135,9 @@ pub(crate) fn drawn(figures: &[Figure]) -> String {
     figures.iter().map(|figure| chart(figure).into_string()).collect()
 }
 
+/// Attribute of SVG files, without meaning inside a page.
+const NAMESPACE: &str = " xmlns=\"http://www.w3.org/2000/svg\"";
+
 /// Embeds a figure in a page. A sentence replaces axes without any point.
 pub(crate) fn chart(figure: &Figure) -> Markup {
     let charts = || figure.columns.iter().flatten();
@@ -120,7 +145,7 @@ pub(crate) fn chart(figure: &Figure) -> Markup {
     let is_measured = charts().flat_map(|chart| &chart.series).any(|series| !series.points.is_empty());
     html! {
         @if is_measured {
-            div.chart role="img" aria-label=(title) { (PreEscaped(figure.svg())) }
+            div.chart role="img" aria-label=(title) { (PreEscaped(figure.svg().replacen(NAMESPACE, "", 1))) }
         } @else {
             p.empty { "Not measured yet: " (title) "." }
         }

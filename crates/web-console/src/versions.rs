@@ -19,13 +19,18 @@ use strength::ledger::Player;
 use tokio_stream::StreamExt as _;
 use tokio_util::io::ReaderStream;
 use version_store::VersionStore;
-use weights::Manifest;
+use weights::{Manifest, WeightsVersion};
 
-use crate::page::{notice, table};
-use crate::ratings::{IN_A_CLUSTER, elo, unreadable};
+use crate::matches;
+use crate::page::{busy, notice, table};
+use crate::ratings::{Fit, IN_A_CLUSTER, elo, unreadable};
 use crate::site::Site;
 use crate::visitors::Form;
 
+/// Path of the page.
+pub(crate) const PATH: &str = "/weights";
+/// Names of the columns, without the file.
+pub(crate) const COLUMNS: [&str; 6] = ["version", "step", "Elo", "written", "MB", "digest"];
 /// Maximum number of versions on a page.
 const ROWS_MAX: usize = 100;
 /// Number of digits of a digest in the table.
@@ -41,31 +46,16 @@ pub(crate) fn render(site: &Site, fields: &Form) -> anyhow::Result<Markup> {
     let kept = VersionStore::kept(site.run.path())?;
     let count = kept.len().div_ceil(ROWS_MAX).max(1);
     let page = fields.text("page").parse::<usize>().unwrap_or(1).clamp(1, count);
-    let (fit, mut rated) = (site.ratings.read(), BTreeMap::new());
-    for each in fit.iter().flat_map(|fit| &fit.ratings) {
-        if let Player::Version(version) = each.player {
-            rated.insert(version, elo(each));
-        }
-    }
-    let mut rows: Vec<Vec<Markup>> = Vec::new();
-    for (&version, store) in kept.iter().rev().skip(ROWS_MAX * (page - 1)).take(ROWS_MAX) {
-        let (path, name) = (store.manifest_path(version), file_name(version));
-        let written = fs::metadata(&path).and_then(|found| found.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
-        let [step, size, digest] = match store.manifest(version) {
-            Ok(Manifest { training_step, size_bytes, digest, .. }) => {
-                [training_step.to_string(), format!("{:.1}", size_bytes as f64 / 1e6), digest.to_string()]
-            }
-            // A training run has removed the version meanwhile.
-            Err(_) if !path.exists() => continue,
-            Err(_) => ["damaged manifest", MISSING, MISSING].map(str::to_owned),
-        };
-        let elo = rated.get(&version).cloned().unwrap_or_else(|| MISSING.to_owned());
-        let cells = [version.to_string(), step, elo, date(unix_seconds(written)), size].map(|cell| html! { (cell) });
-        let digest = html! { code title=(digest) { (digest.chars().take(DIGEST_DIGITS).collect::<String>()) } };
-        let link = html! { a href={ "/weights/" (name) } download { (name) } };
-        rows.push(cells.into_iter().chain([digest, link]).collect());
-    }
-    let columns = ["version", "step", "Elo", "written", "MB", "digest", "file"];
+    let fit = site.ratings.read();
+    let with_link = |(version, mut cells): (WeightsVersion, Vec<Markup>)| {
+        let name = file_name(version);
+        cells.push(html! { a href={ "/weights/" (name) } download { (name) } });
+        let play = format!("play against {version}");
+        cells.push(html! { a href={ "/play?version=" (version.0) } aria-label=(play) { "play" } });
+        cells
+    };
+    let rows: Vec<Vec<Markup>> = listed(&kept, page, fit.as_deref().ok()).into_iter().map(with_link).collect();
+    let columns: Vec<&str> = COLUMNS.into_iter().chain(["file", "play against"]).collect();
     Ok(html! {
         h1 { "Weights of " (site.run.name()) }
         (unreadable(&fit))
@@ -81,18 +71,46 @@ pub(crate) fn render(site: &Site, fields: &Form) -> anyhow::Result<Markup> {
                 @if page < count { a href={ "/weights?page=" (page + 1) } { "Earlier versions" } }
             }
         }
-        @if let Some(word) = site.word_of_changes() {
-            h2 { "Match" }
-            (site.matches.controls(word, &kept.keys().copied().collect::<Vec<_>>()))
-        }
+        p { a href=(matches::PAGE) { "Compare or match two versions" } }
     })
+}
+
+/// Returns the versions on a page of the list, the latest first, with the cells of [`COLUMNS`].
+pub(crate) fn listed(
+    kept: &BTreeMap<WeightsVersion, VersionStore>,
+    page: usize,
+    fit: Option<&Fit>,
+) -> Vec<(WeightsVersion, Vec<Markup>)> {
+    let mut rated = BTreeMap::new();
+    for each in fit.iter().flat_map(|fit| &fit.ratings) {
+        if let Player::Version(version) = each.player {
+            rated.insert(version, elo(each));
+        }
+    }
+    let mut rows = Vec::new();
+    for (&version, store) in kept.iter().rev().skip(ROWS_MAX * (page - 1)).take(ROWS_MAX) {
+        let path = store.manifest_path(version);
+        let written = fs::metadata(&path).and_then(|found| found.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+        let [step, size, digest] = match store.manifest(version) {
+            Ok(Manifest { training_step, size_bytes, digest, .. }) => {
+                [training_step.to_string(), format!("{:.1}", size_bytes as f64 / 1e6), digest.to_string()]
+            }
+            // A training run has removed the version meanwhile.
+            Err(_) if !path.exists() => continue,
+            Err(_) => ["damaged manifest", MISSING, MISSING].map(str::to_owned),
+        };
+        let elo = rated.get(&version).cloned().unwrap_or_else(|| MISSING.to_owned());
+        let cells = [version.to_string(), step, elo, date(unix_seconds(written)), size].map(|cell| html! { (cell) });
+        let digest = html! { code title=(digest) { (digest.chars().take(DIGEST_DIGITS).collect::<String>()) } };
+        rows.push((version, cells.into_iter().chain([digest]).collect()));
+    }
+    rows
 }
 
 /// Sends the weights of a version, in chunks. Downloads beyond a maximum number are refused.
 pub(crate) async fn download(State(site): State<Arc<Site>>, Path(name): Path<String>) -> Response {
     let Ok(place) = Arc::clone(&site.downloads).try_acquire_owned() else {
-        let refused = notice(StatusCode::SERVICE_UNAVAILABLE, "Too many downloads", "Try again later.");
-        return ([(header::RETRY_AFTER, "10")], refused).into_response();
+        return busy("Too many downloads", "Try again later.");
     };
     let shared = Arc::clone(&site);
     let opened = tokio::task::spawn_blocking(move || open(&shared.run, &name)).await;

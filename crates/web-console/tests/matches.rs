@@ -1,4 +1,4 @@
-//! Tests of matches and comparisons of two versions over HTTP, with a script in the place of `zerofleet match`.
+//! Tests of matches, comparisons of two versions and reports, with a script in the place of `zerofleet match`.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::path::PathBuf;
@@ -32,13 +32,12 @@ struct Visited {
 impl Visited {
     async fn new(scopes: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let run = RunDirectory::new(folder.path(), "first").unwrap();
-        run.create().unwrap();
-        let mut config = RunFile::default();
-        config.run.game = "hex-5".to_owned();
-        std::fs::write(run.config(), service::config::print(&config).unwrap()).unwrap();
-        run.keep_progress(&Progress { minutes: 10.0, ..Progress::default() }).unwrap();
+        let run = run_in(&folder);
         train(&run);
+        Self::of(run, folder, scopes).await
+    }
+
+    async fn of(run: RunDirectory, folder: TempDir, scopes: &str) -> Self {
         let (listen, scopes) = ("127.0.0.1:0".parse().unwrap(), scopes.parse().unwrap());
         let settings = Settings { run, listen, security: SecuritySection::default(), scopes, program: SCRIPT.into() };
         Self { console: Console::start(settings, Drain::new()).await.unwrap(), folder }
@@ -88,6 +87,35 @@ impl Visited {
     }
 }
 
+/// Creates a run of Hex that has not been trained.
+fn run_in(folder: &TempDir) -> RunDirectory {
+    let run = RunDirectory::new(folder.path(), "first").unwrap();
+    run.create().unwrap();
+    let mut config = RunFile::default();
+    (config.run.game, config.run.seed) = ("hex-5".to_owned(), 7);
+    std::fs::write(run.config(), service::config::print(&config).unwrap()).unwrap();
+    run.keep_progress(&Progress { minutes: 10.0, ..Progress::default() }).unwrap();
+    run
+}
+
+/// Writes the manifests of the first versions.
+fn keep(run: &RunDirectory, versions: u64) {
+    let architecture = r#"{"game":"hex-5","planes":2,"height":5,"width":5,"actions":25,"channels":8,"blocks":1}"#;
+    std::fs::create_dir_all(run.path().join("weights")).unwrap();
+    for version in 1..=versions {
+        let (step, digest) = (10 * version, "ab".repeat(32));
+        let text = format!(
+            r#"{{"version":{version},"training_step":{step},"digest":"{digest}","size_bytes":5,"architecture":{architecture}}}"#
+        );
+        std::fs::write(run.path().join(format!("weights/v{version:06}.json")), text).unwrap();
+    }
+}
+
+fn rate(run: &RunDirectory, results: &str) {
+    let text = format!(r#"{{"format":2,"game":"hex-5","ratings":[],"results":[{results}]}}"#);
+    std::fs::write(run.path().join("ratings.json"), text).unwrap();
+}
+
 /// Writes metrics, three kept versions and rated games of two.
 fn train(run: &RunDirectory) {
     let reading = |version: f64| RunMetrics {
@@ -101,18 +129,8 @@ fn train(run: &RunDirectory) {
     };
     let lines = [1.0, 2.0, 3.0].map(|version| serde_json::to_string(&reading(version)).unwrap() + "\n");
     std::fs::write(run.metrics(), lines.concat()).unwrap();
-    let architecture = r#"{"game":"hex-5","planes":2,"height":5,"width":5,"actions":25,"channels":8,"blocks":1}"#;
-    std::fs::create_dir_all(run.path().join("weights")).unwrap();
-    for version in 1..=3 {
-        let (step, digest) = (10 * version, "ab".repeat(32));
-        let text = format!(
-            r#"{{"version":{version},"training_step":{step},"digest":"{digest}","size_bytes":5,"architecture":{architecture}}}"#
-        );
-        std::fs::write(run.path().join(format!("weights/v{version:06}.json")), text).unwrap();
-    }
-    let results = r#"{"a":"v1","b":"random","pairs":[0,0,2,0,6]},{"a":"v2","b":"v1","pairs":[1,0,2,0,5]}"#;
-    let text = format!(r#"{{"format":2,"game":"hex-5","ratings":[],"results":[{results}]}}"#);
-    std::fs::write(run.path().join("ratings.json"), text).unwrap();
+    keep(run, 3);
+    rate(run, r#"{"a":"v1","b":"random","pairs":[0,0,2,0,6]},{"a":"v2","b":"v1","pairs":[1,0,2,0,5]}"#);
 }
 
 /// Returns the status code of a response.
@@ -221,4 +239,86 @@ async fn two_versions_are_compared_by_step_rating_direct_games_accuracy_and_loss
     let page = visited.get("/strength?a=3&b=9&b=%3Cb%3E").await;
     assert!(page.contains("training step</th><td>30</td><td>–</td>") && page.contains("Elo</th><td>–</td>"), "{page}");
     assert_eq!(status(&visited.get("/strength?a=x&b=%3Cb%3E").await), 200);
+}
+
+/// Writes 10,000 readings, 2,000 rated versions that are kept, 1,000 events and the summary of a session.
+fn train_long(run: &RunDirectory) {
+    let reading = |index: u32| {
+        let t = f64::from(index) / 10_000.0;
+        let wave = (f64::from(index) / 7.0).sin();
+        format!(
+            r#"{{"elapsed_seconds":{},"unix_seconds":1e9,"weights_version":{},"steps":{index},"loss_total":{},"loss_policy":{},
+            "loss_value":{},"validation_loss_policy":{},"validation_loss_value":{},"elo":{},"elo_low":{},"elo_high":{},
+            "accuracy":{{"raw/preserving/overall":{t},"search/preserving/overall":{t},"raw/value_error/overall":{t}}},
+            "opponents":{{"playouts-50":350.0}},"distinct":{{"overall":{t}}}}}"#,
+            600.0 * t,
+            2_000.0 * t,
+            3.0 - t + wave,
+            1.0 + wave,
+            1.5 - wave,
+            1.2 + wave,
+            1.7 - wave,
+            900.0 * t + wave,
+            900.0 * t - 80.0 + wave,
+            900.0 * t + 80.0 + wave,
+        )
+        .replace('\n', "")
+            + "\n"
+    };
+    std::fs::write(run.metrics(), (1..=10_000).map(reading).collect::<String>()).unwrap();
+    let event = |index: u32| format!(r#"{{"unix_seconds":1e9,"text":"event <{index}>"}}"#) + "\n";
+    std::fs::write(run.events(), (1..=1_000).map(event).collect::<String>()).unwrap();
+    let summary = "# Run first\n\n| metric | value |\n|---|---|\n| loss | a\\|b |\n";
+    std::fs::write(run.path().join("summary.md"), summary).unwrap();
+    keep(run, 2_000);
+    let result = |version: u32| format!(r#"{{"a":"v{version}","b":"v{}","pairs":[1,0,2,0,1]}}"#, version - 1);
+    let results = (2..=2_000).map(result).chain([r#"{"a":"v1","b":"random","pairs":[0,0,2,0,6]}"#.to_owned()]);
+    rate(run, &results.collect::<Vec<_>>().join(","));
+}
+
+#[test]
+fn the_report_of_a_long_run_is_a_small_file_that_loads_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = run_in(&folder);
+    train_long(&run);
+    let text = web_console::report(&run).unwrap();
+    assert!(text.starts_with("<!DOCTYPE html>") && text.len() < 1_000_000, "{} bytes", text.len());
+    for part in [
+        "<title>Report of first",
+        "Finished</span>",
+        "2000 versions are kept",
+        ">v2000<",
+        ">20000<",
+        "event &lt;1000&gt;",
+        "<th scope=\"row\">loss</th><td>a|b</td>",
+        "<code>run.seed</code>",
+        "training steps",
+        "prefers-color-scheme: dark",
+    ] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+    for id in ["state", "strength", "weights", "configuration", "events", "summary"] {
+        let [link, target] = [format!("<a href=\"#{id}\">"), format!("<section id=\"{id}\">")];
+        assert!(text.matches(&link).count() == 1 && text.matches(&target).count() == 1, "{id}: {text}");
+    }
+    assert_eq!((text.matches("event &lt;").count(), text.matches("<code title=").count()), (50, 100));
+    assert_eq!(text.matches("aria-label=\"Loss").count(), 1, "a chart is drawn once");
+    for part in ["http:", "https:", "<script", "<link", "<form", "src=", "url(", "@import", "href=\"/"] {
+        assert!(!text.contains(part), "{part} is in {text}");
+    }
+}
+
+#[tokio::test]
+async fn the_console_sends_the_report_as_a_file_to_visitors_who_may_look() {
+    let visited = Visited::new("view").await;
+    let response = visited.get("/report.html").await;
+    assert!(status(&response) == 200 && response.contains("<title>Report of first"), "{response}");
+    assert!(response.contains("content-disposition: attachment; filename=\"first-report.html\"\r\n"), "{response}");
+    assert!(visited.get("/").await.contains("href=\"/report.html\" download"));
+    assert_eq!(status(&Visited::new("infer").await.get("/report.html").await), 403);
+    let folder = tempfile::tempdir().unwrap();
+    let untrained = Visited::of(run_in(&folder), folder, "view").await;
+    let response = untrained.get("/report.html").await;
+    let reason = "run first has no metrics yet; train it with zerofleet train --run first";
+    assert!(status(&response) == 500 && response.contains(reason), "{response}");
 }

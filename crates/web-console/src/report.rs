@@ -1,0 +1,130 @@
+//! The report of a run: one HTML file without scripts and forms that loads nothing. Start with [`report`].
+
+use std::collections::VecDeque;
+use std::fs;
+use std::time::{Instant, SystemTime};
+
+use anyhow::{Context as _, bail};
+use fleet::{JsonLines, RunDirectory};
+use maud::{DOCTYPE, PreEscaped, html};
+use run_metrics::roster::Roster;
+use run_metrics::words::unix_seconds;
+use run_metrics::{History, RunEvent, charts};
+use service::directory::if_exists;
+use version_store::VersionStore;
+
+use crate::games::Drawn;
+use crate::overview::{self, CHART_HEIGHT, CHART_WIDTH, Overview, Phase, drawn};
+use crate::page::table;
+use crate::ratings::{Ratings, unreadable};
+use crate::reader::keep_latest;
+use crate::snapshot::IDS;
+use crate::{configuration, strength_page, versions};
+
+/// Parts that the navigation leads to: id and name.
+const PARTS: [(&str, &str); 6] = [
+    ("state", "Overview"),
+    ("strength", "Strength"),
+    ("weights", "Weights"),
+    ("configuration", "Configuration"),
+    ("events", "Events"),
+    ("summary", "Summary"),
+];
+/// Maximum number of rows of the summary.
+const SUMMARY_ROWS_MAX: usize = 200;
+
+/// Renders the report of a run from the files of the run: state, charts, strength, weights, differing configuration,
+/// events and summary. Charts are thinned, and lists hold the latest versions and events only, so that the file stays
+/// below 1 MB.
+///
+/// # Errors
+/// The run has no metrics yet, or a file of the run cannot be read.
+pub fn report(run: &RunDirectory) -> anyhow::Result<String> {
+    let (mut history, mut events) = (History::default(), VecDeque::new());
+    JsonLines::new(run.metrics()).each(|reading| history.add(reading))?;
+    JsonLines::new(run.events()).each(|event| keep_latest(&mut events, event))?;
+    let readings = history.readings();
+    let Some(last) = readings.last() else {
+        bail!("run {0} has no metrics yet; train it with zerofleet train --run {0}", run.name());
+    };
+    let fit = Ratings::new(run.clone()).read();
+    let rated = fit.as_deref().ok();
+    let strength = strength_page::figures(rated, readings);
+    let mut learning = charts::overview(readings, CHART_WIDTH, CHART_HEIGHT);
+    // Some charts are in both.
+    learning.retain(|figure| !strength.contains(figure));
+    let kept = VersionStore::kept(run.path())?;
+    let rows: Vec<_> = versions::listed(&kept, 1, rated).into_iter().map(|(_, cells)| cells).collect();
+    let ((game, keys), summary) = (configuration::compare(run)?, summary(run)?);
+    let (now, unix_seconds) = (Instant::now(), unix_seconds(SystemTime::now()));
+    let total_seconds = run.progress()?.map(|progress| 60.0 * progress.minutes);
+    // A session that has ended holds the lock while it writes the report.
+    let is_trained = run.is_trained() && events.iter().rev().find_map(RunEvent::starts_session) != Some(false);
+    let parts = overview::render(&Overview {
+        run: run.name(),
+        problem: None,
+        phase: Phase::of(Some(last), is_trained, total_seconds, unix_seconds),
+        total_seconds: total_seconds.unwrap_or_default(),
+        metrics: last.clone(),
+        bottleneck: None,
+        roster: &Roster::default(),
+        charts: &drawn(&learning),
+        events: &events,
+        games: &Drawn::default(),
+        now,
+        unix_seconds,
+    });
+    let shown = |ids: &[&str]| {
+        let parts = IDS.iter().zip(&parts).filter(|(id, _)| ids.contains(*id));
+        PreEscaped(parts.map(|(_, part)| part.as_str()).collect::<String>())
+    };
+    let head = ["warnings", "state", "now", "charts"];
+    let head = if learning.is_empty() { &head[..3] } else { &head[..] };
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { "Report of " (run.name()) " · zerofleet" }
+                style { (PreEscaped(include_str!("console.css"))) }
+            }
+            body {
+                header {
+                    strong.brand { "zerofleet" }
+                    nav aria-label="Parts" { @for (id, name) in PARTS { a href={ "#" (id) } { (name) } } }
+                }
+                main {
+                    (shown(head))
+                    section id="strength" {
+                        h1 { "Strength" }
+                        (unreadable(&fit))
+                        (strength_page::measured(rated, readings))
+                    }
+                    section id="weights" {
+                        h1 { "Weights" }
+                        p.note { (kept.len()) " versions are kept. The latest are listed." }
+                        (table("Weights versions, the latest first", &versions::COLUMNS, &rows))
+                    }
+                    section id="configuration" { h1 { "Configuration" } (configuration::differences(&game, &keys)) }
+                    (shown(&["events"]))
+                    section id="summary" { h1 { "Summary" } (table("Summary", &["metric", "value"], &summary)) }
+                }
+            }
+        }
+    };
+    Ok(page.into_string())
+}
+
+/// Reads the rows of the summary that a session has written; none before the end of the first session.
+fn summary(run: &RunDirectory) -> anyhow::Result<Vec<Vec<String>>> {
+    let path = run.path().join("summary.md");
+    let text = if_exists(fs::read_to_string(&path)).with_context(|| format!("read {}", path.display()))?;
+    let row = |line: &str| {
+        let (name, value) = line.strip_prefix("| ")?.strip_suffix(" |")?.split_once(" | ")?;
+        Some([name, value].map(|cell| cell.replace("\\|", "|")).to_vec())
+    };
+    // The first row is the heading.
+    Ok(text.unwrap_or_default().lines().filter_map(row).skip(1).take(SUMMARY_ROWS_MAX).collect())
+}
