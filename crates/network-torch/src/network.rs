@@ -98,7 +98,8 @@ impl Network {
     /// # Errors
     /// [`Error::Libtorch`] if the device cannot be read.
     pub fn to_safetensors(&self) -> Result<Vec<u8>, Error> {
-        write(&self.layout.published(), &self.flat_parameters, &self.flat_statistics)
+        let (parameters, statistics) = (download(&self.flat_parameters)?, download(&self.flat_statistics)?);
+        Ok(checkpoint::write(&self.layout.published(), &parameters, &statistics)?)
     }
 
     /// Returns the architecture.
@@ -255,11 +256,6 @@ impl Network {
         let mut tensors = parameters.iter().zip(&self.parameters).chain(statistics.iter().zip(&self.statistics));
         tensors.find(|(entry, _)| entry.tensor.name == name).expect("names come from the layers of the network").1
     }
-}
-
-/// Serialises the tensors of a layout, in two flat buffers, as safetensors.
-pub(crate) fn write(layout: &Layout, parameters: &Tensor, statistics: &Tensor) -> Result<Vec<u8>, Error> {
-    Ok(checkpoint::write(layout, &download(parameters)?, &download(statistics)?)?)
 }
 
 /// Copies `values` to a tensor `[n]` on `device`.

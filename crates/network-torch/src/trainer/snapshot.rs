@@ -74,27 +74,31 @@ impl Snapshot {
     }
 }
 
+/// Copies parameters and running statistics to host memory.
+fn numbers([parameters, statistics]: &[Tensor; 2]) -> Result<Numbers, Error> {
+    Ok(Numbers { parameters: network::download(parameters)?, statistics: network::download(statistics)? })
+}
+
 impl training::Snapshot for Snapshot {
     fn published(&self) -> Result<Vec<u8>, training::Error> {
-        let _guard = share_device();
-        let [parameters, statistics] = &self.average;
-        Ok(network::write(&self.layout.published(), parameters, statistics)?)
+        let guard = share_device();
+        let Numbers { parameters, statistics } = numbers(&self.average)?;
+        // Encoding takes no device, and a recording would wait for it.
+        drop(guard);
+        checkpoint::write(&self.layout.published(), &parameters, &statistics)
     }
 
     fn files(&self) -> Result<Files, training::Error> {
         let guard = share_device();
-        let numbers = |[parameters, statistics]: &[Tensor; 2]| -> Result<Numbers, Error> {
-            Ok(Numbers { parameters: network::download(parameters)?, statistics: network::download(statistics)? })
-        };
         let average = numbers(&self.average)?;
         let Some(state) = &self.state else {
+            drop(guard);
             return checkpoint::average_file(&self.layout, &average);
         };
         let &State { optimiser, step, progress, averaged_since, .. } = state;
         let moments = state.moments.iter().map(Moment::download).collect::<Result<_, _>>()?;
         let network = numbers(&state.network)?;
         let loss_scale = state.loss_scale.as_ref().map(ScaleOnDevice::download).transpose()?;
-        // Encoding takes no device, and a recording would wait for it.
         drop(guard);
         let mixed = MixedPrecision { loss_scale, float32_layers: state.float32_layers.clone() };
         let state = checkpoint::State { network, average, moments, step, progress, averaged_since, mixed };
