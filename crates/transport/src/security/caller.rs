@@ -115,7 +115,7 @@ impl Caller {
     #[must_use]
     pub fn sees_actor(&self, actor: u64) -> bool {
         let Some(holder) = &self.holder else { return true };
-        holder.scopes.contains(Scope::Admin) || holder.scopes.contains(Scope::Act) && holder.actors.contains(actor)
+        self.has(Scope::Admin) || holder.scopes.contains(Scope::Act) && holder.actors.contains(actor)
     }
 }
 
@@ -161,6 +161,8 @@ mod tests {
             assert_eq!([1, 2].map(|actor| caller.sees_actor(actor)), seen, "{scopes} {actors:?}");
         }
         assert!(Caller::default().sees_actor(1));
+        assert_eq!([Scope::View, Scope::Admin].map(|scope| caller("view", None).has(scope)), [true, false]);
+        assert!(Caller::default().has(Scope::Admin));
     }
 
     #[test]
