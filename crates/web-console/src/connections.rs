@@ -22,8 +22,10 @@ use transport::security::{Peer, Security};
 const CONNECTIONS_MAX: usize = 256;
 /// Largest request in bytes, with headers.
 const REQUEST_BYTES_MAX: usize = 64 << 10;
-/// Time for which a client may read nothing while a response waits.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Least number of bytes that a client reads per [`READ_TIME`] while a response waits. A client that reads less would
+/// hold the place of an event stream or a download.
+const READ_BYTES_MIN: usize = 64 << 10;
+const READ_TIME: Duration = Duration::from_secs(20);
 
 /// The connections that a listener accepts.
 pub(crate) struct Connections {
@@ -64,34 +66,34 @@ impl Connected<IncomingStream<'_, Connections>> for Client {
     }
 }
 
-/// A connection that fails after too many bytes from the client, or when the client stops reading.
+/// A connection that fails after too many bytes from the client, or when the client reads too slowly.
 pub(crate) struct Bounded<C> {
     inner: C,
     /// Number of bytes that the client may still send.
     left: usize,
-    /// Time limit of a blocked write.
+    /// Number of bytes written since the timer was set; `None` while no response waits.
+    written: Option<usize>,
     timer: Pin<Box<Sleep>>,
-    is_blocked: bool,
 }
 
 impl<C> Bounded<C> {
     fn new(inner: C) -> Self {
-        Self { inner, left: REQUEST_BYTES_MAX, timer: Box::pin(sleep(WRITE_TIMEOUT)), is_blocked: false }
+        Self { inner, left: REQUEST_BYTES_MAX, written: None, timer: Box::pin(sleep(READ_TIME)) }
     }
 
-    /// Limits the time for which writes are pending without progress.
-    fn limited<T>(&mut self, written: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
-        if written.is_ready() {
-            self.is_blocked = false;
-            return written;
+    /// Limits the time for which writes are pending with little progress.
+    fn limited<T>(&mut self, polled: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if polled.is_ready() {
+            return polled;
         }
-        if !std::mem::replace(&mut self.is_blocked, true) {
-            self.timer.as_mut().reset(Instant::now() + WRITE_TIMEOUT);
+        while self.written.is_none() || self.timer.as_mut().poll(cx).is_ready() {
+            if self.written.is_some_and(|written| written < READ_BYTES_MIN) {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            self.written = Some(0);
+            self.timer.as_mut().reset(Instant::now() + READ_TIME);
         }
-        match self.timer.as_mut().poll(cx) {
-            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-            Poll::Pending => Poll::Pending,
-        }
+        Poll::Pending
     }
 }
 
@@ -109,12 +111,19 @@ impl<C: AsyncRead + Unpin> AsyncRead for Bounded<C> {
 
 impl<C: AsyncWrite + Unpin> AsyncWrite for Bounded<C> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.inner).poll_write(cx, bytes);
-        self.limited(written, cx)
+        let polled = Pin::new(&mut self.inner).poll_write(cx, bytes);
+        if let (Poll::Ready(Ok(count)), Some(written)) = (&polled, &mut self.written) {
+            *written += count;
+        }
+        self.limited(polled, cx)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.inner).poll_flush(cx);
+        // A flush follows when the server has written all that waits.
+        if flushed.is_ready() {
+            self.written = None;
+        }
         self.limited(flushed, cx)
     }
 
@@ -131,12 +140,18 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_stops_reading_is_disconnected_and_a_slow_one_is_not() {
-        let (mut client, server) = duplex(4);
+    async fn a_client_that_hardly_reads_is_disconnected_and_a_slow_one_is_not() {
+        let (mut client, server) = duplex(READ_BYTES_MIN / 2);
         let mut server = Bounded::new(server);
-        let writing = tokio::spawn(async move { server.write_all(&[7; 64]).await.map_err(|error| error.kind()) });
+        let response = vec![7; 16 * READ_BYTES_MIN];
+        let writing = tokio::spawn(async move { server.write_all(&response).await.map_err(|error| error.kind()) });
         for _ in 0..8 {
-            sleep(WRITE_TIMEOUT / 2).await;
+            sleep(READ_TIME / 4).await;
+            client.read_exact(&mut vec![0; READ_BYTES_MIN / 2]).await.unwrap();
+        }
+        assert!(!writing.is_finished());
+        for _ in 0..8 {
+            sleep(READ_TIME / 4).await;
             client.read_exact(&mut [0; 4]).await.unwrap();
         }
         assert_eq!(writing.await.unwrap(), Err(io::ErrorKind::TimedOut));
