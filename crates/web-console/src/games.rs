@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use game::{Action, Board, Error, Game as _, Player, Players, Scoring};
+use game::{Action, Board, Error, Game as _, Place, Player, Players, Scoring};
 use games::{AnyGame, AnyPosition, GameKind};
 use maud::{Markup, html};
 use parking_lot::Mutex;
@@ -22,6 +22,7 @@ use tokio_util::task::AbortOnDropHandle;
 use url::form_urlencoded;
 
 use crate::boards::{self, Highlights};
+use crate::page::table;
 
 /// Path of the page.
 pub(crate) const PATH: &str = "/games";
@@ -87,8 +88,11 @@ impl Key {
     }
 }
 
-/// Selected games, as elements with the id `game`.
-pub(crate) type Selected = BTreeMap<Key, String>;
+/// Games that a page can select, as elements with the id `game`. The first page that selects a game draws it, for all
+/// tabs.
+pub(crate) type Selected = BTreeMap<Key, Large>;
+/// A game, drawn large when it is needed.
+pub(crate) type Large = LazyLock<String, Box<dyn FnOnce() -> String + Send>>;
 
 /// Returns the element of a selected game, or one that describes the absence.
 pub(crate) fn selected(games: &Selected, key: &Key) -> String {
@@ -97,7 +101,7 @@ pub(crate) fn selected(games: &Selected, key: &Key) -> String {
             section.selected id="game" { p.empty { "Waiting for the next search in game " (key.place) " of " (key.actor) "." } }
         }
     };
-    games.get(key).cloned().unwrap_or_else(|| absent().into_string())
+    games.get(key).map_or_else(|| absent().into_string(), |large| String::clone(large))
 }
 
 /// The games of a run, drawn.
@@ -130,7 +134,7 @@ struct Kept {
 struct Search {
     snapshot: Snapshot,
     received: Instant,
-    /// Number of actions before the picture of the snapshot, which may be of an earlier search.
+    /// Number of actions before the picture in the snapshot, which may come from an earlier search.
     drawn_plies: usize,
 }
 
@@ -161,9 +165,8 @@ impl Games {
         let searches = self.kept.games.lock().clone();
         let mut games = Vec::new();
         for (key, search) in searches {
-            // An environment outside this program has no rules here.
-            let rules = search.snapshot.game.parse::<GameKind>().ok().map(|kind| kind.rules());
-            match scene(rules.as_ref(), &search) {
+            let rules = rules_of(&search.snapshot);
+            match scene(rules.as_ref(), &search, |_| Vec::new()) {
                 Ok(scene) => games.push((key, search, scene)),
                 Err(error) => {
                     self.kept.warn(&key.actor, &error);
@@ -175,7 +178,7 @@ impl Games {
             0 => "Games appear here while actors play.".to_owned(),
             actors => format!("Waiting for the next searches; actors: {actors}."),
         };
-        let cards = games.iter().map(|(key, search, scene)| article(key, search, scene, now, &scene.board, TOP_SHOWN));
+        let cards = games.iter().map(|(key, search, scene)| article(key, search, scene, now, TOP_SHOWN));
         let page = html! {
             @if games.is_empty() { p.empty { (empty) } }
             div.games { @for card in cards { (card) } }
@@ -185,13 +188,18 @@ impl Games {
             @if games.is_empty() { p.empty { (empty) } } @else { p { a href=(PATH) { "All games, with searches" } } }
             div.games {
                 @for (key, search, scene) in games.iter().take(OVERVIEW_GAMES_MAX) {
-                    a.game href=(key.address()) { (scene.board) span.note { (key.actor) ", ply " (search.snapshot.plies) } }
+                    @let name = format!("{}, ply {}", key.actor, search.snapshot.plies);
+                    a.game href=(key.address()) aria-label={ (name) ", game " (key.place) } {
+                        (scene.board) span.note { (name) }
+                    }
                 }
             }
         };
-        let large =
-            |(key, search, scene): &(Key, Search, Scene)| (key.clone(), large(key, search, scene, now).into_string());
-        Drawn { overview, page, selected: games.iter().map(large).collect() }
+        let selected = games.into_iter().map(|(key, search, _)| {
+            let of = key.clone();
+            (key, Large::new(Box::new(move || large(&of, &search, now).into_string())))
+        });
+        Drawn { overview, page, selected: selected.collect() }
     }
 }
 
@@ -222,30 +230,32 @@ async fn read(admin: SocketAddr, actor: &str, kept: &Kept) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns true if a snapshot has a known game, bounded lists, a bounded picture and finite numbers.
+/// Returns true if a snapshot has a known game, bounded lists and finite numbers.
 fn is_sound(snapshot: &Snapshot) -> bool {
-    let Snapshot { game, actions, plies, observation, picture, value, top, .. } = snapshot;
+    let Snapshot { game, actions, plies, observation, value, top, .. } = snapshot;
     let observation = observation.as_deref().unwrap_or_default();
     let mut numbers = top.iter().flat_map(|each| [each.prior, each.value]).chain([*value]);
     game.len() <= NAME_LENGTH_MAX
         && games::check_name(game).is_ok()
         && actions.len() <= ACTIONS_MAX.min(*plies)
         && observation.len() <= ACTIONS_MAX
-        && picture.as_deref().is_none_or(boards::is_picture)
         && top.len() <= TOP_MAX
         && numbers.all(f32::is_finite)
 }
 
 impl Kept {
-    /// Keeps the latest search of a game, with the latest picture of the episode. Over the maximum number of games, the
-    /// last places go.
-    fn keep(&self, actor: &str, snapshot: Snapshot, received: Instant) {
+    /// Keeps the latest search of a game, with the latest valid picture in the episode. Over the maximum number of
+    /// games, the last places go.
+    fn keep(&self, actor: &str, mut snapshot: Snapshot, received: Instant) {
+        snapshot.picture = snapshot.picture.filter(|picture| boards::is_picture(picture));
         let (mut games, drawn_plies) = (self.games.lock(), snapshot.plies);
         let key = Key { place: snapshot.place, actor: actor.to_owned() };
         let mut search = Search { snapshot, received, drawn_plies };
         if let Some(earlier) = games.remove(&key)
             && search.snapshot.picture.is_none()
-            && search.snapshot.episode == earlier.snapshot.episode
+            // A restarted actor counts episodes from the start.
+            && (search.snapshot.episode, search.snapshot.seed) == (earlier.snapshot.episode, earlier.snapshot.seed)
+            && earlier.drawn_plies <= search.snapshot.plies
         {
             (search.snapshot.picture, search.drawn_plies) = (earlier.snapshot.picture, earlier.drawn_plies);
         }
@@ -265,10 +275,8 @@ impl Kept {
 
 /// A game in progress, as drawn.
 struct Scene {
-    /// The position with the last move.
+    /// The position with the last move and shaded cells.
     board: Markup,
-    /// The same with the visits of the search.
-    searched: Markup,
     /// Value for the first player, in a game that is won or lost.
     value_first: Option<f32>,
     /// Notation of the most visited actions, and of the action played.
@@ -276,11 +284,20 @@ struct Scene {
     played: String,
 }
 
-/// Computes the position of a game.
+/// Returns the rules of a game; `None` for an environment outside this program.
+fn rules_of(snapshot: &Snapshot) -> Option<AnyGame> {
+    snapshot.game.parse::<GameKind>().ok().map(|kind| kind.rules())
+}
+
+/// Computes the position of a game, with the shares by which `shades` darkens cells.
 ///
 /// # Errors
 /// The actions break the rules.
-fn scene(rules: Option<&AnyGame>, Search { snapshot, drawn_plies, .. }: &Search) -> Result<Scene, Error> {
+fn scene(
+    rules: Option<&AnyGame>,
+    Search { snapshot, drawn_plies, .. }: &Search,
+    shades: impl FnOnce(&Board) -> Vec<(Place, f32)>,
+) -> Result<Scene, Error> {
     let is_sent = snapshot.actions.len() == snapshot.plies;
     let Some(rules) = rules.filter(|_| is_sent) else {
         let board = match (&snapshot.picture, &snapshot.observation) {
@@ -290,8 +307,7 @@ fn scene(rules: Option<&AnyGame>, Search { snapshot, drawn_plies, .. }: &Search)
         };
         let name = |action| Action(action).to_string();
         let top = snapshot.top.iter().map(|each| name(each.action)).collect();
-        let (searched, played) = (board.clone(), name(snapshot.played));
-        return Ok(Scene { board, searched, value_first: None, top, played });
+        return Ok(Scene { board, value_first: None, top, played: name(snapshot.played) });
     };
     let actions: Vec<Action> = snapshot.actions.iter().copied().map(Action).collect();
     let is_known = |action: Action| action.index() < rules.spec().actions;
@@ -314,14 +330,16 @@ fn scene(rules: Option<&AnyGame>, Search { snapshot, drawn_plies, .. }: &Search)
     let is_contest = rules.spec().scoring == Scoring::Outcome && rules.spec().players == Players::Two;
     let sign = if rules.to_move(&position) == Player::First { 1.0 } else { -1.0 };
     let drawn = rules.board(&position);
+    marks.visits = drawn.as_ref().map(shades).unwrap_or_default();
     let board = picture(rules, &position, drawn.as_ref(), &marks);
+    Ok(Scene { board, value_first: is_contest.then_some(sign * snapshot.value), top, played })
+}
+
+/// Returns the share of the visits of each listed action.
+fn shares(snapshot: &Snapshot, board: &Board) -> Vec<(Place, f32)> {
     let total = visits(snapshot) as f32;
-    if let Some(board) = &drawn {
-        let share = |each: &SearchedAction| Some((board.place(Action(each.action))?, each.visits as f32 / total));
-        marks.visits = snapshot.top.iter().filter_map(share).collect();
-    }
-    let searched = picture(rules, &position, drawn.as_ref(), &marks);
-    Ok(Scene { board, searched, value_first: is_contest.then_some(sign * snapshot.value), top, played })
+    let share = |each: &SearchedAction| Some((board.place(Action(each.action))?, each.visits as f32 / total));
+    snapshot.top.iter().filter_map(share).collect()
 }
 
 /// Draws the board of a position, or writes the position as text in a game without a board.
@@ -343,14 +361,20 @@ fn visits(snapshot: &Snapshot) -> u64 {
     u64::max(listed, snapshot.simulations.into()).max(1)
 }
 
-/// Shows a game with this board and the most visited actions, at most `count`.
-fn article(key: &Key, search: &Search, scene: &Scene, now: Instant, board: &Markup, count: usize) -> Markup {
+/// Shows a game with the most visited actions, at most `count`.
+fn article(key: &Key, search: &Search, scene: &Scene, now: Instant, count: usize) -> Markup {
     let Snapshot { game, plies, weights_version, simulations, value, top, played, .. } = &search.snapshot;
     let ([first, second], total) = (boards::sides(game), visits(&search.snapshot) as f32);
+    let row = |(name, each): (&String, &SearchedAction)| {
+        let name = html! { @if each.action == *played { strong { (name) } } @else { (name) } };
+        let visits = format!("{} ({:.0} %)", each.visits, 100.0 * each.visits as f32 / total);
+        vec![name, html! { (format!("{:.0} %", 100.0 * each.prior)) }, html! { (visits) }]
+    };
+    let rows: Vec<Vec<Markup>> = scene.top.iter().zip(top).take(count).map(row).collect();
     html! {
         article.game {
             h2 { a href=(key.address()) { (key.actor) ", game " (key.place) } }
-            (board)
+            (scene.board)
             @if let Some(value) = scene.value_first {
                 @let (width, text) = (50.0 * (1.0 + value.clamp(-1.0, 1.0)), format!("Value {value:+.2} for {first}"));
                 svg.bar viewBox="0 0 100 5" preserveAspectRatio="none" role="img" aria-label=(text) {
@@ -364,29 +388,20 @@ fn article(key: &Key, search: &Search, scene: &Scene, now: Instant, board: &Mark
             @if now.saturating_duration_since(search.received) > PAUSED {
                 p.note { "Paused: no search for more than " (PAUSED.as_secs()) " s." }
             }
-            table {
-                caption { "Most visited moves; " (scene.played) " was played" }
-                thead { tr { th scope="col" { "move" } th scope="col" { "prior" } th scope="col" { "visits" } } }
-                tbody {
-                    @for (name, each) in scene.top.iter().zip(top).take(count) {
-                        tr.differs[each.action == *played] {
-                            th scope="row" { (name) }
-                            td { (format!("{:.0} %", 100.0 * each.prior)) }
-                            td { (each.visits) " (" (format!("{:.0} %", 100.0 * each.visits as f32 / total)) ")" }
-                        }
-                    }
-                }
-            }
+            (table(&format!("Most visited moves; {} was played", scene.played), &["move", "prior", "visits"], &rows))
         }
     }
 }
 
 /// Shows a selected game.
-fn large(key: &Key, search: &Search, scene: &Scene, now: Instant) -> Markup {
+fn large(key: &Key, search: &Search, now: Instant) -> Markup {
+    let snapshot = &search.snapshot;
+    let rules = rules_of(snapshot);
+    let shaded = scene(rules.as_ref(), search, |board| shares(snapshot, board));
     html! {
         section.selected id="game" {
-            (article(key, search, scene, now, &scene.searched, TOP_MAX))
-            p { "Moves are shaded by visits. " a href=(PATH) { "Close this game" } }
+            @if let Ok(scene) = &shaded { (article(key, search, scene, now, TOP_MAX)) }
+            p { @if rules.is_some() { "Moves are shaded by visits. " } a href=(PATH) { "Close this game" } }
         }
     }
 }
@@ -445,8 +460,8 @@ mod tests {
         }
         let key = Key::of_query(Some("actor=a%3Cb&place=2")).unwrap();
         let selected = selected(&drawn.selected, &key);
-        assert!(selected.contains("75 % of visits") && !page.contains("% of visits"), "{selected}");
-        assert!(drawn.overview.into_string().contains("a&lt;b, ply 1"));
+        assert!(selected.contains("75 % of the search") && !page.contains("% of the search"), "{selected}");
+        assert!(drawn.overview.into_string().contains("aria-label=\"a&lt;b, ply 1, game 2\""));
     }
 
     #[test]
@@ -479,6 +494,13 @@ mod tests {
         let (images, page) = shown(vec![search(1, 3, Some(first)), search(1, 5, Some(second))]);
         assert!(images == 1 && page.contains(second) && page.contains("Picture of ply 5"), "{page}");
         let (images, page) = shown(vec![search(1, 3, Some(first)), search(2, 0, None)]);
+        assert!(images == 0 && page.contains("0.25"), "{page}");
+        let restarted = Snapshot { seed: 4, ..search(1, 5, None) };
+        for other in [restarted, search(1, 2, None)] {
+            let (images, page) = shown(vec![search(1, 3, Some(first)), other]);
+            assert!(images == 0 && page.contains("0.25"), "{page}");
+        }
+        let (images, page) = shown(vec![search(1, 3, Some(&format!("{first}\"")))]);
         assert!(images == 0 && page.contains("0.25"), "{page}");
     }
 
@@ -519,9 +541,6 @@ mod tests {
         assert!(
             !change(|each| each.actions = vec![0; 5000]) && !change(|each| each.observation = Some(vec![0.0; 5000]))
         );
-        let with = |picture: &str| change(|each| each.picture = Some(picture.to_owned()));
-        let png = "iVBORw0KGgoAAAANSUhEUgAAAJYAAABkCAIA";
-        assert!(with(png) && !with("PHN2Zz4=") && !with(&format!("{png}\"")) && !with(&png.repeat(2_000)));
         assert_eq!(Key::of_query(Some("actor=a&place=x")), None);
     }
 }

@@ -33,10 +33,10 @@ pub(crate) struct Fragment {
 }
 
 /// The state of a run at one time, rendered once for all visitors. Fragments are in the order of [`IDS`].
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Snapshot {
     pub(crate) fragments: [Fragment; IDS.len()],
-    /// Games that a page can show large.
+    /// Games that a page can show large, drawn for the first page that does.
     pub(crate) selected: Selected,
     /// The recorded metrics; `None` before the run is read for the first time.
     pub(crate) history: Option<Arc<History>>,
