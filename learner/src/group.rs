@@ -378,7 +378,8 @@ impl Group {
     }
 }
 
-#[cfg(all(test, feature = "torch"))]
+#[cfg(test)]
+#[cfg(feature = "torch")]
 mod tests {
     use proto::learners::Exchange;
     use run_file::learner::{CollectiveKind, Config};

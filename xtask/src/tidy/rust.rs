@@ -66,7 +66,8 @@ impl<'a> File<'a> {
 /// Returns true for a path outside the program.
 fn is_test(path: &str) -> bool {
     let mut parts = path.split('/');
-    parts.any(|part| ["tests", "fuzz", "benches", "examples", "tests.rs"].contains(&part))
+    let is_outside = |part: &str| ["tests", "fuzz", "benches", "examples", "tests.rs"].contains(&part);
+    parts.any(|part| is_outside(part) || part.ends_with("_tests.rs"))
 }
 
 /// Removes items marked `#[cfg(test)]`, and adds the lines of each such item with a body to `lines`, and the names of
