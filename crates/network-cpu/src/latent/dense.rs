@@ -3,6 +3,7 @@ use inference::{Slot, Unroll};
 use super::answers::Answers;
 use super::folded::{DenseChance, DenseDynamics, DenseHead, DenseLayers, DenseTrunk};
 use super::pool::Pool;
+use super::residual::Input;
 use super::rows::{ActionColumns, Finish, Norm, take_rows};
 use crate::KernelVariant;
 use crate::folded::{Affine, Normed};
@@ -168,17 +169,47 @@ impl DenseNetwork {
         }
     }
 
-    /// Computes the states of observations `[rows, P]`, at most one pass, with the predictions.
-    pub(crate) fn initial(
-        &self,
-        buffers: &mut Buffers,
-        observations: &[f32],
-        to: &[Slot],
-        pool: &mut Pool,
-        answers: &mut Answers,
-    ) {
-        let multiplier = Multiplier::new(self.path);
-        let planes = &mut buffers.observations;
+    /// Computes the next states of an input, at most one pass, with the predictions. The policy of afterstates is over
+    /// chance codes.
+    ///
+    /// # Panics
+    /// Without the dynamics or the afterstates that `input` needs.
+    pub(crate) fn compute(&self, buffers: &mut Buffers, input: Input<'_>, pool: &mut Pool, answers: &mut Answers) {
+        let (multiplier, rows) = (Multiplier::new(self.path), input.len());
+        let dynamics = || self.dynamics.as_ref().expect("the network has dynamics");
+        let chance = || self.chance.as_ref().expect("the network has afterstates");
+        let (trunk, actions, policy, value) = match input {
+            Input::Observations(observations, _) => {
+                self.observe(observations, &mut buffers.observations);
+                (&self.representation, None, &self.policy, &self.value)
+            }
+            Input::Steps(steps) => {
+                let Dynamics { trunk, columns, .. } = dynamics();
+                (trunk, Some((columns, steps)), &self.policy, &self.value)
+            }
+            Input::Acts(steps) => {
+                let Chance { afterstate, columns, value, code } = chance();
+                (afterstate, Some((columns, steps)), code, value)
+            }
+        };
+        if let Some((_, steps)) = actions {
+            buffers.read_states(steps.iter().map(|step| step.from), pool);
+        }
+        take_rows(self.path, buffers.stream.layout, rows, &mut buffers.runs);
+        trunk.compute(&multiplier, buffers, rows, actions);
+        buffers.write_states((0..rows).map(|row| input.to(row)), pool);
+        policy.compute(&multiplier, buffers, rows, answers.policy_mut());
+        value.compute(&multiplier, buffers, rows, answers.scalar_mut());
+        answers.set_values(&multiplier, rows, value.output.padded_outputs());
+        if let Input::Steps(_) = input {
+            let Dynamics { reward, .. } = dynamics();
+            reward.compute(&multiplier, buffers, rows, answers.scalar_mut());
+            answers.set_rewards(&multiplier, rows, reward.output.padded_outputs());
+        }
+    }
+
+    /// Writes observations `[rows, P]` to the first rows.
+    fn observe(&self, observations: &[f32], planes: &mut Planes) {
         let (per_line, first) = (planes.format.per_line(), planes.index(0, 0, 0));
         for (row, observation) in observations.chunks_exact(self.observed).enumerate() {
             for (block, values) in observation.chunks(per_line).enumerate() {
@@ -186,46 +217,6 @@ impl DenseNetwork {
                 values.iter().enumerate().for_each(|(channel, &value)| line.set(planes.format, channel, value));
             }
         }
-        take_rows(self.path, buffers.stream.layout, to.len(), &mut buffers.runs);
-        self.representation.compute(&multiplier, buffers, to.len(), None);
-        buffers.write_states(to.iter().copied(), pool);
-        self.policy.compute(&multiplier, buffers, to.len(), answers.policy_mut());
-        self.value.compute(&multiplier, buffers, to.len(), answers.scalar_mut());
-        answers.set_values(&multiplier, to.len(), self.value.output.padded_outputs());
-    }
-
-    /// Takes steps, at most one pass.
-    ///
-    /// # Panics
-    /// Without dynamics.
-    pub(crate) fn recurrent(&self, buffers: &mut Buffers, steps: &[Unroll], pool: &mut Pool, answers: &mut Answers) {
-        let multiplier = Multiplier::new(self.path);
-        let Dynamics { trunk, columns, reward } = self.dynamics.as_ref().expect("the network has dynamics");
-        buffers.read_states(steps.iter().map(|step| step.from), pool);
-        take_rows(self.path, buffers.stream.layout, steps.len(), &mut buffers.runs);
-        trunk.compute(&multiplier, buffers, steps.len(), Some((columns, steps)));
-        buffers.write_states(steps.iter().map(|step| step.to), pool);
-        self.policy.compute(&multiplier, buffers, steps.len(), answers.policy_mut());
-        self.value.compute(&multiplier, buffers, steps.len(), answers.scalar_mut());
-        answers.set_values(&multiplier, steps.len(), self.value.output.padded_outputs());
-        reward.compute(&multiplier, buffers, steps.len(), answers.scalar_mut());
-        answers.set_rewards(&multiplier, steps.len(), reward.output.padded_outputs());
-    }
-
-    /// Takes actions to afterstates, at most one pass. The policy in `answers` is over chance codes.
-    ///
-    /// # Panics
-    /// Without chance.
-    pub(crate) fn act(&self, buffers: &mut Buffers, steps: &[Unroll], pool: &mut Pool, answers: &mut Answers) {
-        let multiplier = Multiplier::new(self.path);
-        let Chance { afterstate, columns, value, code } = self.chance.as_ref().expect("the network has afterstates");
-        buffers.read_states(steps.iter().map(|step| step.from), pool);
-        take_rows(self.path, buffers.stream.layout, steps.len(), &mut buffers.runs);
-        afterstate.compute(&multiplier, buffers, steps.len(), Some((columns, steps)));
-        buffers.write_states(steps.iter().map(|step| step.to), pool);
-        code.compute(&multiplier, buffers, steps.len(), answers.policy_mut());
-        value.compute(&multiplier, buffers, steps.len(), answers.scalar_mut());
-        answers.set_values(&multiplier, steps.len(), value.output.padded_outputs());
     }
 }
 

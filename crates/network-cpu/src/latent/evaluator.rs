@@ -1,12 +1,13 @@
 use std::sync::Arc;
 
-use game::ObservationShape;
+use game::{Action, ObservationShape};
 use inference::categorical::inverse_transform;
 use inference::{Attributes, Batch, Error, LatentModel, LatentPredictions, Slot, Unroll};
 use weights::{Architecture, WeightsVersion};
 
 use super::network::{LatentNetwork, Workspace};
 use super::pool::Pool;
+use super::residual::Input;
 
 /// Batch size beyond which larger batches gain little.
 const PREFERRED_BATCH: usize = 256;
@@ -44,8 +45,24 @@ impl LatentEvaluator {
         &self.network
     }
 
-    fn not_finite(&self) -> Error {
-        Error::NotFinite { weights_version: self.attributes.weights_version }
+    /// Computes a pass, and appends the predictions, each with `logits` logits of the policy. `legal` returns the legal
+    /// actions of a row, if they are known.
+    fn predict<'a>(
+        &mut self,
+        input: Input<'_>,
+        logits: usize,
+        legal: impl Fn(usize) -> Option<&'a [Action]>,
+        predictions: &mut LatentPredictions,
+    ) -> Result<(), Error> {
+        let answers = self.network.compute(&mut self.workspace, input, &mut self.pool);
+        for row in 0..input.len() {
+            let reward = if let Input::Steps(_) = input { scalar(answers.reward(row)) } else { 0.0 };
+            let value = scalar(answers.value(row));
+            if !predictions.push_logits(&answers.policy(row)[..logits], legal(row), value, reward) {
+                return Err(Error::NotFinite { weights_version: self.attributes.weights_version });
+            }
+        }
+        Ok(())
     }
 }
 
@@ -75,14 +92,8 @@ impl LatentModel for LatentEvaluator {
         let pass = self.network.pass();
         let observations = batch.observations().chunks(pass * shape.len());
         for (index, (observations, to)) in observations.zip(to.chunks(pass)).enumerate() {
-            let answers = self.network.initial(&mut self.workspace, observations, to, &mut self.pool);
-            for row in 0..to.len() {
-                let legal = Some(batch.legal(index * pass + row));
-                let value = scalar(answers.value(row));
-                if !predictions.push_logits(&answers.policy(row)[..actions], legal, value, 0.0) {
-                    return Err(self.not_finite());
-                }
-            }
+            let legal = |row: usize| Some(batch.legal(index * pass + row));
+            self.predict(Input::Observations(observations, to), actions, legal, predictions)?;
         }
         Ok(())
     }
@@ -94,16 +105,8 @@ impl LatentModel for LatentEvaluator {
         }
         check(steps, if self.codes() > 0 { self.codes() } else { actions });
         predictions.clear(actions);
-        for steps in steps.chunks(self.network.pass()) {
-            let answers = self.network.recurrent(&mut self.workspace, steps, &mut self.pool);
-            for row in 0..steps.len() {
-                let (value, reward) = (scalar(answers.value(row)), scalar(answers.reward(row)));
-                if !predictions.push_logits(&answers.policy(row)[..actions], None, value, reward) {
-                    return Err(self.not_finite());
-                }
-            }
-        }
-        Ok(())
+        let pass = self.network.pass();
+        steps.chunks(pass).try_for_each(|steps| self.predict(Input::Steps(steps), actions, |_| None, predictions))
     }
 
     fn codes(&self) -> usize {
@@ -117,16 +120,8 @@ impl LatentModel for LatentEvaluator {
         }
         check(steps, self.network.architecture().actions);
         predictions.clear(codes);
-        for steps in steps.chunks(self.network.pass()) {
-            let answers = self.network.act(&mut self.workspace, steps, &mut self.pool);
-            for row in 0..steps.len() {
-                let value = scalar(answers.value(row));
-                if !predictions.push_logits(&answers.policy(row)[..codes], None, value, 0.0) {
-                    return Err(self.not_finite());
-                }
-            }
-        }
-        Ok(())
+        let pass = self.network.pass();
+        steps.chunks(pass).try_for_each(|steps| self.predict(Input::Acts(steps), codes, |_| None, predictions))
     }
 }
 

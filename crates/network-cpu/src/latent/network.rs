@@ -1,4 +1,3 @@
-use inference::{Slot, Unroll};
 use weights::Architecture;
 
 use super::answers::Answers;
@@ -122,49 +121,18 @@ impl LatentNetwork {
         }
     }
 
-    /// Computes the states of observations `[rows, P, H, W]`, at most one [pass](Self::pass), with the predictions.
-    pub(crate) fn initial<'a>(
-        &self,
-        workspace: &'a mut Workspace,
-        observations: &[f32],
-        to: &[Slot],
-        pool: &mut Pool,
-    ) -> &'a Answers {
-        let Workspace { layers, answers, .. } = workspace;
+    /// Computes the next states of an input, at most one [pass](Self::pass), with the predictions. The policy of
+    /// afterstates is over chance codes.
+    pub(crate) fn compute<'a>(&self, workspace: &'a mut Workspace, input: Input<'_>, pool: &mut Pool) -> &'a Answers {
+        let Workspace { layers, answers, of_afterstates } = workspace;
+        let answers = match input {
+            Input::Acts(_) => of_afterstates.as_mut().expect("a network with afterstates"),
+            Input::Observations(..) | Input::Steps(_) => answers,
+        };
         match (&self.layers, layers) {
-            (Layers::Dense(network), LayerBuffers::Dense(buffers)) => {
-                network.initial(buffers, observations, to, pool, answers);
-            }
+            (Layers::Dense(network), LayerBuffers::Dense(buffers)) => network.compute(buffers, input, pool, answers),
             (Layers::Residual(network), LayerBuffers::Residual(buffers)) => {
-                network.compute(buffers, Input::Observations(observations, to), pool, answers);
-            }
-            _ => unreachable!("the workspace belongs to another network"),
-        }
-        answers
-    }
-
-    /// Takes steps, at most one [pass](Self::pass).
-    pub(crate) fn recurrent<'a>(&self, workspace: &'a mut Workspace, steps: &[Unroll], pool: &mut Pool) -> &'a Answers {
-        let Workspace { layers, answers, .. } = workspace;
-        match (&self.layers, layers) {
-            (Layers::Dense(network), LayerBuffers::Dense(buffers)) => network.recurrent(buffers, steps, pool, answers),
-            (Layers::Residual(network), LayerBuffers::Residual(buffers)) => {
-                network.compute(buffers, Input::Steps(steps), pool, answers);
-            }
-            _ => unreachable!("the workspace belongs to another network"),
-        }
-        answers
-    }
-
-    /// Takes actions to afterstates, at most one [pass](Self::pass), in a network with chance. The policy in the
-    /// answers is over chance codes.
-    pub(crate) fn act<'a>(&self, workspace: &'a mut Workspace, steps: &[Unroll], pool: &mut Pool) -> &'a Answers {
-        let Workspace { layers, of_afterstates, .. } = workspace;
-        let answers = of_afterstates.as_mut().expect("a network with afterstates");
-        match (&self.layers, layers) {
-            (Layers::Dense(network), LayerBuffers::Dense(buffers)) => network.act(buffers, steps, pool, answers),
-            (Layers::Residual(network), LayerBuffers::Residual(buffers)) => {
-                network.compute(buffers, Input::Acts(steps), pool, answers);
+                network.compute(buffers, input, pool, answers);
             }
             _ => unreachable!("the workspace belongs to another network"),
         }

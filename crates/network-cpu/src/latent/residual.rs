@@ -382,7 +382,8 @@ pub(crate) enum Input<'a> {
 }
 
 impl Input<'_> {
-    fn len(&self) -> usize {
+    /// Returns the number of next states.
+    pub(super) fn len(&self) -> usize {
         match self {
             Self::Observations(_, to) => to.len(),
             Self::Steps(steps) | Self::Acts(steps) => steps.len(),
@@ -401,7 +402,7 @@ impl Input<'_> {
     }
 
     /// Returns the slot for the next state of a position.
-    fn to(&self, position: usize) -> Slot {
+    pub(super) fn to(&self, position: usize) -> Slot {
         match self {
             Self::Observations(_, to) => to[position],
             Self::Steps(steps) | Self::Acts(steps) => steps[position].to,
