@@ -3,7 +3,8 @@
 //! [`Collective`] is the membership of one process in a group. There are groups over NCCL, which sum in GPU memory
 //! ([`nccl`]), and with the feature `gloo` groups over Gloo, a part of libtorch, which sum in host memory. A group
 //! never changes: after an error, the members form a new group. The crate decides neither the members of a group nor
-//! the numbers to sum, and depends on no tensors, no training and no clock.
+//! the numbers to sum, and depends on no tensors, no training and no clock. [`loader`] finds the functions of NVIDIA's
+//! libraries at run time.
 
 // The tests of the learner also compile `in_process`, which refers to this crate as `collective`.
 #[cfg(test)]
@@ -13,6 +14,7 @@ extern crate self as collective;
 pub mod gloo;
 #[cfg(test)]
 mod in_process;
+pub mod loader;
 pub mod nccl;
 mod numbers;
 

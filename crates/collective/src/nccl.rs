@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 pub use self::functions::Lookup;
 use self::functions::{Config, Functions};
 use self::stream::{Buffer, Event, Stream};
-use crate::{Collective, CudaNumbers, Error, Memory, Numbers};
+use crate::{Collective, CudaNumbers, Error, Memory, Numbers, loader};
 
 /// The operation in errors of loading.
 const LOAD: &str = "load NCCL";
@@ -73,8 +73,9 @@ impl Nccl {
     /// # Errors
     /// NCCL or a function is missing, or the driver returns no identity for the device.
     pub fn load(device: usize, clock: Clock) -> Result<Self, Error> {
-        functions::load()?;
-        Self::found_by(functions::in_this_process, device, clock)
+        // The CUDA part of libtorch, which is linked with NCCL, was loaded before.
+        loader::open(c"libnccl.so.2").map_err(|reason| Error { operation: LOAD, reason })?;
+        Self::found_by(loader::in_this_process, device, clock)
     }
 
     /// Uses the functions that `lookup` finds, for CUDA device `device`.

@@ -9,6 +9,8 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::NonNull;
 
+use collective::loader;
+
 use crate::Error;
 
 mod capture;
@@ -98,7 +100,7 @@ const CAPABILITY_ATTRIBUTES: [c_int; 2] = [75, 76];
 impl Functions {
     /// Returns the functions of the libraries in this process.
     fn loaded() -> Self {
-        Self { lookup: in_this_process }
+        Self { lookup: loader::in_this_process }
     }
 
     fn find(self, call: &'static str, symbol: &CStr) -> Result<NonNull<c_void>, Error> {
@@ -217,27 +219,6 @@ impl Functions {
 
 fn ordinal(call: &'static str, index: usize) -> Result<c_int, Error> {
     c_int::try_from(index).map_err(|_| Error::Cuda { call, reason: format!("no device {index}") })
-}
-
-#[cfg(unix)]
-fn in_this_process(symbol: &CStr) -> Option<NonNull<c_void>> {
-    // SAFETY: the arguments are valid C strings; a null handle means that the library is not loaded, and it is then not
-    // used. `RTLD_NOLOAD` loads nothing, and no handle is closed, so that the function stays valid.
-    unsafe {
-        let global = NonNull::new(libc::dlsym(libc::RTLD_DEFAULT, symbol.as_ptr()));
-        global.or_else(|| {
-            // If another library loaded the libraries for itself only.
-            [c"libcudart.so.13", c"libcudart.so.12", c"libcuda.so.1"].into_iter().find_map(|library| {
-                let handle = libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
-                if handle.is_null() { None } else { NonNull::new(libc::dlsym(handle, symbol.as_ptr())) }
-            })
-        })
-    }
-}
-
-#[cfg(not(unix))]
-fn in_this_process(_symbol: &CStr) -> Option<NonNull<c_void>> {
-    None
 }
 
 #[cfg(test)]

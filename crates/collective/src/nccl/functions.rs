@@ -90,76 +90,13 @@ functions! {
     driver_uuid = c"cuDeviceGetUuid": fn(*mut [u8; 16], c_int) -> c_int;
 }
 
-/// Name of the NCCL library for the loader.
-const LIBRARY: &CStr = c"libnccl.so.2";
-
-/// Loads NCCL for the whole process. The CUDA part of libtorch, which is linked with NCCL, should be loaded first.
-///
-/// # Errors
-/// The library cannot be loaded, with the loader's message.
-#[cfg(unix)]
-pub(super) fn load() -> Result<(), Error> {
-    open(LIBRARY)
-}
-
-#[cfg(unix)]
-fn open(name: &CStr) -> Result<(), Error> {
-    // SAFETY: the name is a valid C string; the library is never closed, so that the functions stay valid.
-    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
-    if !handle.is_null() {
-        return Ok(());
-    }
-    // SAFETY: dlerror returns null or a C string that stays valid until the next call on this thread.
-    let reason = unsafe {
-        let message = libc::dlerror();
-        if message.is_null() { None } else { Some(CStr::from_ptr(message).to_string_lossy().into_owned()) }
-    };
-    let reason = reason.unwrap_or_else(|| format!("{} cannot be loaded", name.to_string_lossy()));
-    Err(Error { operation: super::LOAD, reason })
-}
-
-/// Finds a function in the libraries loaded in this process; `None` if there is none.
-#[cfg(unix)]
-pub(super) fn in_this_process(symbol: &CStr) -> Option<NonNull<c_void>> {
-    // SAFETY: the arguments are valid C strings; a null handle, which means that the library is not loaded, is not
-    // used. `RTLD_NOLOAD` loads nothing, and no handle is closed, so that the function stays valid.
-    unsafe {
-        let global = NonNull::new(libc::dlsym(libc::RTLD_DEFAULT, symbol.as_ptr()));
-        global.or_else(|| {
-            // Another library may have loaded these libraries with local scope.
-            [LIBRARY, c"libcudart.so.13", c"libcuda.so.1"].into_iter().find_map(|library| {
-                let handle = libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
-                if handle.is_null() { None } else { NonNull::new(libc::dlsym(handle, symbol.as_ptr())) }
-            })
-        })
-    }
-}
-
-#[cfg(not(unix))]
-pub(super) fn load() -> Result<(), Error> {
-    Err(Error { operation: super::LOAD, reason: "NCCL requires Linux".to_owned() })
-}
-
-#[cfg(not(unix))]
-pub(super) fn in_this_process(_: &CStr) -> Option<NonNull<c_void>> {
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_library_or_a_function_that_is_missing_is_named() {
-        let error = open(c"libno-such-library.so.2").unwrap_err().to_string();
-        assert!(error.starts_with("load NCCL failed: libno-such-library.so.2"), "{error}");
+    fn a_function_that_is_missing_is_named() {
         let error = Functions::found_by(|_| None).unwrap_err().to_string();
         assert_eq!(error, "load NCCL failed: ncclGetUniqueId is missing");
-    }
-
-    #[test]
-    fn functions_of_this_process_are_found_by_name() {
-        assert!(in_this_process(c"malloc").is_some());
-        assert_eq!(in_this_process(c"no_library_defines_this_function"), None);
     }
 }

@@ -57,21 +57,11 @@ fn open_beside_libtorch(library: &str) -> Result<(), String> {
     }
 }
 
-/// Opens a library for the whole process and never closes it.
+/// Opens a library for the whole process. The initialisers of the CUDA half register kernels with the libtorch that is
+/// already loaded, as intended.
 fn open(library: &Path) -> Result<(), String> {
     let name = CString::new(library.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
-    // SAFETY: the name is a valid C string; the library is never closed, so nothing it registers can dangle. The CUDA
-    // half's initialisers register kernels with the libtorch that is already loaded, as intended.
-    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
-    if !handle.is_null() {
-        return Ok(());
-    }
-    // SAFETY: dlerror returns null or a C string that stays valid until the next call on this thread.
-    let why = unsafe {
-        let message = libc::dlerror();
-        if message.is_null() { None } else { Some(CStr::from_ptr(message).to_string_lossy().into_owned()) }
-    };
-    Err(why.unwrap_or_else(|| format!("{} cannot be loaded", library.display())))
+    collective::loader::open(&name)
 }
 
 /// Returns the directory of the loaded library that defines a function.
