@@ -5,7 +5,7 @@
 use network::{GROUP_CHANNELS, NORM_EPSILON};
 
 use crate::folded;
-use crate::latent::rows::{read, total, write};
+use crate::latent::rows::{each, read, total, write};
 use crate::planes::{Format, Line, Planes};
 use crate::product::GROUP;
 
@@ -120,11 +120,6 @@ impl Affine {
         let centred = y.map(|y| y - self.mean);
         each(each(centred, self.slope, |y, slope| y * slope), self.shift, |y, shift| y + shift)
     }
-}
-
-#[inline(always)]
-fn each(a: [f32; GROUP], b: [f32; GROUP], combine: impl Fn(f32, f32) -> f32) -> [f32; GROUP] {
-    std::array::from_fn(|lane| combine(a[lane], b[lane]))
 }
 
 /// Adds the first channels of a position of `z` to `x`.

@@ -52,6 +52,9 @@ pub(crate) struct UnrolledChance {
 /// Batch norms of the heads see the states of all steps as one batch. `next_observations` after each action are
 /// `[B, K, C, H, W]`: a network with chance encodes them. Without them or without consistency heads there are no
 /// projections.
+///
+/// In a network with chance (Antonoglou et al. 2022) an action leads to an afterstate, and the code of the chance event
+/// that follows leads to a state. The gradient is scaled once per step, where a state enters the afterstate dynamics.
 pub(crate) fn unroll(
     latent: LatentTower<'_>,
     observations: &Tensor,
@@ -59,78 +62,66 @@ pub(crate) fn unroll(
     dynamics_gradient: f64,
     next_observations: Option<&Tensor>,
 ) -> Result<Unrolled, Error> {
-    if let Some(chance) = &latent.layers.chance {
-        let next =
-            next_observations.ok_or(training::Error::Batch { field: "next_observations", expected: 1, got: 0 })?;
-        return unroll_chance(latent, chance, observations, actions, dynamics_gradient, next);
-    }
     let (_, steps) = actions.size2()?;
-    let mut states = vec![latent.represent(observations)?];
+    let layers = latent.layers;
+    let encoded = match &layers.chance {
+        Some(chance) => {
+            let missing = training::Error::Batch { field: "next_observations", expected: 1, got: 0 };
+            let [encoding, codes] = encoded(latent, chance, observations, next_observations.ok_or(missing)?)?;
+            Some((chance, encoding, codes))
+        }
+        None => None,
+    };
+    let (mut states, mut afterstates) = (vec![latent.represent(observations)?], Vec::new());
     for step in 0..steps {
         let newest = states.last().expect("the root is a state");
-        let entered = entering(newest, dynamics_gradient)?;
-        states.push(latent.next(&entered, &actions.f_select(1, step)?)?);
+        let (entered, actions) = (entering(newest, dynamics_gradient)?, actions.f_select(1, step)?);
+        let next = match &encoded {
+            None => latent.next(&entered, &actions)?,
+            Some((chance, _, codes)) => {
+                let afterstate = latent.act(chance, &entered, &actions)?;
+                let next = latent.follow(&afterstate, &codes.f_select(0, step)?)?;
+                afterstates.push(afterstate);
+                next
+            }
+        };
+        states.push(next);
     }
-    let layers = latent.layers;
     let all = Tensor::f_cat(&states, 0)?;
+    let (policy, value) = (latent.head(&layers.policy, &all)?, latent.head(&layers.value, &all)?);
     if steps == 0 {
-        let (policy, value) = (latent.head(&layers.policy, &all)?, latent.head(&layers.value, &all)?);
         return Ok(Unrolled { policy, value, reward: None, projections: None, chance: None });
     }
     let after_actions = Tensor::f_cat(&states[1..], 0)?;
-    Ok(Unrolled {
-        policy: latent.head(&layers.policy, &all)?,
-        value: latent.head(&layers.value, &all)?,
-        reward: Some(latent.head(&latent.dynamics()?.reward, &after_actions)?),
-        projections: latent.projections(&after_actions, next_observations)?,
-        chance: None,
-    })
+    let reward = Some(latent.head(&latent.dynamics()?.reward, &after_actions)?);
+    let projections = latent.projections(&after_actions, next_observations)?;
+    let chance = match encoded {
+        Some((chance, encoding, _)) => {
+            let afterstates = Tensor::f_cat(&afterstates, 0)?;
+            let (value, code) = (latent.head(&chance.value, &afterstates)?, latent.head(&chance.code, &afterstates)?);
+            Some(UnrolledChance { value, code, encoding })
+        }
+        None => None,
+    };
+    Ok(Unrolled { policy, value, reward, projections, chance })
 }
 
-/// Unrolls a network with chance (Antonoglou et al. 2022): an action leads to an afterstate, and the code of the
-/// chance event that follows leads to a state.
-///
-/// The gradient of a state passes straight through the code to the encoding. It is scaled once per step, where a
-/// state enters the afterstate dynamics.
-fn unroll_chance(
+/// Returns the encodings `[K · B, M]` of the chance events after the actions, ordered by step, and the one-hot codes
+/// `[K, B, M]`, through which the gradient of a state passes straight to the encoding.
+fn encoded(
     latent: LatentTower<'_>,
     chance: &ChanceLayers,
     observations: &Tensor,
-    actions: &Tensor,
-    dynamics_gradient: f64,
     next_observations: &Tensor,
-) -> Result<Unrolled, Error> {
-    let (_, steps) = actions.size2()?;
+) -> Result<[Tensor; 2], Error> {
     // `[K, B, C, H, W]`, before and after each action.
     let after = next_observations.f_transpose(0, 1)?;
+    let (steps, rows) = (after.size()[0], after.size()[1]);
     let before = Tensor::f_cat(&[&observations.f_unsqueeze(0)?, &after.f_narrow(0, 0, steps - 1)?], 0)?;
     let pairs = Tensor::f_cat(&[&before, &after], 2)?.f_flatten(0, 1)?;
     let encoding = centred(&latent.encode(chance, &pairs)?)?;
-    let codes = straight_through(&encoding)?.f_view([steps, actions.size()[0], -1])?;
-    let mut states = vec![latent.represent(observations)?];
-    let mut afterstates = Vec::new();
-    for step in 0..steps {
-        let newest = states.last().expect("the root is a state");
-        let entered = entering(newest, dynamics_gradient)?;
-        let afterstate = latent.act(chance, &entered, &actions.f_select(1, step)?)?;
-        states.push(latent.follow(&afterstate, &codes.f_select(0, step)?)?);
-        afterstates.push(afterstate);
-    }
-    let all = Tensor::f_cat(&states, 0)?;
-    let after_chance = Tensor::f_cat(&states[1..], 0)?;
-    let afterstates = Tensor::f_cat(&afterstates, 0)?;
-    let layers = latent.layers;
-    Ok(Unrolled {
-        policy: latent.head(&layers.policy, &all)?,
-        value: latent.head(&layers.value, &all)?,
-        reward: Some(latent.head(&latent.dynamics()?.reward, &after_chance)?),
-        projections: latent.projections(&after_chance, Some(next_observations))?,
-        chance: Some(UnrolledChance {
-            value: latent.head(&chance.value, &afterstates)?,
-            code: latent.head(&chance.code, &afterstates)?,
-            encoding,
-        }),
-    })
+    let codes = straight_through(&encoding)?.f_view([steps, rows, -1])?;
+    Ok([encoding, codes])
 }
 
 /// Returns a latent state that passes only a share of the gradient back.

@@ -144,7 +144,7 @@ fn finish_rows_of(
 /// Combines two groups lane by lane. Groups are values here and below: from loops over lanes of groups in memory, the
 /// compiler makes registers across groups, and gathers them lane by lane.
 #[inline(always)]
-fn each(a: [f32; GROUP], b: [f32; GROUP], combine: impl Fn(f32, f32) -> f32) -> [f32; GROUP] {
+pub(crate) fn each(a: [f32; GROUP], b: [f32; GROUP], combine: impl Fn(f32, f32) -> f32) -> [f32; GROUP] {
     std::array::from_fn(|lane| combine(a[lane], b[lane]))
 }
 
