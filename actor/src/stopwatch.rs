@@ -111,9 +111,8 @@ impl Evaluator for Timed<dyn Evaluator> {
     }
 
     fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), Error> {
-        let version = self.inner.attributes().weights_version;
-        let inner = &mut self.inner;
-        self.watch.measure(batch.len(), version, || inner.evaluate(batch, predictions))
+        let Self { inner, watch } = self;
+        watch.measure(batch.len(), inner.attributes().weights_version, || inner.evaluate(batch, predictions))
     }
 }
 
@@ -131,15 +130,13 @@ impl LatentModel for Timed<dyn LatentModel> {
     }
 
     fn initial(&mut self, batch: &Batch, to: &[Slot], predictions: &mut LatentPredictions) -> Result<(), Error> {
-        let version = self.inner.attributes().weights_version;
-        let inner = &mut self.inner;
-        self.watch.measure(batch.len(), version, || inner.initial(batch, to, predictions))
+        let Self { inner, watch } = self;
+        watch.measure(batch.len(), inner.attributes().weights_version, || inner.initial(batch, to, predictions))
     }
 
     fn recurrent(&mut self, steps: &[Unroll], predictions: &mut LatentPredictions) -> Result<(), Error> {
-        let version = self.inner.attributes().weights_version;
-        let inner = &mut self.inner;
-        self.watch.measure(steps.len(), version, || inner.recurrent(steps, predictions))
+        let Self { inner, watch } = self;
+        watch.measure(steps.len(), inner.attributes().weights_version, || inner.recurrent(steps, predictions))
     }
 
     fn codes(&self) -> usize {
@@ -147,9 +144,8 @@ impl LatentModel for Timed<dyn LatentModel> {
     }
 
     fn act(&mut self, steps: &[Unroll], predictions: &mut LatentPredictions) -> Result<(), Error> {
-        let version = self.inner.attributes().weights_version;
-        let inner = &mut self.inner;
-        self.watch.measure(steps.len(), version, || inner.act(steps, predictions))
+        let Self { inner, watch } = self;
+        watch.measure(steps.len(), inner.attributes().weights_version, || inner.act(steps, predictions))
     }
 }
 

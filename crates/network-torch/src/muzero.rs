@@ -190,9 +190,7 @@ impl<'a> LatentTower<'a> {
 
     /// Maps latent states and actions `[B]` to the next latent states.
     pub(crate) fn next(&self, states: &Tensor, actions: &Tensor) -> Result<Tensor, Error> {
-        let one_hot = one_hot(actions, size(self.architecture().actions), self.tower.activation_kind())?;
-        let DynamicsLayers { trunk, action, .. } = self.dynamics()?;
-        self.transition(trunk, action.as_ref(), states, &one_hot)
+        self.follow(states, &one_hot(actions, size(self.architecture().actions), self.tower.activation_kind())?)
     }
 
     /// Maps latent states and actions `[B]` to afterstates.

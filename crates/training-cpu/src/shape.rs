@@ -35,6 +35,19 @@ impl Shape {
         self.side * self.side
     }
 
+    /// Returns the number of weights between all channels.
+    pub(crate) fn weights(self) -> usize {
+        self.outputs * self.taps() * self.inputs
+    }
+
+    /// Adds the sums of all parts, each `[out, taps, in]`, to the gradient of an output range, `[outputs, taps, in]`.
+    pub(crate) fn add_parts(self, sums: &[f32], outputs: Range<usize>, of_weights: &mut [f32]) {
+        let first = outputs.start * self.taps() * self.inputs;
+        for sums in sums.chunks_exact(self.weights()) {
+            of_weights.iter_mut().zip(&sums[first..]).for_each(|(weight, sum)| *weight += sum);
+        }
+    }
+
     /// Returns the same products with each cell of a 1×1 convolution as a separate position.
     pub(crate) fn flattened(self) -> Self {
         if self.side == 1 { Self { height: 1, width: 1, ..self } } else { self }

@@ -57,14 +57,9 @@ impl WeightGradient {
         Self { shape, path, blocks, chunks: evenly(positions, positions.div_ceil(chunks)).collect() }
     }
 
-    /// Returns the number of weights.
-    fn weights(&self) -> usize {
-        self.shape.outputs * self.shape.taps() * self.shape.inputs
-    }
-
     /// Returns the length of the buffer for the sums of all parts.
     pub(crate) fn sums(&self) -> usize {
-        self.chunks.len() * self.weights()
+        self.chunks.len() * self.shape.weights()
     }
 
     /// Splits the gradient into parts, for inputs `x` `[B, H, W, in]` and output gradients `[B, H, W, out]`.
@@ -92,10 +87,7 @@ impl WeightGradient {
 
     /// Adds the sums of all parts to the gradient of an output range, `[outputs, taps, in]`.
     pub(crate) fn add(&self, sums: &[f32], outputs: Range<usize>, of_weights: &mut [f32]) {
-        let first = outputs.start * self.shape.taps() * self.shape.inputs;
-        for sums in sums.chunks_exact(self.weights()) {
-            of_weights.iter_mut().zip(&sums[first..]).for_each(|(weight, sum)| *weight += sum);
-        }
+        self.shape.add_parts(sums, outputs, of_weights);
     }
 }
 
