@@ -105,9 +105,16 @@ mod tests {
             let is_applied = finite_losses && finite_gradient;
             device.update(&truth(is_applied), &truth(finite_losses)).unwrap();
             expected = match (is_applied, finite_losses) {
-                (true, _) => expected.after_good(),
-                (false, true) => expected.after_overflow().unwrap_or(expected),
-                (false, false) => expected,
+                (true, _) => match expected.good_steps + 1 {
+                    LossScale::GROWTH_STEPS.. => {
+                        LossScale { factor: (2.0 * expected.factor).min(LossScale::MAX), good_steps: 0 }
+                    }
+                    good_steps => LossScale { good_steps, ..expected },
+                },
+                (false, true) if expected.factor > LossScale::MIN => {
+                    LossScale { factor: 0.5 * expected.factor, good_steps: 0 }
+                }
+                (false, _) => expected,
             };
             assert_eq!(device.download().unwrap(), expected, "after {finite_losses} and {finite_gradient}");
         }
@@ -122,6 +129,10 @@ mod tests {
         assert_eq!(grown, LossScale { factor: 131_072.0, good_steps: 1 });
         let fallen = agree(LossScale::new(), &[good, overflow, overflow, good]);
         assert_eq!(fallen, LossScale { factor: 16_384.0, good_steps: 1 });
+        let largest = LossScale { factor: LossScale::MAX, good_steps: LossScale::GROWTH_STEPS - 1 };
+        assert_eq!(agree(largest, &[good]), LossScale { factor: LossScale::MAX, good_steps: 0 });
+        let least = LossScale { factor: LossScale::MIN, good_steps: 5 };
+        assert_eq!(agree(least, &[overflow]), least);
     }
 
     #[test]

@@ -44,22 +44,6 @@ impl LossScale {
     pub fn new() -> Self {
         Self { factor: Self::START, good_steps: 0 }
     }
-
-    /// Returns the loss scale after an applied step.
-    #[must_use]
-    pub fn after_good(self) -> Self {
-        match self.good_steps + 1 {
-            Self::GROWTH_STEPS.. => Self { factor: (2.0 * self.factor).min(Self::MAX), good_steps: 0 },
-            good_steps => Self { good_steps, ..self },
-        }
-    }
-
-    /// Returns the loss scale after a step with finite losses and a non-finite gradient; `None` if the scale is already
-    /// at the minimum and therefore not the cause.
-    #[must_use]
-    pub fn after_overflow(self) -> Option<Self> {
-        (self.factor > Self::MIN).then_some(Self { factor: 0.5 * self.factor, good_steps: 0 })
-    }
 }
 
 impl Default for LossScale {
@@ -146,24 +130,6 @@ mod tests {
     use super::*;
     use crate::ModelLayers;
     use weights::{Architecture, Design, Model};
-
-    #[test]
-    fn the_scale_halves_with_an_overflow_and_doubles_after_two_thousand_good_steps() {
-        let start = LossScale::new();
-        assert_eq!(start.after_overflow(), Some(LossScale { factor: 32_768.0, good_steps: 0 }));
-        let after = |steps: u32| (0..steps).fold(start, |scale, _| scale.after_good());
-        assert_eq!(after(1_999), LossScale { factor: 65_536.0, good_steps: 1_999 });
-        assert_eq!(after(2_000), LossScale { factor: 131_072.0, good_steps: 0 });
-        assert_eq!(after(1_999).after_overflow(), Some(LossScale { factor: 32_768.0, good_steps: 0 }));
-    }
-
-    #[test]
-    fn the_scale_stays_within_its_bounds() {
-        let largest = LossScale { factor: LossScale::MAX, good_steps: LossScale::GROWTH_STEPS - 1 };
-        assert_eq!(largest.after_good(), LossScale { factor: LossScale::MAX, good_steps: 0 });
-        let least = LossScale { factor: LossScale::MIN, good_steps: 5 };
-        assert_eq!(least.after_overflow(), None);
-    }
 
     #[test]
     fn a_layer_goes_back_to_float32_for_an_error_above_five_per_cent_that_is_one_of_rounding() {
