@@ -30,8 +30,8 @@ const CORES_PER_THREAD: usize = 4;
 /// Searches with the kept weights of a run, or on an inference server.
 pub(crate) struct ConsoleThinker {
     run: RunDirectory,
-    /// Arguments that open the latest weights on the board of the run.
-    args: trained::Args,
+    /// The engine of this process, or an inference server.
+    options: trained::Options,
     /// At most two networks: one of the latest version, and the last one that searched. The lock is held during a
     /// search, because the console has one search at a time.
     loaded: Mutex<Vec<Loaded>>,
@@ -45,22 +45,21 @@ struct Loaded {
 
 impl fmt::Debug for ConsoleThinker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ConsoleThinker").field("args", &self.args).finish_non_exhaustive()
+        f.debug_struct("ConsoleThinker").field("options", &self.options).finish_non_exhaustive()
     }
 }
 
 impl ConsoleThinker {
-    /// Creates a thinker for a run in the directory `runs`, which evaluates on the server `inference`, if given.
-    pub(crate) fn new(run: RunDirectory, runs: PathBuf, inference: Option<String>) -> Self {
-        let mut args = trained::Args::newest(runs, run.name());
-        args.options.inference = inference;
-        Self { run, args, loaded: Mutex::default() }
+    /// Creates a thinker for a run, which evaluates on the server `inference`, if given.
+    pub(crate) fn new(run: RunDirectory, inference: Option<String>) -> Self {
+        let trained::Args { options, .. } = trained::Args::newest(PathBuf::new(), run.name());
+        Self { run, options: trained::Options { inference, ..options }, loaded: Mutex::default() }
     }
 
     /// Removes the network for a question from `loaded`, or loads it. At most one network is left.
     fn take(&self, loaded: &mut Vec<Loaded>, question: &Question) -> anyhow::Result<Loaded> {
         let kept = VersionStore::kept(self.run.path())?;
-        let latest = kept.into_keys().next_back().filter(|_| self.args.options.inference.is_none());
+        let latest = kept.into_keys().next_back().filter(|_| self.options.inference.is_none());
         let version = question.version.or(latest);
         let is_wanted = |each: &Loaded| each.version == version && each.trained.game == question.game;
         if let Some(index) = loaded.iter().position(is_wanted) {
@@ -68,10 +67,9 @@ impl ConsoleThinker {
         }
         loaded.retain(|each| each.version == latest);
         loaded.truncate(1);
-        let mut args = trained::Args { version, ..self.args.clone() };
-        args.options.game = Some(question.game.clone());
+        let options = trained::Options { game: Some(question.game.clone()), ..self.options.clone() };
         let threads = (service::machine::cores() / CORES_PER_THREAD).max(1);
-        Ok(Loaded { version, trained: Trained::open(&args, threads)? })
+        Ok(Loaded { version, trained: Trained::of_run(&self.run, version, &options, threads)? })
     }
 }
 
@@ -135,7 +133,7 @@ mod tests {
             let design = Design { heads, ..of_run.design };
             publish(&run, Architecture { model, design, ..of_run.clone() }, version);
         }
-        ConsoleThinker::new(run, runs.to_owned(), None)
+        ConsoleThinker::new(run, None)
     }
 
     fn versions(thinker: &ConsoleThinker) -> Vec<u64> {
@@ -199,8 +197,8 @@ mod tests {
     fn what_cannot_be_searched_is_an_error_with_the_reason() {
         let runs = tempfile::tempdir().unwrap();
         let run = begin_with(runs.path(), "tic_tac_toe");
-        let remote = ConsoleThinker::new(run.clone(), runs.path().to_owned(), Some("http://127.0.0.1:9".to_owned()));
-        let thinker = ConsoleThinker::new(run, runs.path().to_owned(), None);
+        let remote = ConsoleThinker::new(run.clone(), Some("http://127.0.0.1:9".to_owned()));
+        let thinker = ConsoleThinker::new(run, None);
         let refused = |question: &Question| think(&thinker, question).unwrap_err();
         for (actions, reason) in [
             (&[][..], "run noughts has published no weights yet"),

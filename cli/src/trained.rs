@@ -11,14 +11,14 @@ use anyhow::{Context as _, anyhow, ensure};
 use bridge::EnvironmentSection;
 use bytes::Bytes;
 use evaluators::{Backend, BatchMax, Calibration, Host, Invalid, Network, Store, Threads};
-use fleet::run_directory::RunDirectory;
+use fleet::run_directory::{RunDirectory, load_run_with};
 use game::Game;
 use games::GameKind;
 use inference::{Attributes, DevicePreference, Evaluator, LatentModel, PrecisionPreference};
 use network_cpu::KernelPreference;
 use run_file::RunFile;
 use selfplay::SearchSettings;
-use service::config::{RunSection, Sources};
+use service::config::RunSection;
 use transport::security::use_credentials;
 use weights::{Manifest, WeightsVersion};
 
@@ -228,11 +228,21 @@ impl Trained {
     /// The run does not exist, has not published weights or does not keep the version, or the weights do not fit the
     /// game or the board.
     pub(crate) fn open(Args { run, version, options }: &Args, threads: usize) -> anyhow::Result<Self> {
-        let run = RunDirectory::existing(&options.runs, run)?;
+        Self::of_run(&RunDirectory::existing(&options.runs, run)?, *version, options, threads)
+    }
+
+    /// Loads `version` of the run, or else the latest published weights, for `threads` threads.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub(crate) fn of_run(
+        run: &RunDirectory,
+        version: Option<WeightsVersion>,
+        options: &Options,
+        threads: usize,
+    ) -> anyhow::Result<Self> {
         let board = options.game.iter().map(|game| format!("run.game={game}"));
-        let sets = options.sets.iter().cloned().chain(board).collect();
-        let sources = Sources { file: Some(run.config()), env: std::iter::empty(), sets };
-        let config: RunFile = sources.read(games::preset)?.load()?;
+        let config: RunFile = load_run_with(run, options.sets.iter().cloned().chain(board).collect())?;
         let game = bridge::config::game(&config.run, &config.environment)?;
         let (of_run, environment) = (config.run.clone(), config.environment.clone());
         let (search, discount) = (config.search.settings()?, config.run.discount);
@@ -248,7 +258,7 @@ impl Trained {
                 (Networks::Evaluators(remote::evaluators(endpoint, &game.rules(), threads, None)?), None)
             }
             None => {
-                let (manifest, bytes) = weights_for(&run, *version, &game)?;
+                let (manifest, bytes) = weights_for(run, version, &game)?;
                 if options.needs_server() {
                     use_credentials(&config.security)?;
                     let (scheme, sets) = (config.security.scheme(), options.of_server(&game));

@@ -328,8 +328,16 @@ pub fn load_run<C>(run: &RunDirectory) -> Result<C, ConfigError>
 where
     C: Serialize + DeserializeOwned + Default,
 {
+    load_run_with(run, Vec::new())
+}
+
+/// Loads the configuration of an existing run as [`load_run`] does, with the settings `sets`, each `KEY=VALUE`.
+pub fn load_run_with<C>(run: &RunDirectory, sets: Vec<String>) -> Result<C, ConfigError>
+where
+    C: Serialize + DeserializeOwned + Default,
+{
     let env = run.admins.iter().flat_map(|_| std::env::vars_os());
-    Sources { file: Some(run.config()), env, sets: Vec::new() }.read(games::preset)?.load()
+    Sources { file: Some(run.config()), env, sets }.read(games::preset)?.load()
 }
 
 #[cfg(test)]
