@@ -33,6 +33,20 @@ pub(crate) struct Highlights<'a> {
     pub(crate) last: Option<Place>,
     /// Share of the visits of each searched action; empty without a heat map.
     pub(crate) visits: Vec<(Place, f32)>,
+    /// Moves that the search expects, numbered on the cells to which they lead.
+    pub(crate) variation: Vec<Place>,
+    /// Cells that a visitor can choose.
+    pub(crate) links: Vec<Link>,
+}
+
+/// A cell that leads to another address.
+#[derive(Debug, Clone)]
+pub(crate) struct Link {
+    pub(crate) cell: usize,
+    pub(crate) address: String,
+    /// Purpose of the link, in words.
+    pub(crate) label: String,
+    pub(crate) is_chosen: bool,
 }
 
 /// Draws a board, described in words for assistive technology.
@@ -49,8 +63,10 @@ pub(crate) fn draw(board: &Board, marks: &Highlights<'_>) -> Markup {
         Geometry::Hexagons => "board hexagons",
         Geometry::Columns => "board columns",
     };
+    // An image would hide its links from assistive technology.
+    let role = if marks.links.is_empty() { "img" } else { "group" };
     html! {
-        svg class=(shape) viewBox=(view) role="img" aria-label=(in_words(board, marks, &coordinates)) {
+        svg class=(shape) viewBox=(view) role=(role) aria-label=(in_words(board, marks, &coordinates)) {
             (ground(board, width, height))
             (heat(board, &marks.visits))
             (pieces(board))
@@ -61,10 +77,25 @@ pub(crate) fn draw(board: &Board, marks: &Highlights<'_>) -> Markup {
                     circle.last cx=(x) cy=(y) r="2.5" {}
                 }
             }
+            @for (index, cell) in numbered(&marks.variation) {
+                @let (x, y) = centre(board, cell);
+                text.order x=(x) y=(y) { (index + 1) }
+            }
             (coordinates.draw(board, height))
+            @for link in &marks.links {
+                a href=(link.address) aria-label=(link.label) {
+                    @let class = if link.is_chosen { "hit chosen" } else { "hit" };
+                    (cover(board, whole(board, link.cell), class, "0", &link.label))
+                }
+            }
         }
         (legend(board))
     }
+}
+
+/// Returns the target cells of moves with the indices; a pass has no cell.
+fn numbered(moves: &[Place]) -> impl Iterator<Item = (usize, usize)> {
+    moves.iter().enumerate().filter_map(|(index, place)| Some((index, cells_of(*place).pop()?)))
 }
 
 /// Names the objects on a board in the colours of their cells.
@@ -104,6 +135,11 @@ pub(crate) fn is_picture(base64: &str) -> bool {
     );
     let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte);
     is_small && base64.len() <= PICTURE_BYTES_MAX && base64.bytes().all(is_base64)
+}
+
+/// Returns the name of a cell in the notation of a game.
+pub(crate) fn cell_name(game: &str, board: &Board, cell: usize) -> String {
+    Coordinates::new(game, board.rows).name(board, cell)
 }
 
 /// Shows observed values of an environment that has no rules in this program.
@@ -274,17 +310,31 @@ fn heat(board: &Board, visits: &[(Place, f32)]) -> Markup {
     }
     html! {
         @for (cell, share) in shares.into_iter().filter(|&(_, share)| share > 0.0) {
-            @let (x, y) = centre(board, cell);
             @let opacity = format!("{:.2}", 0.1 + 0.8 * share.min(1.0));
-            @let title = format!("{:.0} % of visits", 100.0 * share);
-            @if matches!(board.geometry, Geometry::Points | Geometry::Hexagons) {
-                circle.heat cx=(x) cy=(y) r="4.5" fill-opacity=(opacity) { title { (title) } }
-            } @else {
-                @let top = if board.geometry == Geometry::Columns { 0 } else { y - 5 };
-                rect.heat x=(x - 5) y=(top) width="10" height=(y + 5 - top) fill-opacity=(opacity) { title { (title) } }
+            (cover(board, cell, "heat", &opacity, &format!("{:.0} % of the search", 100.0 * share)))
+        }
+    }
+}
+
+/// Covers a cell; in a game of columns, also the cells above.
+fn cover(board: &Board, cell: usize, class: &str, opacity: &str, title: &str) -> Markup {
+    let (x, y) = centre(board, cell);
+    let top = if board.geometry == Geometry::Columns { 0 } else { y - 5 };
+    html! {
+        @if matches!(board.geometry, Geometry::Points | Geometry::Hexagons) {
+            circle class=(class) cx=(x) cy=(y) r="4.5" fill-opacity=(opacity) { title { (title) } }
+        } @else {
+            rect class=(class) x=(x - 5) y=(top) width="10" height=(y + 5 - top) fill-opacity=(opacity) {
+                title { (title) }
             }
         }
     }
+}
+
+/// Returns the lowest cell that means the same action: in a game of columns, every cell of a column does.
+fn whole(board: &Board, cell: usize) -> usize {
+    let lowest = board.columns * board.rows.saturating_sub(1) + row_and_column(board, cell).1;
+    if board.geometry == Geometry::Columns { lowest } else { cell }
 }
 
 fn pieces(board: &Board) -> Markup {
@@ -364,7 +414,7 @@ mod tests {
         let board = rules.board(&position).unwrap();
         let share = 1.0 / board.moves.len() as f32;
         let visits = board.moves.iter().map(|&(_, place)| (place, share)).collect();
-        draw(&board, &Highlights { game: name, last, visits }).into_string()
+        draw(&board, &Highlights { game: name, last, visits, ..Highlights::default() }).into_string()
     }
 
     #[test]
@@ -406,8 +456,19 @@ mod tests {
     fn a_column_is_shaded_down_to_the_cell_of_the_next_stone() {
         let svg = drawn("connect_four", "4");
         assert!(svg.contains("x=\"30\" y=\"0\" width=\"10\" height=\"50\" fill-opacity=\"0.21\""), "{svg}");
-        assert!(svg.contains("14 % of visits") && svg.contains("last move: column 4"), "{svg}");
+        assert!(svg.contains("14 % of the search") && svg.contains("last move: column 4"), "{svg}");
         assert!(svg.contains("class=\"stone first\" d=\"M35 55h0\""), "{svg}");
+    }
+
+    #[test]
+    fn cells_that_can_be_chosen_are_links_with_names_and_a_column_is_one_link() {
+        let rules = "connect_four".parse::<GameKind>().unwrap().rules();
+        let board = rules.board(&rules.start()).unwrap();
+        let link = Link { cell: 38, address: "/a?b&c".into(), label: "play 4".into(), is_chosen: false };
+        let marks = Highlights { variation: vec![Place::Cell(38)], links: vec![link], ..Highlights::default() };
+        let svg = draw(&board, &marks).into_string();
+        assert!(svg.contains("role=\"group\"") && svg.contains("<text class=\"order\" x=\"35\" y=\"55\">1<"), "{svg}");
+        assert!(svg.contains("<a href=\"/a?b&amp;c\" aria-label=\"play 4\"><rect class=\"hit\" x=\"30\" y=\"0\" width=\"10\" height=\"60\""), "{svg}");
     }
 
     #[test]
@@ -431,7 +492,8 @@ mod tests {
         ] {
             assert!(svg.contains(part), "{part} is not in {svg}");
         }
-        assert_eq!(svg.matches("class=\"object brick\" x").count(), 30, "{svg}");
+        // The ball covers one of the 30 bricks.
+        assert_eq!(svg.matches("class=\"object brick\" x").count(), 29, "{svg}");
         assert!(!drawn("2048", "").contains("legend") && !drawn("chess", "").contains("legend"));
     }
 
