@@ -20,8 +20,8 @@ use transport::security::{Peer, Security};
 
 /// Maximum number of open connections: the streams of all tabs, and many requests.
 const CONNECTIONS_MAX: usize = 256;
-/// Largest request in bytes, with headers.
-const REQUEST_BYTES_MAX: usize = 64 << 10;
+/// Largest request in bytes: a game record with headers. The other limits of bodies are smaller.
+const REQUEST_BYTES_MAX: usize = 320 << 10;
 /// Least number of bytes that a client reads per [`READ_TIME`] while a response waits. A client that reads less would
 /// hold the place of an event stream or a download.
 const READ_BYTES_MIN: usize = 64 << 10;
@@ -101,11 +101,9 @@ impl<C: AsyncRead + Unpin> AsyncRead for Bounded<C> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.inner).poll_read(cx, buffer);
-        match self.left.checked_sub(buffer.filled().len() - before) {
-            Some(left) => self.left = left,
-            None => return Poll::Ready(Err(io::Error::other("the request is too large"))),
-        }
-        read
+        let left = self.left.checked_sub(buffer.filled().len() - before);
+        self.left = left.unwrap_or_default();
+        if left.is_some() { read } else { Poll::Ready(Err(io::Error::other("the request is too large"))) }
     }
 }
 

@@ -22,14 +22,19 @@ const STREAM_TIME: Duration = Duration::from_secs(600);
 /// Time after which a browser connects again.
 const RETRY: Duration = Duration::from_secs(1);
 /// Interval of comments without a change, which reveal a broken connection.
-const KEEP_ALIVE: Duration = Duration::from_secs(10);
+pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// Refuses a stream beyond the maximum number.
+pub(crate) fn refused() -> Response {
+    let refused = page::notice(StatusCode::SERVICE_UNAVAILABLE, "Too many tabs", "Close a tab of this console.");
+    ([(header::RETRY_AFTER, "10")], refused).into_response()
+}
 
 /// Sends the fragments of a page that have changed, first all of them. The address is `/events` and the address of the
 /// page. Streams beyond a maximum number are refused.
 pub(crate) async fn stream(State(site): State<Arc<Site>>, uri: Uri) -> Response {
     let Ok(place) = Arc::clone(&site.streams).try_acquire_owned() else {
-        let refused = page::notice(StatusCode::SERVICE_UNAVAILABLE, "Too many tabs", "Close a tab of this console.");
-        return ([(header::RETRY_AFTER, "10")], refused).into_response();
+        return refused();
     };
     let begin = Instant::now();
     let mut seen = [0; IDS.len()];

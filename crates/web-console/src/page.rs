@@ -30,9 +30,10 @@ pub(crate) struct Frame<'a> {
 }
 
 /// Pages in the navigation: path and name.
-const PAGES: [(&str, &str); 7] = [
+const PAGES: [(&str, &str); 8] = [
     ("/", "Overview"),
     (games::PATH, "Games"),
+    ("/play", "Play"),
     ("/replay", "Replay"),
     ("/strength", "Strength"),
     ("/weights", "Weights"),
@@ -48,6 +49,11 @@ pub(crate) fn name_of(path: &str) -> &'static str {
 impl Frame<'_> {
     /// Returns the page with the content `main`.
     pub(crate) fn around(&self, main: &Markup) -> Html<String> {
+        self.with_head(&html! {}, main)
+    }
+
+    /// Returns the page with further elements in the head.
+    pub(crate) fn with_head(&self, head: &Markup, main: &Markup) -> Html<String> {
         let markup = html! {
             (DOCTYPE)
             html lang="en" {
@@ -62,6 +68,7 @@ impl Frame<'_> {
                     @if let Some(seconds) = self.refresh {
                         noscript { meta http-equiv="refresh" content=(seconds); }
                     }
+                    (head)
                 }
                 body {
                     a.skip href="#main" { "Skip to content" }

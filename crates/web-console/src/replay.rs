@@ -97,32 +97,18 @@ fn query(fields: &Form) -> Result<SearchQuery, String> {
     }
     let any = Filter::default();
     let filter = Filter {
-        outcome: picked(fields, "outcome", "Outcome", &OUTCOMES)?,
-        actor: number(fields, "actor", "Actor")?,
+        outcome: fields.picked("outcome", "Outcome", &OUTCOMES)?,
+        actor: fields.number("actor", "Actor")?,
         weights_versions: range(fields, ["version_min", "version_max"], "Version", any.weights_versions)?,
         plies: range(fields, ["plies_min", "plies_max"], "Length", any.plies)?,
     };
     Ok(SearchQuery {
-        order: picked(fields, "order", "Order", &ORDERS)?,
+        order: fields.picked("order", "Order", &ORDERS)?,
         filter,
-        quarantined: picked(fields, "quarantined", "In quarantine", &QUARANTINED)?,
+        quarantined: fields.picked("quarantined", "In quarantine", &QUARANTINED)?,
         cursor: (!cursor.is_empty()).then(|| cursor.to_owned()),
         ..SearchQuery::default()
     })
-}
-
-/// Reads a choice.
-fn picked<T: Copy>(fields: &Form, name: &str, what: &str, choices: &[(&str, T)]) -> Result<T, String> {
-    let text = fields.text(name);
-    let found = choices.iter().find(|(choice, _)| text.is_empty() || *choice == text);
-    found.map(|(_, value)| *value).ok_or_else(|| format!("{what}: `{text}` is not a choice."))
-}
-
-/// Reads a number; `None` if the field is empty.
-fn number<N: FromStr>(fields: &Form, name: &str, what: &str) -> Result<Option<N>, String> {
-    let text = fields.text(name);
-    let number = (!text.is_empty()).then(|| text.parse::<N>()).transpose();
-    number.map_err(|_| format!("{what}: `{text}` is not a whole number in range."))
 }
 
 /// Reads the first and the last number of a range, of which each may be empty.
@@ -132,8 +118,8 @@ fn range<N: FromStr + PartialOrd + Copy + Display>(
     what: &str,
     all: RangeInclusive<N>,
 ) -> Result<RangeInclusive<N>, String> {
-    let low = number(fields, first, what)?.unwrap_or(*all.start());
-    let high = number(fields, last, what)?.unwrap_or(*all.end());
+    let low = fields.number(first, what)?.unwrap_or(*all.start());
+    let high = fields.number(last, what)?.unwrap_or(*all.end());
     if low > high {
         return Err(format!("{what}: {low} to {high} is not a range; the first number must not exceed the second."));
     }

@@ -3,6 +3,7 @@
 //! The token of a visitor is in a cookie that scripts cannot read and that other sites cannot send. A request that
 //! changes something is a POST, with the origin of this console and a word that only pages of the console contain.
 
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use url::form_urlencoded;
 
 use crate::connections::Client;
 use crate::page::{notice, sign_in as sign_in_form};
+use crate::replay_servers::Problem;
 use crate::site::Site;
 
 /// Paths that need no token: everything a browser loads before and after a session.
@@ -28,6 +30,9 @@ pub(crate) const SIGN_IN: &str = "/sign-in";
 pub(crate) const SIGN_OUT: &str = "/sign-out";
 pub(crate) const STYLE: &str = "/console.css";
 pub(crate) const SCRIPT: &str = "/console.js";
+
+/// Start of all paths at which the console searches for a visitor.
+const SEARCHES: &str = "/play/";
 
 /// Time limit of a request, without the time to send the response.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -106,7 +111,8 @@ fn check(site: &Site, peer: &Peer, request: &Request) -> Result<Caller, Refusal>
     }
     let (scope, name) = match path {
         SIGN_IN | SIGN_OUT | STYLE | SCRIPT => return Ok(Caller::default()),
-        _ if may_search(path) => (Scope::Infer, "infer"),
+        // Searches, and a form that changes nothing.
+        _ if path.starts_with(SEARCHES) => (Scope::Infer, "infer"),
         // A change that is not listed needs the strongest scope.
         _ if is_change => (Scope::Admin, "admin"),
         _ => (Scope::View, "view"),
@@ -115,12 +121,6 @@ fn check(site: &Site, peer: &Peer, request: &Request) -> Result<Caller, Refusal>
         return Err(Refusal::Narrowed(name));
     }
     site.security.check_page(path, scope, &credentials(site, headers), peer).map_err(Refusal::Token)
-}
-
-/// Returns true for `/play`, the paths below, and the event streams of these pages.
-fn may_search(path: &str) -> bool {
-    let page = path.strip_prefix("/events").unwrap_or(path);
-    page.strip_prefix("/play").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Returns the value of a header that occurs once.
@@ -222,7 +222,7 @@ pub(crate) fn address<'a>(path: &str, fields: impl IntoIterator<Item = (&'a str,
 }
 
 /// The fields of a form.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Form(Vec<(String, String)>);
 
 impl Form {
@@ -240,6 +240,26 @@ impl Form {
     /// Returns the trimmed value of a field; empty if it is missing.
     pub(crate) fn text(&self, name: &str) -> &str {
         self.field(name).unwrap_or_default().trim()
+    }
+
+    /// Reads a choice; the first applies if the field is empty. The error is a sentence with the name `what`.
+    pub(crate) fn picked<T: Copy>(&self, name: &str, what: &str, choices: &[(&str, T)]) -> Result<T, String> {
+        let text = self.text(name);
+        let found = choices.iter().find(|(choice, _)| text.is_empty() || *choice == text);
+        found.map(|(_, value)| *value).ok_or_else(|| format!("{what}: `{text}` is not a choice."))
+    }
+
+    /// Reads a number; `None` if the field is empty. The error is a sentence with the name `what`.
+    pub(crate) fn number<N: FromStr>(&self, name: &str, what: &str) -> Result<Option<N>, String> {
+        let text = self.text(name);
+        let number = (!text.is_empty()).then(|| text.parse::<N>()).transpose();
+        number.map_err(|_| format!("{what}: `{text}` is not a whole number in range."))
+    }
+
+    /// Checks that a visitor has confirmed a change.
+    pub(crate) fn confirmed(&self) -> Result<(), Problem> {
+        let unconfirmed = "The change was not confirmed; go back, and tick the box above the button.";
+        if self.text("confirm").is_empty() { Err(Problem::invalid(unconfirmed)) } else { Ok(()) }
     }
 
     fn field(&self, name: &str) -> Option<&str> {
