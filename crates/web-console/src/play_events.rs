@@ -1,0 +1,149 @@
+//! Searches for visitors who play: as a stream of events for the script of the page, or within a request for a browser
+//! without scripts. Start with [`stream`] and [`answer`].
+
+use std::convert::Infallible;
+use std::ops::ControlFlow::{self, Break, Continue};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::{StatusCode, Uri};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse as _, Response};
+use maud::Markup;
+use selfplay::Analysis;
+use tokio::sync::mpsc::{self, Sender};
+use tokio::time::{Instant, timeout_at};
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::events::{self, KEEP_ALIVE};
+use crate::page::notice;
+use crate::play::PATH;
+use crate::play_page::{News, Page, Shown, progress, summary};
+use crate::replay_servers::Problem;
+use crate::site::Site;
+use crate::thinker::Opinion;
+use crate::thinking::Ticket;
+use crate::visitors::Form;
+
+/// Time limit of a search that the script follows. The moves found so far count.
+const SEARCH_TIME: Duration = Duration::from_secs(60);
+/// Time after which a request stops to wait in the queue, and after which the search ends: below the time limit of a
+/// request.
+const QUEUE_TIME: Duration = Duration::from_secs(3);
+const ANSWER_TIME: Duration = Duration::from_secs(8);
+/// Time after which a browser asks again for a place in the queue.
+const RETRY: Duration = Duration::from_secs(5);
+/// Interval between two reports of a search.
+const REPORT_INTERVAL: Duration = Duration::from_millis(300);
+/// Maximum number of events that wait for a slow reader.
+const EVENTS_WAITING_MAX: usize = 8;
+
+const FULL: &str = "Every place in the queue of searches is taken; the browser asks again in a few seconds.";
+
+/// Searches for the page with this address. Sends place in the queue, value and variation, and at last the address of
+/// the next position, or the parts of the page with the opinion.
+pub(crate) async fn stream(State(site): State<Arc<Site>>, uri: Uri) -> Response {
+    let Ok(place) = Arc::clone(&site.streams).try_acquire_owned() else { return events::refused() };
+    let page = match Page::read(&site, Form::of_query(&uri)).await {
+        Ok(page) if page.play.needs_search() => page,
+        Ok(_) => return notice(StatusCode::BAD_REQUEST, "No search", "This position needs no search."),
+        Err(Problem { status, text }) => return notice(status, "The game cannot be shown", &text),
+    };
+    let (sender, receiver) = mpsc::channel(EVENTS_WAITING_MAX);
+    let search = AbortOnDropHandle::new(tokio::spawn(follow(site, page, sender)));
+    let events = ReceiverStream::new(receiver).map(move |event| {
+        let _held = (&place, &search);
+        Ok::<_, Infallible>(event)
+    });
+    Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
+}
+
+/// Sends the events of a search. A closed stream takes no events, and ends this task.
+async fn follow(site: Arc<Site>, page: Page, events: Sender<Event>) {
+    let Ok(mut ticket) = site.thinking.join() else {
+        // The browser connects again when the stream has ended.
+        let _ = events.send(Event::default().retry(RETRY).data(progress(FULL).0)).await;
+        return;
+    };
+    while ticket.ahead() > 0 {
+        let place = progress(&in_queue(&ticket));
+        let _ = events.send(fragment(&place)).await;
+        ticket.changed().await;
+    }
+    let (page, reported, mut next) = (Arc::new(page), events.clone(), Instant::now());
+    let searched = Arc::clone(&page);
+    let report = move |analysis: &Analysis| {
+        let now = Instant::now();
+        if reported.is_closed() {
+            return Break(());
+        }
+        if now >= next {
+            next = now + REPORT_INTERVAL;
+            // A slow reader misses a report.
+            let _ = reported.try_send(fragment(&progress(&summary(&searched.play, analysis))));
+        }
+        Continue(())
+    };
+    let last = match search(ticket, &page, Instant::now() + SEARCH_TIME, report).await {
+        Ok(Opinion { analysis, .. }) if page.play.is_programs_turn() => {
+            Event::default().event("moved").data(page.play.after(analysis.best).link(PATH))
+        }
+        Ok(opinion) => fragment(&page.view(&News { opinion: Some(&opinion), ..News::default() })).event("shown"),
+        Err(error) => fragment(&progress(&failed(&error))).event("shown"),
+    };
+    let _ = events.send(last).await;
+}
+
+/// Searches within the request, and moves on to the next position or shows the opinion.
+pub(crate) async fn answer(site: &Site, fields: Form) -> Result<Shown, Problem> {
+    let begin = Instant::now();
+    let page = Page::read(site, fields).await?;
+    if !page.play.needs_search() {
+        return Ok(Shown::Moved(page.play.address.link(PATH)));
+    }
+    let Ok(mut ticket) = site.thinking.join() else {
+        return Ok(page.shown(&News { seconds: Some(RETRY.as_secs()), text: FULL, ..News::default() }));
+    };
+    while ticket.ahead() > 0 {
+        let text = in_queue(&ticket);
+        if timeout_at(begin + QUEUE_TIME, ticket.changed()).await.is_err() {
+            return Ok(page.shown(&News { seconds: Some(0), text: &text, ..News::default() }));
+        }
+    }
+    match search(ticket, &page, begin + ANSWER_TIME, |_| Continue(())).await {
+        Ok(Opinion { analysis, .. }) if page.play.is_programs_turn() => {
+            Ok(Shown::Moved(page.play.after(analysis.best).link(PATH)))
+        }
+        Ok(opinion) => Ok(page.shown(&News { opinion: Some(&opinion), ..News::default() })),
+        Err(error) => {
+            let failure = Some(StatusCode::SERVICE_UNAVAILABLE);
+            Ok(page.shown(&News { text: &failed(&error), failure, ..News::default() }))
+        }
+    }
+}
+
+/// Searches the position until the simulations are reached, the time is up, or `report` breaks off.
+async fn search(
+    ticket: Ticket,
+    page: &Page,
+    until: Instant,
+    mut report: impl FnMut(&Analysis) -> ControlFlow<()> + Send + 'static,
+) -> anyhow::Result<Opinion> {
+    let limited = move |analysis: &Analysis| if Instant::now() < until { report(analysis) } else { Break(()) };
+    ticket.think(page.play.question(), limited).await
+}
+
+fn fragment(part: &Markup) -> Event {
+    Event::default().data(&part.0)
+}
+
+fn in_queue(ticket: &Ticket) -> String {
+    format!("Waiting: {} searches come first.", ticket.ahead())
+}
+
+fn failed(error: &anyhow::Error) -> String {
+    format!("The search failed: {error:#}.")
+}
