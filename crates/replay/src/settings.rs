@@ -71,8 +71,8 @@ pub(crate) fn invalid(key: &str, reason: impl Into<String>) -> Invalid {
 
 /// The rule for choosing the next item from the window.
 ///
-/// Among items with equal priority, the heap selectors draw the oldest first. The selectors by weight never draw an
-/// item with weight zero, and draw nothing if all weights in the window are zero.
+/// Among items with equal priority, [`Selector::MaxHeap`] draws the oldest first. [`Selector::Prioritised`] never draws
+/// an item with weight zero, and draws nothing if all weights in the window are zero.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Selector {
     /// Draws every item with equal probability. Needs no memory per item unless draws are counted.
@@ -86,25 +86,15 @@ pub enum Selector {
     },
     /// Chooses the oldest item. With one draw per item, the table is a queue.
     Fifo,
-    /// Chooses the latest item. With one draw per item, the table is a stack.
-    Lifo,
-    /// Chooses the item with the lowest priority.
-    MinHeap,
     /// Chooses the item with the highest priority.
     MaxHeap,
-    /// Draws items with a probability proportional to `2^(-(newest - version) / half_life_versions)`, where `version`
-    /// is the weights version in the last step of the trajectory, and `newest` the latest such version in the window.
-    StalenessAware {
-        /// The age difference, in weights versions, that halves the probability of an item: finite, above 0.
-        half_life_versions: f64,
-    },
 }
 
 impl Selector {
     /// Returns true if draws depend on priorities.
     #[must_use]
     pub fn uses_priorities(self) -> bool {
-        matches!(self, Self::Prioritised { .. } | Self::MinHeap | Self::MaxHeap)
+        matches!(self, Self::Prioritised { .. } | Self::MaxHeap)
     }
 }
 

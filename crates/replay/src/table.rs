@@ -69,8 +69,6 @@ pub struct Table {
     /// The latest version announced by the learner; zero before the first announcement. Versions of trajectories are
     /// not used, because one faulty actor could then make the trajectories of all other actors stale.
     newest_published: WeightsVersion,
-    /// The weights version of items with weight 1 in the tree.
-    base: WeightsVersion,
     /// The highest priority ever set; zero if no priority was set.
     priority_max: f64,
     totals: TableTotals,
@@ -98,7 +96,6 @@ impl Table {
             quarantined_actors: BTreeSet::new(),
             versions: Versions::default(),
             newest_published: WeightsVersion::default(),
-            base: WeightsVersion::default(),
             priority_max: 0.0,
             totals: TableTotals::default(),
             quarantined: 0,
@@ -315,7 +312,7 @@ impl Table {
     }
 
     fn weigh(&self) -> ItemWeights {
-        ItemWeights::new(&self.settings, self.base)
+        ItemWeights::new(&self.settings)
     }
 
     /// Returns the total numbers of trajectories and items ever inserted, including removed trajectories.

@@ -42,35 +42,28 @@ impl Leaf {
     }
 }
 
-/// The item count and the weight sum, minimum and maximum over several places.
+/// The item count, the weight sum and the highest weight over several places.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Summary {
     /// The number of places that are not vacant.
     pub(super) items: u64,
     /// The sum of the weights.
     pub(super) sum: f64,
-    /// The lowest weight; infinity if all places are vacant.
-    pub(super) least: f64,
     /// The highest weight; negative infinity if all places are vacant.
     pub(super) greatest: f64,
 }
 
 impl Summary {
-    pub(super) const NONE: Self = Self { items: 0, sum: 0.0, least: f64::INFINITY, greatest: f64::NEG_INFINITY };
+    pub(super) const NONE: Self = Self { items: 0, sum: 0.0, greatest: f64::NEG_INFINITY };
 
     pub(super) fn and(self, other: Self) -> Self {
-        Self {
-            items: self.items + other.items,
-            sum: self.sum + other.sum,
-            least: self.least.min(other.least),
-            greatest: self.greatest.max(other.greatest),
-        }
+        Self { items: self.items + other.items, sum: self.sum + other.sum, greatest: self.greatest.max(other.greatest) }
     }
 }
 
 impl From<Leaf> for Summary {
     fn from(leaf: Leaf) -> Self {
-        if leaf.is_item() { Self { items: 1, sum: leaf.0, least: leaf.0, greatest: leaf.0 } } else { Self::NONE }
+        if leaf.is_item() { Self { items: 1, sum: leaf.0, greatest: leaf.0 } } else { Self::NONE }
     }
 }
 

@@ -1,8 +1,8 @@
 //! The section `[selfplay]` of the run file.
 
 use selfplay::{
-    ForkPositions, GumbelMoves, Openings, Resignation, Resigned, SearchSettings, Settings, SubtreeReuse, SymmetryReuse,
-    Temperature, TemperatureDecay,
+    GumbelMoves, Openings, Resignation, Resigned, SearchSettings, Settings, SubtreeReuse, SymmetryReuse, Temperature,
+    TemperatureDecay,
 };
 use serde::{Deserialize, Serialize};
 use service::ConfigError;
@@ -49,9 +49,6 @@ service::section! {
         /// Probability that an episode starts as a fork: with the first plies of one of the last 64 episodes of its
         /// slot, then one random ply.
         fork_probability: f32 = 0.0, in 0.0..=1.0;
-        /// Choice of fork positions: `any` (uniform), or `surprise`, in proportion to the divergence of the search
-        /// policy from the prior.
-        fork_positions: ForkPositions = ForkPositions::Any;
         /// Treatment of hopeless games: `never` resign, play out with fast searches (`played_out`), or end the game as
         /// a loss (`decided`).
         resignation: ResignationName = ResignationName::Never;
@@ -131,7 +128,6 @@ impl SelfplaySection {
                 probability: self.random_opening_probability,
                 random_plies_max: self.opening_plies_max,
                 fork_probability: self.fork_probability,
-                fork_positions: self.fork_positions,
             },
             subtree_reuse: if self.subtree_reuse { SubtreeReuse::Keep } else { SubtreeReuse::Discard },
             symmetry_reuse: if self.symmetry_reuse { SymmetryReuse::Share } else { SymmetryReuse::Apart },

@@ -37,14 +37,8 @@ pub enum SelectorName {
     Prioritised,
     /// Selects the oldest item.
     Fifo,
-    /// Selects the latest item.
-    Lifo,
-    /// Selects the item with the lowest priority.
-    MinHeap,
     /// Selects the item with the highest priority.
     MaxHeap,
-    /// Samples items with a probability that halves for every `half_life_versions` weights versions of age.
-    StalenessAware,
 }
 
 service::section! {
@@ -65,17 +59,12 @@ service::section! {
     /// Keys of every table. In `[replay]`, they configure the table `main`; in an entry of `[[replay.tables]]`, they
     /// configure an additional table.
     pub struct TableKeys {
-        /// Rule that selects the next item to sample: `uniform`, `prioritised`, `fifo` (the oldest), `lifo` (the
-        /// latest), `min_heap` (the lowest priority), `max_heap` (the highest priority) or `staleness_aware`.
+        /// Rule that selects the next item to sample: `uniform`, `prioritised`, `fifo` (the oldest) or `max_heap` (the
+        /// highest priority).
         selector: SelectorName = SelectorName::Uniform;
         /// With the selector `prioritised`: exponent of the priorities; 0 samples uniformly.
         // The best α for proportional prioritisation in Schaul et al. 2016, table 3.
         exponent: f64 = 0.6, in 0.0..=100.0;
-        /// With the selector `staleness_aware`: age difference in weights versions at which the probability of an item
-        /// halves.
-        // Usual windows span some tens of versions. The oldest items are then sampled about a tenth as often as the
-        // latest.
-        half_life_versions: f64 = 10.0, in above_to(0.0, 1e9);
         /// Maximum number of times that an item is sampled; 0: unlimited.
         max_times_sampled: u32 = 0;
         /// With the selector `uniform`: true to reduce the weight of repeated positions. The n items of the same
@@ -203,10 +192,7 @@ impl TableKeys {
             SelectorName::Uniform => Selector::Uniform,
             SelectorName::Prioritised => Selector::Prioritised { exponent: self.exponent },
             SelectorName::Fifo => Selector::Fifo,
-            SelectorName::Lifo => Selector::Lifo,
-            SelectorName::MinHeap => Selector::MinHeap,
             SelectorName::MaxHeap => Selector::MaxHeap,
-            SelectorName::StalenessAware => Selector::StalenessAware { half_life_versions: self.half_life_versions },
         }
     }
 

@@ -7,11 +7,7 @@ use std::collections::VecDeque;
 
 use experience::Step;
 use game::Action;
-use rand::distr::Distribution as _;
-use rand::distr::weighted::WeightedIndex;
 use rand::{Rng, RngExt};
-
-use crate::settings::ForkPositions;
 
 /// Maximum number of fork positions stored for each slot. Beyond it, a new position replaces the oldest.
 const KEPT_MAX: usize = 64;
@@ -23,22 +19,13 @@ const PLIES_MAX: usize = 1024;
 pub(crate) struct Forks(VecDeque<Vec<Action>>);
 
 impl Forks {
-    /// Stores one position of a finished episode as a fork position. `surprises`, `[steps]`, is the divergence of the
-    /// search policy from the prior at each step.
-    pub(crate) fn keep(&mut self, steps: &[Step], surprises: &[f32], positions: ForkPositions, rng: &mut impl Rng) {
+    /// Stores one position of a finished episode, drawn uniformly, as a fork position.
+    pub(crate) fn keep(&mut self, steps: &[Step], rng: &mut impl Rng) {
         let last = steps.len().saturating_sub(1).min(PLIES_MAX);
         if last == 0 {
             return;
         }
-        let by_surprise = match positions {
-            ForkPositions::Any => None,
-            // If all surprises are 0, every position is equally probable.
-            ForkPositions::Surprise => WeightedIndex::new(&surprises[1..=last]).ok(),
-        };
-        let plies = match by_surprise {
-            Some(weights) => 1 + weights.sample(rng),
-            None => rng.random_range(1..=last),
-        };
+        let plies = rng.random_range(1..=last);
         if self.0.len() == KEPT_MAX {
             self.0.pop_front();
         }
@@ -81,7 +68,7 @@ mod tests {
         let mut counts = [0; 5];
         for _ in 0..4_000 {
             let mut forks = Forks::default();
-            forks.keep(&steps(5), &[0.0; 5], ForkPositions::Any, &mut rng);
+            forks.keep(&steps(5), &mut rng);
             counts[forks.draw(&mut rng).unwrap().len()] += 1;
         }
         assert_eq!(counts[0], 0);
@@ -89,26 +76,13 @@ mod tests {
     }
 
     #[test]
-    fn surprising_positions_are_kept_in_proportion() {
-        let mut rng = ChaCha8Rng::seed_from_u64(5);
-        let mut counts = [0; 5];
-        for _ in 0..4_000 {
-            let mut forks = Forks::default();
-            forks.keep(&steps(5), &[9.0, 1.0, 0.0, 3.0, 0.0], ForkPositions::Surprise, &mut rng);
-            counts[forks.draw(&mut rng).unwrap().len()] += 1;
-        }
-        assert_eq!((counts[0], counts[2], counts[4]), (0, 0, 0));
-        assert!((900..1_100).contains(&counts[1]), "{counts:?}");
-    }
-
-    #[test]
     fn the_newest_positions_are_kept_and_episodes_of_one_ply_have_none() {
         let mut rng = ChaCha8Rng::seed_from_u64(5);
         let mut forks = Forks::default();
-        forks.keep(&steps(1), &[0.0], ForkPositions::Any, &mut rng);
+        forks.keep(&steps(1), &mut rng);
         assert_eq!(forks.draw(&mut rng), None);
         for _ in 0..=KEPT_MAX {
-            forks.keep(&steps(2), &[0.0; 2], ForkPositions::Any, &mut rng);
+            forks.keep(&steps(2), &mut rng);
         }
         assert_eq!((forks.0.len(), forks.draw(&mut rng).unwrap()), (KEPT_MAX, &[Action(0)][..]));
     }

@@ -47,8 +47,7 @@ pub use search::{Proven, Settings as SearchSettings, VariationStep};
 pub use searchable::{NotSearchable, check_searchable};
 pub use seeds::evaluation_seed;
 pub use settings::{
-    ForkPositions, GumbelMoves, Openings, Resignation, Resigned, Settings, SubtreeReuse, SymmetryReuse, Temperature,
-    TemperatureDecay,
+    GumbelMoves, Openings, Resignation, Resigned, Settings, SubtreeReuse, SymmetryReuse, Temperature, TemperatureDecay,
 };
 pub use tree_search::{Next, Step};
 pub use watch::{ACTIONS_MAX, WatchedSearch};

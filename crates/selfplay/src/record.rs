@@ -262,7 +262,7 @@ impl EpisodeRecord {
         round.calibration.count(&self.watch, outcome);
         self.surprises.resize(self.steps.len(), 0.0);
         if settings.openings.fork_probability > 0.0 {
-            self.forks.keep(&self.steps, &self.surprises, settings.openings.fork_positions, &mut self.rng);
+            self.forks.keep(&self.steps, &mut self.rng);
         }
         let (steps, positions) = (std::mem::take(&mut self.steps), std::mem::take(&mut self.positions));
         let full = steps.iter().zip(&self.surprises).filter(|(step, _)| matches!(step.kind, StepKind::Full { .. }));

@@ -70,17 +70,6 @@ pub enum GumbelMoves {
     Visits,
 }
 
-/// Choice of the positions at which episodes fork from an earlier episode.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ForkPositions {
-    /// All positions with equal probability (Go-Exploit).
-    #[default]
-    Any,
-    /// Positions in proportion to the divergence of the search policy from the prior.
-    Surprise,
-}
-
 /// Temperature for sampling a move. Moves are sampled in proportion to the search policy raised to the power
 /// `1 / temperature`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -160,8 +149,6 @@ pub struct Openings {
     pub random_plies_max: u16,
     /// Probability that an episode starts as a fork of an earlier episode of the same slot, then one random ply.
     pub fork_probability: f32,
-    /// Choice of fork positions.
-    pub fork_positions: ForkPositions,
 }
 
 /// Reuse of the subtree below the played move in the next search.

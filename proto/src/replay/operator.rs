@@ -1,7 +1,7 @@
 //! Requests that operators send, and that a learner sends between batches. The state reported by a server has no domain
 //! type: the messages are checked and passed on.
 
-use experience::{Filter, TotalWeight, Trajectory, TrajectoryId, WeightsVersion};
+use experience::{Filter, Trajectory, TrajectoryId, WeightsVersion};
 use game::Outcome;
 
 use super::MAIN_TABLE;
@@ -14,8 +14,8 @@ impl TableStats {
     /// Returns the total weight of the items that may be drawn now. If the server reports no weight, each item has
     /// weight 1.
     #[must_use]
-    pub fn total_weight(&self) -> TotalWeight {
-        self.total_weight.map_or_else(|| TotalWeight::of_items(self.window_items), TotalWeight::from)
+    pub fn total_weight(&self) -> f64 {
+        self.total_weight.map_or(self.window_items as f64, |total| total.weight)
     }
 }
 

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use experience::{Sample, TotalWeight};
+use experience::Sample;
 use futures::future::select_all;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -104,7 +104,7 @@ impl ShardedSampler {
     /// Returns the number of servers, and the number of servers that batches are currently drawn from.
     #[must_use]
     pub fn servers(&self) -> (usize, usize) {
-        (self.streams.len(), self.total_weights().iter().filter(|total| total.weight > 0.0).count())
+        (self.streams.len(), self.total_weights().iter().filter(|&&weight| weight > 0.0).count())
     }
 
     /// Stops all streams and joins the tasks.
@@ -150,7 +150,7 @@ impl ShardedSampler {
         }
         if let [only] = self.streams.as_slice() {
             // The case of most runs, for every sample: no random draw and no allocation.
-            only.total_weight().filter(|total| total.weight > 0.0)?;
+            only.total_weight().filter(|&weight| weight > 0.0)?;
             return Some(Choice {
                 id: Arc::clone(&only.server.id),
                 share: 1.0,
@@ -158,7 +158,7 @@ impl ShardedSampler {
                 since: Instant::now(),
             });
         }
-        let shares = TotalWeight::shares(&self.total_weights());
+        let shares = shares(&self.total_weights());
         let at = pick(&shares, self.rng.random())?;
         let sharing = self.streams.iter().zip(&shares).filter(|(_, share)| **share > 0.0);
         let all_items = sharing.clone().map(|(stream, _)| stream.items()).fold(0_u64, u64::saturating_add);
@@ -168,7 +168,7 @@ impl ShardedSampler {
     }
 
     /// Returns the current weight of each server.
-    fn total_weights(&self) -> Vec<TotalWeight> {
+    fn total_weights(&self) -> Vec<f64> {
         self.streams.iter().map(|stream| stream.total_weight().unwrap_or_default()).collect()
     }
 
@@ -298,13 +298,13 @@ impl ShardStream {
     }
 
     /// Returns the total weight of the server's table; `None` while the server is unlikely to send a batch.
-    fn total_weight(&self) -> Option<TotalWeight> {
+    fn total_weight(&self) -> Option<f64> {
         if self.excluded {
             return None;
         }
-        let known = self.known(TableStats::total_weight).filter(|total| total.weight > 0.0);
+        let known = self.known(TableStats::total_weight).filter(|&weight| weight > 0.0);
         // Buffered samples count in any current state of the table; some servers do not report the total weight.
-        known.or_else(|| self.queue.front().map(|sample| TotalWeight::of_items(sample.table_items)))
+        known.or_else(|| self.queue.front().map(|sample| sample.table_items as f64))
     }
 
     /// Returns the number of items in the server's window.
@@ -381,6 +381,15 @@ fn reweigh(sample: &mut Sample, choice: &Choice) {
     if let Some(items) = choice.all_items {
         sample.table_items = items;
     }
+}
+
+/// Returns each total weight divided by the sum. Shares sum to one up to rounding, and are all zero if all weights
+/// are. The share of the only weight above zero is exactly 1.
+fn shares(totals: &[f64]) -> Vec<f64> {
+    // Division by the maximum keeps the sum finite.
+    let greatest = totals.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
+    let sum: f64 = totals.iter().map(|total| total / greatest).sum();
+    totals.iter().map(|total| if *total > 0.0 { total / greatest / sum } else { 0.0 }).collect()
 }
 
 /// Divides the interval from 0 to 1 in proportion to `shares`, and returns the index of the part that contains `point`;

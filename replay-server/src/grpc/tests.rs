@@ -210,7 +210,7 @@ async fn the_total_weight_of_a_table_is_zero_below_its_minimum_and_then_that_of_
     let server = serve_with(directory.path(), |replay| replay.main.min_items = 8).await;
     for (sequence, weight) in [(0, 0.0), (1, 8.0)] {
         server.insert_all([sequence]).await;
-        assert_eq!(server.stats().await.total_weight, Some(v1::TotalWeight { weight, log2_scale: 0.0 }));
+        assert_eq!(server.stats().await.total_weight, Some(v1::TotalWeight { weight }));
     }
     server.stop().await;
 }

@@ -1,10 +1,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use experience::{TotalWeight, Trajectory, TrajectoryId, WeightsVersion};
+use experience::{Trajectory, TrajectoryId, WeightsVersion};
 use proto::convert;
 use proto::limits::CREDIT_BATCHES_MAX;
-use proto::replay::{Suspect, TableEdge, TableStats};
+use proto::replay::{Suspect, TableEdge, TableStats, v1};
 use rand_chacha::ChaCha8Rng;
 use replay::{
     Changed, Drawn, Held, Insertion, InvalidPriority, ItemKey, PriorityUpdate, QuarantineChange, RateLimiter,
@@ -351,15 +351,15 @@ impl TableState {
             oldest: self.table.oldest().map(edge),
             newest: self.table.newest().map(edge),
             name: self.settings.name.clone(),
-            total_weight: Some(self.total_weight().into()),
+            total_weight: Some(v1::TotalWeight { weight: self.total_weight() }),
         }
     }
 
-    /// Returns the total weight; the default while the table holds less than the minimum. A limiter that blocks
+    /// Returns the total weight; 0 while the table holds less than the minimum. A limiter that blocks
     /// samples for any other reason does not affect the weight: such a block is temporary.
-    fn total_weight(&self) -> TotalWeight {
+    fn total_weight(&self) -> f64 {
         if self.limiter.can_sample(0).is_err_and(|wait| matches!(wait, Wait::MinItems { .. })) {
-            return TotalWeight::default();
+            return 0.0;
         }
         self.table.total_weight()
     }

@@ -1,5 +1,4 @@
 use std::hint::{black_box, select_unpredictable};
-use std::ops::RangeInclusive;
 
 use rand::{Rng, RngExt};
 
@@ -10,10 +9,6 @@ use crate::tree::Leaf;
 /// The number of items looked up together. Tables are larger than CPU caches, so each step of a lookup waits for
 /// memory. Lookups in a group overlap these waits. The group exceeds the number of outstanding reads of a CPU core.
 const GROUP: usize = 32;
-
-/// Range of the total window weight, from 2^-512 to 2^512: while the total is within this range, far from the limits of
-/// f64, staleness weights keep the same base version.
-const STALENESS_SUMS: RangeInclusive<f64> = 7.458_340_731_200_207e-155..=1.340_780_792_994_259_7e154;
 
 /// The probability of each item in the next draw, valid until the table changes.
 #[derive(Debug, Clone, Copy)]
@@ -67,7 +62,7 @@ impl Table {
     }
 
     /// Returns the distribution over the `items` items of the window. `None` if `items` is 0 or all weights are zero.
-    pub(super) fn odds(&mut self, items: u64) -> Option<Odds> {
+    pub(super) fn odds(&self, items: u64) -> Option<Odds> {
         if items == 0 {
             return None;
         }
@@ -75,21 +70,13 @@ impl Table {
         // The oldest item of the window.
         let from = tree.nth(self.items - items);
         let certain = |number| Odds::Certain { number };
-        let by_weight = |sum| (sum > 0.0).then_some(Odds::ByWeight { from, sum });
         match self.settings.selector {
             Selector::Uniform => Some(Odds::Even { items }),
             Selector::Fifo => Some(certain(from)),
-            Selector::Lifo => Some(certain(tree.nth(self.items - 1))),
-            Selector::MinHeap => tree.least(from).map(certain),
             Selector::MaxHeap => tree.greatest(from).map(certain),
-            Selector::Prioritised { .. } => by_weight(tree.sum(from)),
-            Selector::StalenessAware { .. } => {
+            Selector::Prioritised { .. } => {
                 let sum = tree.sum(from);
-                if STALENESS_SUMS.contains(&sum) {
-                    return by_weight(sum);
-                }
-                self.rebase(from);
-                by_weight(self.tree.as_ref().expect("rebasing keeps a tree").sum(from))
+                (sum > 0.0).then_some(Odds::ByWeight { from, sum })
             }
         }
     }
@@ -158,16 +145,5 @@ impl Table {
             tree.replace(entry.first + item as u64, std::iter::once(Leaf::VACANT));
         }
         exhausted
-    }
-
-    /// Recomputes all weights with a new base version: the latest weights version in the window from `from` on gets
-    /// weight 1. O(items), about once in 512 half-lives.
-    fn rebase(&mut self, from: u64) {
-        // The first entry of the window may start before the window.
-        let first = self.entries.partition_point(|entry| entry.first <= from) - 1;
-        let in_window = self.entries.range(first..).filter(|entry| entry.drawable > 0);
-        let newest = in_window.map(|entry| entry.last_weights_version).max();
-        self.base = newest.unwrap_or_default();
-        self.plant();
     }
 }

@@ -217,14 +217,12 @@ fn nanoseconds(time: Duration) -> u64 {
 pub(super) struct ItemWeights {
     selector: Selector,
     max_times_sampled: Option<NonZeroU32>,
-    /// The weights version of items with weight 1 under [`Selector::StalenessAware`].
-    base: WeightsVersion,
 }
 
 impl ItemWeights {
-    pub(super) fn new(settings: &TableSettings, base: WeightsVersion) -> Self {
+    pub(super) fn new(settings: &TableSettings) -> Self {
         let TableSettings { selector, max_times_sampled, .. } = *settings;
-        Self { selector, max_times_sampled, base }
+        Self { selector, max_times_sampled }
     }
 
     /// Returns the size of the per-item state for `trajectories` trajectories with `items` items in total, in bytes.
@@ -242,23 +240,18 @@ impl ItemWeights {
 
     /// Returns the tree leaves for the `items` items of an entry.
     pub(super) fn leaves(self, entry: &Entry, items: usize) -> impl ExactSizeIterator<Item = Leaf> + '_ {
-        let staleness = self.staleness(entry);
-        (0..items).map(move |item| self.leaf_of(entry, item, staleness))
+        (0..items).map(move |item| self.leaf(entry, item))
     }
 
     /// Returns the tree leaf for one item of an entry.
     pub(super) fn leaf(self, entry: &Entry, item: usize) -> Leaf {
-        self.leaf_of(entry, item, self.staleness(entry))
-    }
-
-    fn leaf_of(self, entry: &Entry, item: usize, staleness: Option<f64>) -> Leaf {
         if entry.is_quarantined() || entry.is_exhausted_at(item, self) {
             return Leaf::VACANT;
         }
-        Leaf::new(staleness.unwrap_or_else(|| self.weight(entry.priority(item).unwrap_or(PRIORITY_DEFAULT))))
+        Leaf::new(self.weight(entry.priority(item).unwrap_or(PRIORITY_DEFAULT)))
     }
 
-    /// Returns the weight of an item with priority `priority`, for selectors independent of the trajectory age.
+    /// Returns the weight of an item with priority `priority`.
     fn weight(self, priority: f64) -> f64 {
         match self.selector {
             Selector::Prioritised { exponent } if priority > 0.0 => {
@@ -267,18 +260,8 @@ impl ItemWeights {
                 libm::pow(priority, exponent).clamp(f64::MIN_POSITIVE, WEIGHT_MAX)
             }
             Selector::Prioritised { exponent } => libm::pow(priority, exponent),
-            Selector::MinHeap | Selector::MaxHeap => priority,
-            Selector::Uniform | Selector::Fifo | Selector::Lifo | Selector::StalenessAware { .. } => 1.0,
+            Selector::MaxHeap => priority,
+            Selector::Uniform | Selector::Fifo => 1.0,
         }
-    }
-
-    /// Returns the weight `2^((version - base) / half_life)` of all items of an entry under
-    /// [`Selector::StalenessAware`]. `None` under other selectors.
-    fn staleness(self, entry: &Entry) -> Option<f64> {
-        let Selector::StalenessAware { half_life_versions } = self.selector else { return None };
-        let version = entry.last_weights_version;
-        // Exact up to 2^53 versions.
-        let newer = (i128::from(version.0) - i128::from(self.base.0)) as f64;
-        Some(libm::exp2(newer / half_life_versions).min(WEIGHT_MAX))
     }
 }

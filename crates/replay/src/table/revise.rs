@@ -45,8 +45,8 @@ impl Table {
     /// `revision` is higher than the stored revision.
     ///
     /// The items keep priorities, counted draws, quarantine and order, and the trajectory keeps the time of the insert.
-    /// [`Selector::StalenessAware`](crate::Selector::StalenessAware) and [`Retention`](crate::Retention) use the
-    /// weights version in the last step of the new trajectory. Earlier draws keep the earlier searches.
+    /// [`Retention`](crate::Retention) uses the weights version in the last step of the new trajectory. Earlier draws
+    /// keep the earlier searches.
     ///
     /// O(items of the trajectory · log items).
     pub fn revise(&mut self, trajectory: &Trajectory, revision: u64, now: Duration) -> bool {

@@ -199,12 +199,5 @@ fn tables_share_a_trajectory() {
     assert_eq!(shared.clones(), 3);
 }
 
-const SELECTORS: [Selector; 7] = [
-    Selector::Uniform,
-    Selector::Prioritised { exponent: 0.6 },
-    Selector::Fifo,
-    Selector::Lifo,
-    Selector::MinHeap,
-    Selector::MaxHeap,
-    Selector::StalenessAware { half_life_versions: 3.0 },
-];
+const SELECTORS: [Selector; 4] =
+    [Selector::Uniform, Selector::Prioritised { exponent: 0.6 }, Selector::Fifo, Selector::MaxHeap];

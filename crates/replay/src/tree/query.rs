@@ -72,22 +72,13 @@ impl Tree {
         Some(self.place(at))
     }
 
-    /// Returns the place with the lowest weight from the place `from` on. Ties go to the oldest. `None` without items.
-    pub(crate) fn least(&self, from: u64) -> Option<u64> {
-        self.oldest(from, |summary| summary.least, |least, other| other < least)
-    }
-
     /// Returns the place with the highest weight from the place `from` on. Ties go to the oldest. `None` without items.
     pub(crate) fn greatest(&self, from: u64) -> Option<u64> {
-        self.oldest(from, |summary| summary.greatest, |greatest, other| other > greatest)
-    }
-
-    fn oldest(&self, from: u64, key: fn(Summary) -> f64, beats: fn(f64, f64) -> bool) -> Option<u64> {
         let mut best: Option<(Piece, f64)> = None;
         let mut visit = |piece| {
             let summary = self.piece(piece);
-            if summary.items > 0 && best.is_none_or(|(_, value)| beats(value, key(summary))) {
-                best = Some((piece, key(summary)));
+            if summary.items > 0 && best.is_none_or(|(_, greatest)| summary.greatest > greatest) {
+                best = Some((piece, summary.greatest));
             }
             ControlFlow::<()>::Continue(())
         };
@@ -95,13 +86,13 @@ impl Tree {
             // `visit` never breaks.
             let _ = self.pieces(&part, &mut visit);
         }
-        let (piece, value) = best?;
+        let (piece, greatest) = best?;
         let mut node = match piece {
             Piece::Leaf(at) => return Some(self.place(at)),
             Piece::Node(node) => node,
         };
-        // The extreme weight of a node is bitwise equal to the weight of a leaf below the node.
-        let holds = |summary: Summary| summary.items > 0 && key(summary).total_cmp(&value).is_eq();
+        // The highest weight of a node is bitwise equal to the weight of a leaf below the node.
+        let holds = |summary: Summary| summary.items > 0 && summary.greatest.total_cmp(&greatest).is_eq();
         while node < self.blocks() {
             node = if holds(self.nodes[2 * node]) { 2 * node } else { 2 * node + 1 };
         }

@@ -15,8 +15,7 @@ use super::*;
 use crate::episode::Ending;
 use crate::images::Images;
 use crate::settings::{
-    ForkPositions, GumbelMoves, Openings, Resignation, Resigned, SubtreeReuse, SymmetryReuse, Temperature,
-    TemperatureDecay,
+    GumbelMoves, Openings, Resignation, Resigned, SubtreeReuse, SymmetryReuse, Temperature, TemperatureDecay,
 };
 
 fn settings() -> Settings {
@@ -304,21 +303,19 @@ fn random_plies_come_first_are_marked_and_never_end_a_game() {
 #[test]
 fn a_fork_begins_with_the_plies_of_an_earlier_episode_of_its_slot_and_a_random_one() {
     let game = ConnectFour::new();
-    for positions in [ForkPositions::Any, ForkPositions::Surprise] {
-        let openings = Openings { fork_probability: 0.5, fork_positions: positions, ..Openings::default() };
-        let (finished, _) = play(game.clone(), &Settings { openings, ..settings() }, &mut hashing(&game, 3), None, 20);
-        let mut forks = 0;
-        for episode in &finished {
-            let opening = episode.steps.iter().take_while(|step| step.kind == StepKind::Opening).count();
-            let Some(shared) = opening.checked_sub(1) else { continue };
-            let begins_alike =
-                |earlier: &&FinishedEpisode| actions(earlier).starts_with(&actions(episode)[..shared.max(1)]);
-            let earlier = finished.iter().filter(|other| other.slot == episode.slot && other.number < episode.number);
-            assert!(shared >= 1 && earlier.clone().any(|earlier| begins_alike(&earlier)), "{:?}", actions(episode));
-            forks += 1;
-        }
-        assert!(forks * 4 > finished.len() && forks * 4 < finished.len() * 3, "{forks} of {}", finished.len());
+    let openings = Openings { fork_probability: 0.5, ..Openings::default() };
+    let (finished, _) = play(game.clone(), &Settings { openings, ..settings() }, &mut hashing(&game, 3), None, 20);
+    let mut forks = 0;
+    for episode in &finished {
+        let opening = episode.steps.iter().take_while(|step| step.kind == StepKind::Opening).count();
+        let Some(shared) = opening.checked_sub(1) else { continue };
+        let begins_alike =
+            |earlier: &&FinishedEpisode| actions(earlier).starts_with(&actions(episode)[..shared.max(1)]);
+        let earlier = finished.iter().filter(|other| other.slot == episode.slot && other.number < episode.number);
+        assert!(shared >= 1 && earlier.clone().any(|earlier| begins_alike(&earlier)), "{:?}", actions(episode));
+        forks += 1;
     }
+    assert!(forks * 4 > finished.len() && forks * 4 < finished.len() * 3, "{forks} of {}", finished.len());
 }
 
 #[test]

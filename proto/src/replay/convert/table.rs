@@ -1,7 +1,5 @@
 use std::num::NonZeroU64;
 
-use experience::TotalWeight;
-
 use crate::convert::{Invalid, at_most, between, cut, inside, invalid, required, sentence, table_name, wire_count};
 use crate::limits::{ACTORS_MAX, STEPS_MAX};
 use crate::replay::{ListOrder, ListQuery, Report, v1};
@@ -16,14 +14,9 @@ pub(crate) fn checked_table(table: v1::TableStats) -> Result<v1::TableStats, Inv
         let id = edge.as_ref().map(|edge| required("id", edge.id));
         id.transpose().map_err(inside(field))?;
     }
-    let total_weight = table.total_weight.map(checked_total_weight);
+    let total_weight = table.total_weight.map(|total| ratio("weight", total.weight));
     total_weight.transpose().map_err(inside("total_weight"))?;
     Ok(table)
-}
-
-fn checked_total_weight(v1::TotalWeight { weight, log2_scale }: v1::TotalWeight) -> Result<(), Invalid> {
-    ratio("weight", weight)?;
-    if log2_scale.is_finite() { Ok(()) } else { Err(invalid("log2_scale", format!("{log2_scale} is not finite"))) }
 }
 
 /// Checks the actor list of a server.
@@ -43,18 +36,6 @@ fn ratio(field: &str, value: f64) -> Result<(), Invalid> {
         Ok(())
     } else {
         Err(invalid(field, format!("{value} is not a finite ratio")))
-    }
-}
-
-impl From<TotalWeight> for v1::TotalWeight {
-    fn from(TotalWeight { weight, log2_scale }: TotalWeight) -> Self {
-        Self { weight, log2_scale }
-    }
-}
-
-impl From<v1::TotalWeight> for TotalWeight {
-    fn from(v1::TotalWeight { weight, log2_scale }: v1::TotalWeight) -> Self {
-        Self { weight, log2_scale }
     }
 }
 

@@ -14,6 +14,16 @@ const BATCH: usize = 200;
 /// A time longer than any test waits.
 const LONG: Duration = Duration::from_secs(600);
 
+#[test]
+fn shares_are_proportional_to_total_weights_and_zero_without_any() {
+    assert_eq!(shares(&[100.0, 0.0, 300.0]), [0.25, 0.0, 0.75]);
+    assert_eq!(shares(&[f64::MAX, 0.0, f64::MAX]), [0.5, 0.0, 0.5]);
+    for weight in [f64::MIN_POSITIVE, 0.3, 1e300] {
+        assert_eq!(shares(&[weight, 0.0]), [1.0, 0.0]);
+    }
+    assert_eq!(shares(&[0.0; 2]), [0.0, 0.0]);
+}
+
 fn settings(batch_size: usize, shard_timeout: Duration) -> ShardedSettings {
     let (game, table) = ("tic_tac_toe".into(), MAIN_TABLE.into());
     let shard = SamplerSettings { game, table, batch_size, unroll_steps: 1, prefetch_batches: 2 };
@@ -35,7 +45,7 @@ impl Table {
 
     fn stats(&self) -> TableStats {
         let weight = self.weights.iter().sum();
-        let total_weight = self.reports_weight.then_some(v1::TotalWeight { weight, log2_scale: 0.0 });
+        let total_weight = self.reports_weight.then_some(v1::TotalWeight { weight });
         TableStats { window_items: self.weights.len() as u64, total_weight, ..TableStats::default() }
     }
 

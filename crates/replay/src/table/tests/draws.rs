@@ -65,17 +65,6 @@ fn prioritised_draws_come_up_in_proportion_to_a_power_of_their_priority() {
     }
 }
 
-#[test]
-fn staleness_aware_draws_come_up_in_proportion_to_two_to_the_versions_in_half_lives() {
-    let mut table = hundred_items(by(Selector::StalenessAware { half_life_versions: 3.0 }));
-    check_chi_square(&mut table, 10);
-    let weight = |sequence: u64| (-(6.0 - sequence as f64) / 3.0).exp2();
-    let total: f64 = (0..).zip(LENGTHS).map(|(sequence, length)| weight(sequence) * length as f64).sum();
-    for ((sequence, _), (_, probability)) in counts(&mut table, 11) {
-        assert!((probability * total / weight(sequence) - 1.0).abs() < 1e-12, "{sequence}");
-    }
-}
-
 /// Returns all items, oldest first.
 fn items(table: &Table) -> Vec<ItemKey> {
     let entries = table.entries.iter().map(|entry| &entry.trajectory);
@@ -87,29 +76,24 @@ fn items(table: &Table) -> Vec<ItemKey> {
 }
 
 #[test]
-fn fifo_draws_the_oldest_item_first_and_lifo_the_newest() {
+fn fifo_draws_the_oldest_item_first() {
     assert_eq!(draw(&mut table(by(Selector::Fifo), &["oFF", "F"]), 2), [(0, 1), (0, 1)]);
-    assert_eq!(draw(&mut table(by(Selector::Lifo), &["oFF", "FFf"]), 2), [(1, 1), (1, 1)]);
-    let once = |selector| TableSettings { max_times_sampled: times(1), ..by(selector) };
-    assert_eq!(draw(&mut table(once(Selector::Fifo), &["FF", "", "F"]), 9), [(0, 0), (0, 1), (2, 0)]);
-    assert_eq!(draw(&mut table(once(Selector::Lifo), &["FF", "", "F"]), 9), [(2, 0), (0, 1), (0, 0)]);
+    let once = TableSettings { max_times_sampled: times(1), ..by(Selector::Fifo) };
+    assert_eq!(draw(&mut table(once, &["FF", "", "F"]), 9), [(0, 0), (0, 1), (2, 0)]);
 }
 
 #[test]
-fn heaps_draw_the_extreme_priority_and_the_oldest_of_equals() {
-    for (selector, order) in
-        [(Selector::MinHeap, [(1, 1), (0, 1), (1, 0), (0, 0)]), (Selector::MaxHeap, [(0, 0), (0, 1), (1, 0), (1, 1)])]
-    {
-        let mut table = table(TableSettings { max_times_sampled: times(1), ..by(selector) }, &["FF", "FF"]);
-        let key = |sequence, ply| ItemKey { trajectory: id(sequence), ply };
-        table.update_priorities(&[(key(0, 0), 3.0), (key(0, 1), 2.0), (key(1, 0), 2.0), (key(1, 1), 0.0)]).unwrap();
-        assert_eq!(draw(&mut table, 9), order, "{selector:?}");
-    }
+fn a_heap_draws_the_highest_priority_and_the_oldest_of_equals() {
+    let once = TableSettings { max_times_sampled: times(1), ..by(Selector::MaxHeap) };
+    let mut table = table(once, &["FF", "FF"]);
+    let key = |sequence, ply| ItemKey { trajectory: id(sequence), ply };
+    table.update_priorities(&[(key(0, 0), 3.0), (key(0, 1), 2.0), (key(1, 0), 2.0), (key(1, 1), 0.0)]).unwrap();
+    assert_eq!(draw(&mut table, 9), [(0, 0), (0, 1), (1, 0), (1, 1)]);
 }
 
 #[test]
 fn a_deterministic_selector_draws_with_probability_one() {
-    for selector in [Selector::Fifo, Selector::Lifo, Selector::MinHeap, Selector::MaxHeap] {
+    for selector in [Selector::Fifo, Selector::MaxHeap] {
         let drawn = table(by(selector), &["FF", "F"]).sample(&mut rng()).unwrap();
         assert_eq!((drawn.probability, drawn.table_items, drawn.exhausted), (1.0, 3, false));
     }
@@ -134,46 +118,11 @@ fn an_item_is_drawn_up_to_its_limit_and_its_last_draw_is_marked_exhausted() {
 #[test]
 fn the_window_reaches_further_back_past_items_that_had_their_last_draw() {
     let settings = TableSettings { max_times_sampled: times(1), ..TableSettings::uniform(window(2, 100)) };
-    let settings = TableSettings { selector: Selector::Lifo, ..settings };
+    let settings = TableSettings { selector: Selector::Fifo, ..settings };
     let mut table = table(settings, &["FFFF"]);
     assert_eq!(table.window_items(), 2);
-    assert_eq!(draw(&mut table, 9), [(0, 3), (0, 2), (0, 1), (0, 0)]);
-}
-
-/// The version distances exceed the exponent range of f64, and some versions are outside the window.
-#[test]
-fn staleness_survives_any_distance_between_versions() {
-    // The window has two items at any number of inserts.
-    let window = Window { items_min: 2, exponent: 0.01, slope: 0.01, capacity_items: 1000 };
-    let selector = Selector::StalenessAware { half_life_versions: 1.0 };
-    let mut table = Table::new(TableSettings { selector, ..TableSettings::uniform(window) });
-    let versions = [u64::MAX - 3, u64::MAX, 5, 6, 1_000_000, 1_000_001, 7, 8, u64::MAX];
-    for (sequence, pair) in (1..).zip(versions.windows(2)) {
-        if sequence == 1 {
-            let _ = table.insert(trajectory_by(id(0), "F", pair[0]), Duration::ZERO);
-        }
-        let _ = table.insert(trajectory_by(id(sequence), "F", pair[1]), Duration::ZERO);
-        let newest = pair[0].max(pair[1]);
-        let weights = [pair[0], pair[1]].map(|version| (-((newest - version) as f64)).exp2());
-        let mut rng = rng();
-        for _ in 0..20 {
-            let drawn = table.sample(&mut rng).unwrap();
-            let index = drawn.trajectory.id().sequence + 1 - sequence;
-            let expected = weights[usize::try_from(index).unwrap()] / (weights[0] + weights[1]);
-            assert!(expected > 0.0 && (drawn.probability / expected - 1.0).abs() < 1e-12, "{pair:?}: {drawn:?}");
-        }
-    }
-}
-
-#[test]
-fn items_of_older_versions_are_drawn_again_once_the_newest_version_is_quarantined() {
-    let mut table = Table::new(by(Selector::StalenessAware { half_life_versions: 1.0 }));
-    for (sequence, version) in [(0, 5), (1, 5), (2, u64::MAX)] {
-        let _ = table.insert(trajectory_by(id(sequence), "F", version), Duration::ZERO);
-    }
-    assert_eq!(drawable(&mut table), [(2, 0)]);
-    assert_eq!(table.quarantine(id(2)), QuarantineChange::Changed { items: 1 });
-    assert_eq!(drawable(&mut table), [(0, 0), (1, 0)]);
+    // The oldest of the two latest items that are left.
+    assert_eq!(draw(&mut table, 9), [(0, 2), (0, 1), (0, 0), (0, 3)]);
 }
 
 #[test]

@@ -172,14 +172,14 @@ impl Model {
         if self.is_quarantined(held.id) { 0 } else { items }
     }
 
-    fn drawable(&self) -> Vec<(ItemKey, Option<WeightsVersion>, ModelItem)> {
+    fn drawable(&self) -> Vec<(ItemKey, ModelItem)> {
         let sampled = self.held.iter().filter(|held| !self.is_quarantined(held.id));
         let all = sampled.flat_map(|held| held.items.iter().map(move |item| (held, *item)));
         let drawable = all.filter(|(_, item)| !self.is_exhausted(*item));
-        drawable.map(|(held, item)| (ItemKey { trajectory: held.id, ply: item.ply }, held.version, item)).collect()
+        drawable.map(|(held, item)| (ItemKey { trajectory: held.id, ply: item.ply }, item)).collect()
     }
 
-    fn window(&self) -> Vec<(ItemKey, Option<WeightsVersion>, ModelItem)> {
+    fn window(&self) -> Vec<(ItemKey, ModelItem)> {
         let mut items = self.drawable();
         let window = self.settings.window.items(self.totals.items).min(items.len() as u64);
         items.drain(..items.len() - window as usize);
@@ -189,19 +189,16 @@ impl Model {
     /// Returns all items in the window with the probabilities of the next draw, oldest first.
     pub(super) fn candidates(&self) -> Vec<Candidate> {
         let window = self.window();
-        let newest = window.iter().map(|(_, version, _)| version.unwrap().0).max();
         // Only the oldest item with the highest key has a probability above zero.
         let only = |key: &dyn Fn(usize) -> f64| {
             let greatest = (0..window.len()).map(key).max_by(f64::total_cmp);
             let first = (0..window.len()).find(|&at| Some(key(at)) == greatest);
             (0..window.len()).map(|at| f64::from(u8::from(Some(at) == first))).collect::<Vec<_>>()
         };
-        let priority = |at: usize| window[at].2.priority.unwrap();
+        let priority = |at: usize| window[at].1.priority.unwrap();
         let weights: Vec<f64> = match self.settings.selector {
             Selector::Uniform => vec![1.0; window.len()],
             Selector::Fifo => only(&|at| -(at as f64)),
-            Selector::Lifo => only(&|at| at as f64),
-            Selector::MinHeap => only(&|at| -priority(at)),
             Selector::MaxHeap => only(&priority),
             Selector::Prioritised { exponent } => {
                 let weight = |at| {
@@ -210,14 +207,10 @@ impl Model {
                 };
                 (0..window.len()).map(weight).collect()
             }
-            Selector::StalenessAware { half_life_versions } => {
-                let age = |at: usize| (newest.unwrap() - window[at].1.unwrap().0) as f64;
-                (0..window.len()).map(|at| (-age(at) / half_life_versions).exp2()).collect()
-            }
         };
         let sum: f64 = weights.iter().sum();
         let candidates = window.iter().zip(weights);
-        candidates.map(|((key, ..), weight)| Candidate { key: *key, probability: weight / sum }).collect()
+        candidates.map(|((key, _), weight)| Candidate { key: *key, probability: weight / sum }).collect()
     }
 
     /// Counts a draw. Returns true if the draw exhausts the item.

@@ -113,7 +113,7 @@ fn weights_of_positions_and_surprises_need_uniform_draws() {
     let refused = |settings: TableSettings| settings.check().unwrap_err().to_string();
     let merging = TableSettings { merge_positions: true, ..prioritised(0.5) };
     assert_eq!(refused(merging), "merge_positions: requires the selector uniform");
-    let surprising = TableSettings { surprise_share: 0.5, ..by(Selector::Lifo) };
+    let surprising = TableSettings { surprise_share: 0.5, ..by(Selector::Fifo) };
     assert_eq!(refused(surprising), "surprise_share: requires the selector uniform");
 }
 

@@ -9,8 +9,6 @@ use game::{
     Taken,
 };
 
-use crate::ForkPositions;
-
 use super::*;
 
 /// A chain environment with observations of two byte frames, which fails some requests.
@@ -186,8 +184,7 @@ fn episodes(game: &Chain, failing: usize, openings: Openings) -> LatentEpisodes 
     LatentEpisodes::in_environments(Box::new(environments), Settings { openings, ..settings() }, 0.9, 5)
 }
 
-const NONE: Openings =
-    Openings { probability: 0.0, random_plies_max: 0, fork_probability: 0.0, fork_positions: ForkPositions::Any };
+const NONE: Openings = Openings { probability: 0.0, random_plies_max: 0, fork_probability: 0.0 };
 
 /// Every recorded observation is the latest two frames. The rules recompute each frame from the seed and the actions.
 #[test]

@@ -121,13 +121,12 @@ fn every_malformed_batch_is_refused_by_the_field_at_fault() {
     for (change, expected) in cases {
         refused::<_, SampleBatch>(&message, |m| change(&mut m.samples[1]), &format!("samples[1].{expected}"));
     }
-    const fn total_weight(weight: f64, log2_scale: f64) -> Option<v1::TotalWeight> {
-        Some(v1::TotalWeight { weight, log2_scale })
+    const fn total_weight(weight: f64) -> Option<v1::TotalWeight> {
+        Some(v1::TotalWeight { weight })
     }
-    let cases: [Case<v1::TableStats>; 7] = [
-        (|t| t.total_weight = total_weight(f64::INFINITY, 0.0), "total_weight.weight: inf is not a finite ratio"),
-        (|t| t.total_weight = total_weight(-1.0, 0.0), "total_weight.weight: -1 is not a finite ratio"),
-        (|t| t.total_weight = total_weight(1.0, f64::NAN), "total_weight.log2_scale: NaN is not finite"),
+    let cases: [Case<v1::TableStats>; 6] = [
+        (|t| t.total_weight = total_weight(f64::INFINITY), "total_weight.weight: inf is not a finite ratio"),
+        (|t| t.total_weight = total_weight(-1.0), "total_weight.weight: -1 is not a finite ratio"),
         (|t| t.samples_per_insert = f64::NAN, "samples_per_insert: NaN is not a finite ratio"),
         (|t| t.samples_per_insert_target = -1.0, "samples_per_insert_target: -1 is not a finite ratio"),
         (|t| t.waiting_reason = "x".repeat(1025), "waiting_reason: has 1025 bytes, the limit is 1024"),
