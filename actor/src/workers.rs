@@ -2,7 +2,6 @@
 //! episodes leave through a bounded channel, and a full channel blocks the thread.
 
 use std::future::pending;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -13,9 +12,8 @@ use game::{Environments, Game, Losses, mix};
 use games::GameKind;
 use inference::{Cache, WeightsCache};
 use proto::weights::Published;
-use run_file::actor::{ActorSection, Settings};
+use run_file::actor::Settings;
 use selfplay::Reanalysis;
-use service::cpus::{self, Cpu};
 use service::{Drain, Health, Live, Readiness};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::error::TrySendError;
@@ -77,7 +75,6 @@ impl Workers {
         let (count, reanalysts) = reanalysis::threads(all, settings.reanalysis.share);
         let (sender, finished) = mpsc::channel(count * FINISHED_PER_THREAD_MAX);
         let cache = (cache_positions > 0).then(|| Arc::new(Cache::new(cache_positions)));
-        let pinning = Arc::new(Pinning::new(&settings.actor));
         let around = ThreadContext {
             backend,
             weights,
@@ -93,7 +90,7 @@ impl Workers {
         };
         let mut threads = Vec::with_capacity(count + reanalysts);
         for index in 0..count {
-            let (pinning, around, drain) = (Arc::clone(&pinning), around.clone(), drain.clone());
+            let (around, drain) = (around.clone(), drain.clone());
             let seed = thread_seed(settings, epoch, index);
             let (selfplay, budget) = (settings.selfplay.clone(), AdaptiveBudget::new(&settings.selfplay));
             let (discount, spectators) = (settings.discount, Spectators::of_thread(live, index, count));
@@ -104,8 +101,6 @@ impl Workers {
             let beats = health.heartbeat("selfplay", STALLED_AFTER + environment);
             let thread = games::with_game!(settings.game, |game| builder.spawn(move || {
                 let _beats = beats.of_thread();
-                // Before any allocation, so that the memory is close to the CPU.
-                pinning.pin(index);
                 let play = Play::new(game, selfplay, discount, seed);
                 let worker = |environments| Worker::new(play.in_environments(environments), budget, spectators, around);
                 start_outside(outside, &drain, worker)
@@ -117,7 +112,7 @@ impl Workers {
             for index in 0..reanalysts {
                 let (exchange, desk) = Exchange::start(servers.clone(), around.weights.clone(), drain);
                 exchanges.push(exchange);
-                let (pinning, around, share) = (Arc::clone(&pinning), around.clone(), Arc::clone(&share));
+                let (around, share) = (around.clone(), Arc::clone(&share));
                 let seed = thread_seed(settings, epoch, count + index);
                 let (selfplay, discount) = (settings.reanalysis_searches(), settings.discount);
                 let name = format!("reanalysis-{index}");
@@ -126,7 +121,6 @@ impl Workers {
                 let beats = health.heartbeat("reanalysis", STALLED_AFTER);
                 let thread = builder.spawn(move || {
                     let _beats = beats.of_thread();
-                    pinning.pin(count + index);
                     let searches = Reanalysis::new(game.clone(), selfplay, discount, seed);
                     Reanalyst::new(game, searches, desk, share, around).run()
                 });
@@ -503,42 +497,6 @@ impl Freshness {
         if self.away.wait_for(Option::is_none).await.is_err() {
             // The subscriber is dropped only when the process stops.
             pending().await
-        }
-    }
-}
-
-/// The CPUs of the threads; empty without pinning.
-#[derive(Debug, Default)]
-struct Pinning {
-    cpus: Vec<Cpu>,
-    /// True once a thread has logged a failure of pinning.
-    has_warned: AtomicBool,
-}
-
-impl Pinning {
-    /// Creates the pinning configured in `actor.pin_threads`, on the CPUs allowed for the calling thread.
-    fn new(section: &ActorSection) -> Self {
-        if !section.pin_threads {
-            return Self::default();
-        }
-        match cpus::allowed() {
-            Ok(cpus) => Self { cpus, has_warned: AtomicBool::new(false) },
-            Err(error) => {
-                tracing::warn!(%error, "cannot pin self-play threads (actor.pin_threads)");
-                Self::default()
-            }
-        }
-    }
-
-    /// Pins the calling thread to the CPU at index `thread`. Threads beyond the number of CPUs share CPUs.
-    fn pin(&self, thread: usize) {
-        let Some(cpu) = thread.checked_rem(self.cpus.len()).and_then(|index| self.cpus.get(index)) else { return };
-        match cpu.pin() {
-            Ok(()) => tracing::debug!(thread, %cpu, "self-play thread pinned"),
-            Err(error) if !self.has_warned.swap(true, Ordering::Relaxed) => {
-                tracing::warn!(%cpu, %error, "cannot pin self-play threads (actor.pin_threads)");
-            }
-            Err(_) => {}
         }
     }
 }

@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use games::TicTacToe;
@@ -473,56 +473,6 @@ async fn a_batch_that_does_not_return_is_a_stall_and_waiting_for_weights_is_none
     drain.start();
     let drained = async { while finished.recv().await.is_some() {} };
     within(async { tokio::join!(threads.join(), drained) }).await.0.unwrap();
-}
-
-/// Reads the CPUs allowed for each thread when it builds the evaluator of the first weights.
-#[cfg(target_os = "linux")]
-#[tokio::test]
-async fn pinned_threads_have_one_allowed_cpu_each() {
-    use service::cpus::{Cpu, allowed};
-
-    let cpus = allowed().unwrap();
-    let mut settings = settings(0, cpus.len() + 1);
-    settings.actor.pin_threads = true;
-    let (_weights, newest) = watch::channel(Some(published(&TicTacToe::new(), 1)));
-    let (masks, drain) = (Arc::<Mutex<Vec<Vec<Cpu>>>>::default(), Drain::new());
-    let seen = Arc::clone(&masks);
-    let build = move |manifest: &Manifest, _: &Bytes| -> Result<Box<dyn Evaluator>, evaluators::Error> {
-        seen.lock().unwrap().push(allowed().unwrap());
-        Ok(Box::new(watched(manifest.version.0, &(Arc::new(|_, _| Ok(())) as Before))))
-    };
-    let (_at_hand, away) = watch::channel(None);
-    let evaluators = Chosen { backend: Arc::new(build), threads: cpus.len() + 1 };
-    let fresh = Freshness { away, most: None };
-    let Workers { mut finished, threads } = Workers::start(
-        &settings,
-        1,
-        evaluators,
-        newest,
-        fresh,
-        Readiness::starting(),
-        &drain,
-        &Health::default(),
-        &Live::default(),
-        &no_servers(),
-    )
-    .unwrap();
-    let all_played = async {
-        while masks.lock().unwrap().len() <= cpus.len() {
-            finished.recv().await;
-        }
-        drain.start();
-        while finished.recv().await.is_some() {}
-    };
-    let (ended, ()) = within(async { tokio::join!(threads.join(), all_played) }).await;
-    ended.unwrap();
-    let mut pinned = masks.lock().unwrap().clone();
-    pinned.sort();
-    // There is one more thread than there are CPUs; it shares the first CPU.
-    let mut expected: Vec<Vec<Cpu>> = cpus.iter().chain([&cpus[0]]).map(|&cpu| vec![cpu]).collect();
-    expected.sort();
-    assert_eq!(pinned, expected);
-    assert_eq!(allowed().unwrap(), cpus, "other threads run where they did");
 }
 
 const AWAY_MAX: Duration = Duration::from_secs(60);

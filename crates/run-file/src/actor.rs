@@ -84,11 +84,6 @@ service::section! {
         /// an accelerator. 0: enough games to keep three batches of 2,048 positions in progress over all threads, with
         /// search trees in at most a quarter of the memory.
         accelerator_games: usize = 0, in 0..=GAMES_MAX, page "devices.md#games-on-an-accelerator";
-        /// True to pin each self-play thread to a CPU that this process may use, on separate cores if there are enough.
-        /// If the system does not support pinning, the threads stay unpinned, and a warning is logged once.
-        // Pinning helps only if no other process needs the cores. Next to a learner on the same cores, pinning
-        // prevents threads from moving to idle cores.
-        pin_threads: bool = false;
         /// Addresses of the replay servers, separated by commas, such as `http://127.0.0.1:7001`. Every address of a
         /// host name counts as a server; host names are resolved again every few seconds.
         replay: String = "http://127.0.0.1:7001".into(), page "protocol.md#several-replay-servers";

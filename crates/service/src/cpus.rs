@@ -1,27 +1,10 @@
-//! CPU affinity: the CPUs on which this process may run, and pinning of threads.
+//! CPU affinity: the CPUs on which this process may run.
 
-use std::fmt;
 use std::io;
 
 /// A logical CPU, by number in the system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Cpu(usize);
-
-impl fmt::Display for Cpu {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cpu {}", self.0)
-    }
-}
-
-impl Cpu {
-    /// Pins the calling thread, and threads that it starts later, to this CPU.
-    ///
-    /// # Errors
-    /// The system does not support pinning or denies it.
-    pub fn pin(self) -> io::Result<()> {
-        pin_to(&[self])
-    }
-}
 
 /// Restricts the calling thread, and threads and processes that it starts later, to these CPUs.
 ///
@@ -141,7 +124,7 @@ mod tests {
                 .iter()
                 .map(|&cpu| {
                     scope.spawn(move || {
-                        cpu.pin().unwrap();
+                        pin_to(&[cpu]).unwrap();
                         allowed().unwrap()
                     })
                 })
@@ -157,6 +140,6 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn a_cpu_that_is_not_there_is_refused() {
-        assert!(Cpu(1023).pin().is_err());
+        assert!(pin_to(&[Cpu(1023)]).is_err());
     }
 }
