@@ -23,14 +23,11 @@ use crate::report::{Report, Unit};
 use crate::tree_player::Player;
 use crate::{Turns, machine, threads};
 
-/// A search algorithm with the published constants.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Algorithm {
-    /// pUCT with noise at the root.
-    Puct,
-    /// Gumbel with sequential halving.
-    Gumbel,
-}
+/// The measured algorithms, with the published constants.
+const ALGORITHMS: [(&str, SearchAlgorithm); 2] = [("puct", SearchAlgorithm::Puct), ("gumbel", SearchAlgorithm::GUMBEL)];
+
+/// Numbers of leaves per evaluation request of a thread.
+const LEAVES: [usize; 2] = [1, 8];
 
 /// Options of `zerofleet bench search`.
 #[derive(Debug, Clone, clap::Args)]
@@ -41,9 +38,6 @@ pub struct Args {
     /// Numbers of simulations per move to measure.
     #[arg(long, value_delimiter = ',', default_value = "64,800")]
     pub simulations: Vec<u32>,
-    /// Search algorithms to measure: `puct`, `gumbel`.
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "puct,gumbel")]
-    pub rules: Vec<Algorithm>,
     /// Also measure searches with the common rules type of all games.
     ///
     /// Arena and learner use this type.
@@ -60,9 +54,6 @@ pub struct Args {
     /// Channels of the network for one tree.
     #[arg(long, default_value_t = 64)]
     pub channels: usize,
-    /// Numbers of leaves per evaluation request of a thread.
-    #[arg(long, value_delimiter = ',', default_value = "1,8")]
-    pub leaves: Vec<usize>,
     /// Duration, repeats and seed of every measurement.
     #[command(flatten)]
     pub turns: Turns,
@@ -74,11 +65,9 @@ pub struct Args {
 /// An option is invalid.
 pub fn measure(args: &Args) -> anyhow::Result<Report> {
     ensure!(!args.games.is_empty(), "--games needs a game");
-    ensure!(!args.rules.is_empty(), "--rules needs puct or gumbel");
     ensure!(!args.threads.is_empty(), "--threads needs a number");
     let simulations = !args.simulations.is_empty() && !args.simulations.contains(&0);
     ensure!(simulations, "every number in --simulations must be at least 1");
-    ensure!(!args.leaves.contains(&0), "every number in --leaves must be at least 1");
     let time = args.turns.time()?;
     let cases = trees(args).into_iter().chain(teams(args)?);
     let measured = args.turns.each(cases, |case, _| (case.search)(time), |(speed, _)| *speed)?;
@@ -126,11 +115,7 @@ fn threads(args: &Args) -> BTreeSet<usize> {
 fn trees(args: &Args) -> Vec<Case> {
     let mut cases = Vec::new();
     for game in &args.games {
-        for &rule in &args.rules {
-            let (name, algorithm) = match rule {
-                Algorithm::Puct => ("puct", SearchAlgorithm::Puct),
-                Algorithm::Gumbel => ("gumbel", SearchAlgorithm::GUMBEL),
-            };
+        for (name, algorithm) in ALGORITHMS {
             for &simulations in &args.simulations {
                 for threads in threads(args) {
                     let seeds = (0..threads as u64).map(|thread| args.turns.seed.wrapping_add(thread));
@@ -168,7 +153,7 @@ fn alone<G: Game>(game: G, algorithm: SearchAlgorithm, simulations: u32, seeds: 
 /// Returns the cases of one tree in the first game: every combination of threads and leaves.
 fn teams(args: &Args) -> anyhow::Result<Vec<Case>> {
     let of_leaves = |threads, leaves| with_game!(args.games[0], |game| team(args, &game, threads, leaves));
-    let of_threads = |threads| args.leaves.iter().map(move |&leaves| of_leaves(threads, leaves));
+    let of_threads = |threads| LEAVES.map(|leaves| of_leaves(threads, leaves));
     threads(args).into_iter().filter(|_| args.blocks > 0).flat_map(of_threads).collect()
 }
 
@@ -251,23 +236,21 @@ mod tests {
     #[test]
     fn equal_numbers_of_threads_are_measured_once() {
         let cores = machine::cores();
-        let line = format!(
-            "--games tic_tac_toe --simulations 2 --rules puct --threads 0,{cores} --blocks 0 --seconds 0 --repeats 1"
-        );
+        let line =
+            format!("--games tic_tac_toe --simulations 2 --threads 0,{cores} --blocks 0 --seconds 0 --repeats 1");
         let report = measure(&args(&line)).unwrap();
         let threads: Vec<_> = report.rows.iter().filter(|row| row.metric == SPEED).collect();
-        assert_eq!(threads.len(), 1, "{report:?}");
+        assert_eq!(threads.len(), ALGORITHMS.len(), "{report:?}");
     }
 
     #[test]
     fn options_that_make_no_sense_are_named() {
         let error = |line: &str| format!("{:#}", crate::tests::run("search", line, &mut Vec::new()).unwrap_err());
         assert!(error("--simulations 64,0").contains("--simulations"));
-        assert!(error("--leaves 0").contains("--leaves"));
         assert!(error("--repeats 0").contains("--repeats"));
         assert!(error("--seconds=-1").contains("--seconds"));
         assert!(error("--compare /nowhere/earlier.json").contains("/nowhere/earlier.json"));
-        for line in [["--games", "checkers"], ["--rules", "uct"], ["--threads", "-1"]] {
+        for line in [["--games", "checkers"], ["--threads", "-1"]] {
             assert!(parsed::<Args>(line).is_err());
         }
     }
