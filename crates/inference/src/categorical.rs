@@ -1,4 +1,4 @@
-//! Values as categorical distributions: the invertible transform, the inverse, and two-hot targets.
+//! Values as categorical distributions: the invertible transform and the inverse.
 //!
 //! MuZero predicts values and rewards as distributions over integers, after a transform that compresses large numbers
 //! (Schrittwieser et al. 2020, appendix F; Pohlen et al. 2018).
@@ -13,30 +13,11 @@ pub struct Support {
     pub bound: usize,
 }
 
-/// A distribution on at most two neighbouring atoms whose mean is the target.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct TwoHot {
-    /// Index of the lower atom.
-    pub lower: usize,
-    /// Probability of the next higher atom; the lower atom has the rest.
-    pub upper_probability: f32,
-}
-
 impl Support {
     /// Returns the number of atoms, 2n + 1.
     #[must_use]
     pub fn atoms(self) -> usize {
         2 * self.bound + 1
-    }
-
-    /// Returns the two-hot distribution of the transformed value, clamped to the support.
-    #[must_use]
-    pub fn two_hot(self, value: f32) -> TwoHot {
-        let bound = self.bound as f64;
-        let position = transform(f64::from(value)).clamp(-bound, bound) + bound;
-        // The highest atom is the upper atom of the last pair.
-        let lower = (position.floor() as usize).min(2 * self.bound - 1);
-        TwoHot { lower, upper_probability: (position - lower as f64) as f32 }
     }
 
     /// Returns the value for logits `[2n + 1]`: the inverse transform of the softmax mean.
@@ -73,11 +54,12 @@ mod tests {
 
     const SUPPORT: Support = Support { bound: 20 };
 
-    /// Returns the predicted value of a two-hot distribution.
-    fn predicted(TwoHot { lower, upper_probability }: TwoHot) -> f32 {
+    /// Returns the predicted value of the two-hot distribution with this mean, in atoms from the lowest one.
+    fn predicted(position: f64) -> f32 {
+        let lower = (position.floor() as usize).min(2 * SUPPORT.bound - 1);
+        let upper_share = (position - lower as f64) as f32;
         let mut logits = vec![f32::NEG_INFINITY; SUPPORT.atoms()];
-        logits[lower] = (1.0 - upper_probability).ln();
-        logits[lower + 1] = upper_probability.ln();
+        (logits[lower], logits[lower + 1]) = ((1.0 - upper_share).ln(), upper_share.ln());
         SUPPORT.value(&logits)
     }
 
@@ -100,14 +82,8 @@ mod tests {
     #[test]
     fn the_value_of_a_two_hot_distribution_is_the_value_it_was_made_of() {
         for value in [-400.0_f32, -10.25, -0.5, 0.0, 0.1, 1.0, 3.0, 42.0, 400.0] {
-            let back = predicted(SUPPORT.two_hot(value));
+            let back = predicted(transform(f64::from(value)) + SUPPORT.bound as f64);
             assert!((back - value).abs() <= 1e-3 * (1.0 + value.abs()), "{value} became {back}");
         }
-    }
-
-    #[test]
-    fn values_beyond_the_support_take_its_ends() {
-        assert_eq!(SUPPORT.two_hot(1e9), TwoHot { lower: 39, upper_probability: 1.0 });
-        assert_eq!(SUPPORT.two_hot(-1e9), TwoHot { lower: 0, upper_probability: 0.0 });
     }
 }

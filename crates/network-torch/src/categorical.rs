@@ -86,9 +86,11 @@ mod tests {
             .zip(logits.chunks(SUPPORT.atoms()))
             .map(|(&value, row)| {
                 let total = row.iter().map(|&logit| f64::from(logit).exp()).sum::<f64>().ln();
-                let two_hot = SUPPORT.two_hot(value);
-                let upper = f64::from(two_hot.upper_probability);
-                let [l, u] = [0, 1].map(|above| f64::from(row[two_hot.lower + above]) - total);
+                // Between −20 and 20, counted from the lowest atom.
+                let position = categorical::transform(f64::from(value)).clamp(-20.0, 20.0) + 20.0;
+                let lower = position.floor().min(39.0);
+                let upper = position - lower;
+                let [l, u] = [0, 1].map(|above| f64::from(row[lower as usize + above]) - total);
                 -((1.0 - upper) * l + upper * u)
             })
             .collect();

@@ -24,23 +24,6 @@ pub fn value(activation: Activation, x: f64) -> f64 {
     }
 }
 
-/// Returns the derivative of an activation, by definition; for ReLU 0 at 0.
-#[must_use]
-pub fn derivative(activation: Activation, x: f64) -> f64 {
-    match activation {
-        Activation::Relu => f64::from(u8::from(x > 0.0)),
-        Activation::Mish => {
-            let tanh = softplus(x).tanh();
-            tanh + x * (1.0 - tanh * tanh) * sigmoid(x)
-        }
-        Activation::Silu => sigmoid(x) * (1.0 + x * (1.0 - sigmoid(x))),
-        Activation::Gelu => {
-            let share = sigmoid(gelu_logit(x));
-            share + x * share * (1.0 - share) * GELU_SCALE * (1.0 + 3.0 * GELU_CUBE * x * x)
-        }
-    }
-}
-
 fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
@@ -220,6 +203,22 @@ mod tests {
     fn numbers() -> impl Iterator<Item = f32> {
         let fine = (-40_000..=40_000).map(|index| index as f32 * 7.3e-4);
         fine.chain([0.0, -0.0, 1e-30, -1e-30, 19.99, 20.01, 88.0, 100.0, 1e4, -87.0, -88.0, -100.0, -1e4, 1e9, -1e9])
+    }
+
+    /// Returns the derivative of an activation, by definition; for ReLU 0 at 0.
+    fn derivative(activation: Activation, x: f64) -> f64 {
+        match activation {
+            Activation::Relu => f64::from(u8::from(x > 0.0)),
+            Activation::Mish => {
+                let tanh = softplus(x).tanh();
+                tanh + x * (1.0 - tanh * tanh) * sigmoid(x)
+            }
+            Activation::Silu => sigmoid(x) * (1.0 + x * (1.0 - sigmoid(x))),
+            Activation::Gelu => {
+                let share = sigmoid(gelu_logit(x));
+                share + x * share * (1.0 - share) * GELU_SCALE * (1.0 + 3.0 * GELU_CUBE * x * x)
+            }
+        }
     }
 
     #[test]

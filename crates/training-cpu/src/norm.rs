@@ -60,7 +60,8 @@ impl Moments {
     }
 
     /// Returns whether all moments differ by less than `tolerance`, relative to the standard deviation.
-    #[cfg(all(test, target_arch = "x86_64"))]
+    #[cfg(test)]
+    #[cfg(target_arch = "x86_64")]
     pub(crate) fn is_close_to(&self, other: &Self, tolerance: f32) -> bool {
         let pairs = self.mean.iter().zip(&other.mean).zip(self.squares.iter().zip(&other.squares));
         self.rows == other.rows

@@ -33,15 +33,15 @@ fn trained(trainer: &mut Trainer, batch: &UnrolledBatch) -> Result<Trained, Erro
 
 /// Returns the minimum of the losses, the entropy of the targets: policy, value, reward.
 fn least_losses(architecture: &Architecture, batch: &UnrolledBatch) -> [f64; 3] {
-    let support = architecture.model.support().expect("values are categorical");
-    let support = inference::Support { bound: support };
+    let bound = architecture.model.support().expect("values are categorical") as f64;
     let steps = batch.unroll_steps;
     let positions = batch.policy_weights.len() / (steps + 1);
     let shares = if steps == 0 { 1.0 } else { 2.0 };
     let share = |state: usize| if state.is_multiple_of(steps + 1) { 1.0 } else { 1.0 / steps as f64 };
     let entropy = |p: f64| if p > 0.0 { -p * p.ln() } else { 0.0 };
     let two_hot = |value: f32| {
-        let upper = f64::from(support.two_hot(value).upper_probability);
+        let position = inference::categorical::transform(f64::from(value)).clamp(-bound, bound);
+        let upper = position - position.floor();
         entropy(upper) + entropy(1.0 - upper)
     };
     let weights: Vec<f64> =

@@ -41,6 +41,7 @@ pub(super) fn cross_entropy(logits: &mut [f32], target: f32, factor: f64) -> Row
 #[cfg(test)]
 mod tests {
     use inference::Support;
+    use inference::categorical::transform;
 
     use super::cross_entropy;
 
@@ -54,9 +55,11 @@ mod tests {
     fn the_cross_entropy_is_that_of_the_two_hot_distribution_of_the_support() {
         for target in [-1e9, -430.0, -10.25, -1e-4, 0.0, 0.1, 1.0, 3.0, 42.0, 1e9] {
             let total = logits().iter().map(|&logit| f64::from(logit).exp()).sum::<f64>().ln();
-            let two_hot = SUPPORT.two_hot(target);
-            let upper = f64::from(two_hot.upper_probability);
-            let [l, u] = [0, 1].map(|above| f64::from(logits()[two_hot.lower + above]) - total);
+            // Between −4 and 4, counted from the lowest atom.
+            let position = transform(f64::from(target)).clamp(-4.0, 4.0) + 4.0;
+            let lower = position.floor().min(7.0);
+            let upper = position - lower;
+            let [l, u] = [0, 1].map(|above| f64::from(logits()[lower as usize + above]) - total);
             let row = cross_entropy(&mut logits(), target, 1.0);
             let expected = -((1.0 - upper) * l + upper * u);
             assert!((row.cross - expected).abs() < 1e-6, "{target}: {} instead of {expected}", row.cross);
