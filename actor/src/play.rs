@@ -34,6 +34,16 @@ enum Driver<G: Game> {
     Latent { episodes: LatentEpisodes, model: Option<Timed<dyn LatentModel>> },
 }
 
+/// Evaluates an expression with `$episodes` as the episodes of a driver, whatever the kind of network.
+macro_rules! with_episodes {
+    ($driver:expr, $episodes:ident => $body:expr) => {
+        match $driver {
+            Driver::Rules { episodes: $episodes, .. } => $body,
+            Driver::Latent { episodes: $episodes, .. } => $body,
+        }
+    };
+}
+
 /// Measurements and counters of one call of the episodes.
 #[derive(Debug)]
 pub(crate) struct Call {
@@ -177,38 +187,29 @@ impl<G: Game> Play<G> {
     /// Sets the number of simulations for full searches that start later.
     pub(crate) fn search_fully_with(&mut self, simulations: u32) {
         self.settings.full_simulations = simulations;
-        match &mut self.driver {
-            None => {}
-            Some(Driver::Rules { episodes, .. }) => episodes.search_fully_with(simulations),
-            Some(Driver::Latent { episodes, .. }) => episodes.search_fully_with(simulations),
+        if let Some(driver) = &mut self.driver {
+            with_episodes!(driver, episodes => episodes.search_fully_with(simulations));
         }
     }
 
     /// Keeps the latest search of the first `slots` slots, until another network kind replaces the episodes.
     pub(crate) fn watch(&mut self, slots: usize) {
-        match &mut self.driver {
-            None => {}
-            Some(Driver::Rules { episodes, .. }) => episodes.watch(slots),
-            Some(Driver::Latent { episodes, .. }) => episodes.watch(slots),
+        if let Some(driver) = &mut self.driver {
+            with_episodes!(driver, episodes => episodes.watch(slots));
         }
     }
 
     /// Returns the latest searches of watched slots that finished since the last call.
     pub(crate) fn take_watched(&mut self) -> Vec<WatchedSearch> {
-        match &mut self.driver {
-            None => Vec::new(),
-            Some(Driver::Rules { episodes, .. }) => episodes.take_watched(),
-            Some(Driver::Latent { episodes, .. }) => episodes.take_watched(),
-        }
+        let Some(driver) = &mut self.driver else { return Vec::new() };
+        with_episodes!(driver, episodes => episodes.take_watched())
     }
 
     /// Returns the episodes that finished since the last call.
     pub(crate) fn drain_finished(&mut self) -> Vec<FinishedEpisode> {
         let mut finished = std::mem::take(&mut self.finished);
-        match &mut self.driver {
-            None => {}
-            Some(Driver::Rules { episodes, .. }) => finished.extend(episodes.drain_finished()),
-            Some(Driver::Latent { episodes, .. }) => finished.extend(episodes.drain_finished()),
+        if let Some(driver) = &mut self.driver {
+            with_episodes!(driver, episodes => finished.extend(episodes.drain_finished()));
         }
         finished
     }
@@ -228,20 +229,14 @@ impl<G: Game> Play<G> {
 
     /// Returns the progress of a slot's episode.
     pub(crate) fn progress(&self, slot: usize) -> EpisodeProgress {
-        match &self.driver {
-            None => EpisodeProgress { number: 0, plies: 0, leaves: 0 },
-            Some(Driver::Rules { episodes, .. }) => episodes.progress(slot),
-            Some(Driver::Latent { episodes, .. }) => episodes.progress(slot),
-        }
+        let Some(driver) = &self.driver else { return EpisodeProgress { number: 0, plies: 0, leaves: 0 } };
+        with_episodes!(driver, episodes => episodes.progress(slot))
     }
 
     /// Returns the number of episodes in progress.
     pub(crate) fn under_way(&self) -> usize {
-        match &self.driver {
-            None => 0,
-            Some(Driver::Rules { episodes, .. }) => episodes.under_way(),
-            Some(Driver::Latent { episodes, .. }) => episodes.under_way(),
-        }
+        let Some(driver) = &self.driver else { return 0 };
+        with_episodes!(driver, episodes => episodes.under_way())
     }
 }
 

@@ -11,6 +11,49 @@ use crate::settings::Settings;
 use crate::tree_search::settings_by_rules;
 use crate::watch::WatchedSearch;
 
+/// Expands to the methods that episodes with search by the rules and in a learned model have in common.
+macro_rules! methods_of_slots {
+    () => {
+        /// Keeps the latest search of the first `slots` slots for [`take_watched`](Self::take_watched); at first of
+        /// none.
+        pub fn watch(&mut self, slots: usize) {
+            self.workspace.watch.only(slots);
+        }
+
+        /// Returns the searches finished in watched slots since the last call, at most one of each slot: the latest.
+        pub fn take_watched(&mut self) -> Vec<WatchedSearch> {
+            self.workspace.watch.take()
+        }
+
+        /// Returns the episodes finished since the last call.
+        pub fn drain_finished(&mut self) -> impl Iterator<Item = FinishedEpisode> + '_ {
+            self.finished.drain(..)
+        }
+
+        /// Returns the number of concurrent episodes.
+        #[must_use]
+        pub fn slots(&self) -> usize {
+            self.episodes.len()
+        }
+
+        /// Returns the progress of the episode in the slot `slot`.
+        ///
+        /// # Panics
+        /// If `slot` is not below [`slots`](Self::slots).
+        #[must_use]
+        pub fn progress(&self, slot: usize) -> EpisodeProgress {
+            self.episodes[slot].progress()
+        }
+
+        /// Returns the number of started and unfinished episodes.
+        #[must_use]
+        pub fn under_way(&self) -> usize {
+            self.episodes.iter().filter(|episode| episode.is_under_way()).count()
+        }
+    };
+}
+pub(crate) use methods_of_slots;
+
 /// Plays an endless stream of concurrent self-play episodes on one thread, with search by the rules.
 ///
 /// The moves of an episode depend on the seed, the slot and the evaluator predictions, but not on other episodes. In
@@ -146,41 +189,7 @@ impl<G: Game> Episodes<G> {
         self.settings.full_simulations = simulations;
     }
 
-    /// Keeps the latest search of the first `slots` slots for [`take_watched`](Self::take_watched); at first of none.
-    pub fn watch(&mut self, slots: usize) {
-        self.workspace.watch.only(slots);
-    }
-
-    /// Returns the searches finished in watched slots since the last call, at most one of each slot: the latest.
-    pub fn take_watched(&mut self) -> Vec<WatchedSearch> {
-        self.workspace.watch.take()
-    }
-
-    /// Returns the episodes finished since the last call.
-    pub fn drain_finished(&mut self) -> impl Iterator<Item = FinishedEpisode> + '_ {
-        self.finished.drain(..)
-    }
-
-    /// Returns the number of concurrent episodes.
-    #[must_use]
-    pub fn slots(&self) -> usize {
-        self.episodes.len()
-    }
-
-    /// Returns the progress of the episode in the slot `slot`.
-    ///
-    /// # Panics
-    /// If `slot` is not below [`slots`](Self::slots).
-    #[must_use]
-    pub fn progress(&self, slot: usize) -> EpisodeProgress {
-        self.episodes[slot].progress()
-    }
-
-    /// Returns the number of started and unfinished episodes.
-    #[must_use]
-    pub fn under_way(&self) -> usize {
-        self.episodes.iter().filter(|episode| episode.is_under_way()).count()
-    }
+    methods_of_slots!();
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use inference::LatentModel;
 
 use crate::Error;
 use crate::episode::{EpisodeProgress, FinishedEpisode, Pace, TRUNCATED, Workspace};
+use crate::episodes::methods_of_slots;
 use crate::latent::batcher::LatentBatcher;
 use crate::latent::episode::{Advance, LatentEpisode};
 use crate::latent::search_settings;
@@ -212,41 +213,7 @@ impl LatentEpisodes {
         }
     }
 
-    /// Keeps the latest search of the first `slots` slots for [`take_watched`](Self::take_watched); at first of none.
-    pub fn watch(&mut self, slots: usize) {
-        self.workspace.watch.only(slots);
-    }
-
-    /// Returns the searches finished in watched slots since the last call, at most one of each slot: the latest.
-    pub fn take_watched(&mut self) -> Vec<WatchedSearch> {
-        self.workspace.watch.take()
-    }
-
-    /// Returns the episodes finished since the last call.
-    pub fn drain_finished(&mut self) -> impl Iterator<Item = FinishedEpisode> + '_ {
-        self.finished.drain(..)
-    }
-
-    /// Returns the number of concurrent episodes.
-    #[must_use]
-    pub fn slots(&self) -> usize {
-        self.episodes.len()
-    }
-
-    /// Returns the progress of the episode in the slot `slot`.
-    ///
-    /// # Panics
-    /// If `slot` is not below [`slots`](Self::slots).
-    #[must_use]
-    pub fn progress(&self, slot: usize) -> EpisodeProgress {
-        self.episodes[slot].progress()
-    }
-
-    /// Returns the number of started and unfinished episodes.
-    #[must_use]
-    pub fn under_way(&self) -> usize {
-        self.episodes.iter().filter(|episode| episode.is_under_way()).count()
-    }
+    methods_of_slots!();
 }
 
 /// Returns the layout of recorded observations. `None` if the rules can recompute observations.
