@@ -191,8 +191,8 @@ fn check(config: &RunFile) -> Result<(), ConfigError> {
             "depends on the clock; set it to positions, and set learner.schedule_positions",
         );
     }
-    if table.selector.uses_priorities() || table.max_times_sampled.is_some() {
-        return refuse("replay.selector", "depends on earlier draws; use uniform and replay.max_times_sampled = 0");
+    if table.selector.uses_priorities() {
+        return refuse("replay.selector", "depends on earlier draws; use uniform");
     }
     if table.retention.age_max.is_some() {
         return refuse("replay.age_max_hours", "depends on the clock; set it to 0");
@@ -538,7 +538,6 @@ mod tests {
         for (set, key) in [
             ("learner.schedule=minutes", "learner.schedule"),
             ("replay.selector=prioritised", "replay.selector"),
-            ("replay.max_times_sampled=2", "replay.selector"),
             ("learner.precision=bf16", "learner.precision"),
             ("reanalysis.share=0.5", "reanalysis.share"),
         ] {

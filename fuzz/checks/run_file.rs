@@ -63,7 +63,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let texts = [
         "",
         "[run]\ngame = \"hex-5\"\nseed = 7\ndirectory = \"runs/a\"\n\n[network]\nblocks = 2\nchannels = 32\n",
-        "[replay]\nsamples_per_insert = 2\nmin_items = 100\n\n[[replay.tables]]\nname = \"recent\"\nselector = \"fifo\"\n",
+        "[replay]\nsamples_per_insert = 2\nmin_items = 100\n\n[[replay.tables]]\nname = \"recent\"\nselector = \"max_heap\"\n",
         "[selfplay]\nresign_threshold = -0.95\n[search]\nalgorithm = \"gumbel\"\n[learner]\nbatch_size = 64\n",
         "[run]\ngame = \"gym:CartPole-v1\"\n[environment]\nobservation = [4]\nactions = 2\n",
         "[run]\ngame = \"cartpole\"\ndiscount = 0.997\n[search]\nroot = \"gumbel\"\n",

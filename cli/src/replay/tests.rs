@@ -330,9 +330,9 @@ fn a_table_of_a_live_server_is_changed_and_invalid_changes_are_rejected_with_a_r
         line.split_whitespace().map(str::to_owned).collect()
     };
 
-    let output = send(&["samples_per_insert=2.5", "selector=fifo", "lag_versions_max=7"]).unwrap();
+    let output = send(&["samples_per_insert=2.5", "selector=max_heap", "lag_versions_max=7"]).unwrap();
     assert_eq!(line(&output, "samples_per_insert"), ["samples_per_insert", "4.0", "2.5", "changed"]);
-    assert_eq!(line(&output, "selector"), ["selector", "uniform", "fifo", "changed"]);
+    assert_eq!(line(&output, "selector"), ["selector", "uniform", "max_heap", "changed"]);
     assert_eq!(line(&output, "lag_versions_max"), ["lag_versions_max", "0", "7", "changed"]);
     assert_eq!(line(&output, "min_items"), ["min_items", "5000", "5000"]);
     let output = send(&["--table", "main", "lag_versions_max=0"]).unwrap();

@@ -146,13 +146,6 @@ fn of_settings(
         let reason = format!("is {batch}, more than the {batch_max} samples that replay.error_items allows at once");
         refuse("learner.batch_size", reason);
     }
-    let drawable =
-        table.table.max_times_sampled.map(|times| table.table.window.capacity_items * u64::from(times.get()));
-    if let Some(drawable) = drawable.filter(|&drawable| batch > drawable) {
-        let reason =
-            format!("is {batch}, but replay.capacity_items and replay.max_times_sampled allow only {drawable}");
-        refuse("learner.batch_size", reason);
-    }
     let served_by = match inference {
         Inference::Remote => Some("--inference"),
         Inference::Local => (!config.actor.inference.is_empty()).then_some("actor.inference"),
@@ -283,17 +276,6 @@ mod tests {
                 &["learner.batch_size=193", "replay.error_items=100", "replay.samples_per_insert=8"],
                 local,
                 "learner.batch_size: is 193, more than the 192 samples",
-            ),
-            (
-                &[
-                    "learner.batch_size=64",
-                    "replay.max_times_sampled=1",
-                    "replay.capacity_items=60",
-                    "replay.window_items_min=60",
-                    "replay.min_items=9",
-                ],
-                local,
-                "learner.batch_size: is 64, but replay.capacity_items and replay.max_times_sampled allow only 60",
             ),
             (
                 &[

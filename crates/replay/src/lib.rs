@@ -20,6 +20,6 @@ pub use rate_limiter::{RateLimiter, RateLimiterCounts, RateLimiterSettings, Wait
 pub use seen::{SeenIds, SeenLimits};
 pub use settings::{Retention, Selector, TableSettings, Window};
 pub use table::{
-    Changed, Drawn, Expected, Held, Insertion, InvalidPriority, ItemKey, PriorityUpdate, QuarantineChange, Removed,
-    Table, TableTotals,
+    Drawn, Expected, Held, Insertion, InvalidPriority, ItemKey, PriorityUpdate, QuarantineChange, Removed, Table,
+    TableTotals,
 };

@@ -33,7 +33,7 @@ pub struct RateLimiterSettings {
 pub struct RateLimiterCounts {
     /// Items ever inserted.
     pub inserted: u64,
-    /// Inserted items that cannot be drawn: removed, exhausted or in quarantine. At most `inserted`.
+    /// Inserted items that cannot be drawn: removed or in quarantine. At most `inserted`.
     pub deleted: u64,
     /// Items ever drawn.
     pub sampled: u64,
@@ -164,7 +164,7 @@ impl RateLimiter {
         self.counts.inserted += items;
     }
 
-    /// Adds `items` to the number of deleted items, which can no longer be drawn: removed, quarantined or exhausted.
+    /// Adds `items` to the number of deleted items, which can no longer be drawn: removed or quarantined.
     ///
     /// # Panics
     /// If more items would be deleted than were inserted.

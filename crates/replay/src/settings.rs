@@ -1,6 +1,5 @@
 //! Settings of a table: item selection for sampling, and trajectory retention.
 
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use experience::Invalid;
@@ -14,9 +13,6 @@ pub struct TableSettings {
     pub window: Window,
     /// Further bounds for the removal of trajectories, in addition to the capacity.
     pub retention: Retention,
-    /// Maximum number of draws of an item. After the last draw the item is excluded from sampling. `None`: unlimited,
-    /// without counting draws.
-    pub max_times_sampled: Option<NonZeroU32>,
     /// True to merge items with equal positions: n such items have the total weight `log2 n + 1`. Requires
     /// [`Selector::Uniform`].
     pub merge_positions: bool,
@@ -27,13 +23,12 @@ pub struct TableSettings {
 }
 
 impl TableSettings {
-    /// Returns settings that draw uniformly and without limit from `window`, and that bound the table only by its
-    /// capacity.
+    /// Returns settings that draw uniformly from `window`, and that bound the table only by its capacity.
     #[cfg(test)]
     pub(crate) fn uniform(window: Window) -> Self {
         let (selector, retention) = (Selector::Uniform, Retention::default());
         let (merge_positions, surprise_share) = (false, 0.0);
-        Self { selector, window, retention, max_times_sampled: None, merge_positions, surprise_share }
+        Self { selector, window, retention, merge_positions, surprise_share }
     }
 
     /// Checks that the settings are consistent. The run file checks the range of each number.
@@ -58,9 +53,9 @@ impl TableSettings {
         self.merge_positions || self.surprise_share > 0.0
     }
 
-    /// Returns true if the table needs state for each item. Only uniform, unlimited draws need none.
+    /// Returns true if the table needs state for each item. Only uniform draws need none.
     pub(crate) fn has_item_state(&self) -> bool {
-        self.selector != Selector::Uniform || self.max_times_sampled.is_some()
+        self.selector != Selector::Uniform
     }
 }
 
@@ -75,7 +70,7 @@ pub(crate) fn invalid(key: &str, reason: impl Into<String>) -> Invalid {
 /// an item with weight zero, and draws nothing if all weights in the window are zero.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Selector {
-    /// Draws every item with equal probability. Needs no memory per item unless draws are counted.
+    /// Draws every item with equal probability. Needs no memory per item.
     Uniform,
     /// Draws items with a probability proportional to `priority^exponent`: proportional prioritisation (Schaul et al.
     /// 2016).
@@ -84,8 +79,6 @@ pub enum Selector {
         /// priority 0.
         exponent: f64,
     },
-    /// Chooses the oldest item. With one draw per item, the table is a queue.
-    Fifo,
     /// Chooses the item with the highest priority.
     MaxHeap,
 }

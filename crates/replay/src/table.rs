@@ -17,7 +17,7 @@ use experience::{Trajectory, TrajectoryId, WeightsVersion};
 
 use crate::tree::Tree;
 use crate::{Retention, TableSettings};
-pub use answers::{Changed, Drawn, Held, Insertion, QuarantineChange, Removed, TableTotals};
+pub use answers::{Drawn, Held, Insertion, QuarantineChange, Removed, TableTotals};
 use entry::{Entry, ItemWeights};
 pub use memory::Expected;
 use positions::PositionCounts;
@@ -30,10 +30,10 @@ type Index = HashMap<TrajectoryId, u64, BuildHasherDefault<DefaultHasher>>;
 /// A replay table: holds trajectories, oldest first, and samples items from the window.
 ///
 /// Each entry stores the number of the first item in the trajectory. The items form one numbered sequence with the
-/// window as a suffix. Removal at the front and insertion at the back do not change the numbers. Quarantined and
-/// exhausted items are not part of the window, which extends to older items in place of them.
+/// window as a suffix. Removal at the front and insertion at the back do not change the numbers. Quarantined
+/// items are not part of the window, which extends to older items in place of them.
 ///
-/// Uniform and unlimited draws need no other state. Only drawable items have numbers, and a draw is a random number and
+/// Uniform draws need no other state. Only drawable items have numbers, and a draw is a random number and
 /// a binary search. Quarantines are rare, so each quarantine renumbers all items. All other settings need a tree with a
 /// place for each item, drawable or not, and draw in O(log items). In a large table, draws spend most of the time
 /// waiting for memory. Draws therefore do not read the content of trajectories, and lookups run in groups.
@@ -42,8 +42,7 @@ type Index = HashMap<TrajectoryId, u64, BuildHasherDefault<DefaultHasher>>;
 /// tables share a trajectory, each table counts the bytes.
 ///
 /// After a restart, the caller repeats all earlier inserts, quarantines and priority updates in order, and then calls
-/// [`Table::remember`]. The draws of each item are not saved: after a restart, every item may again be drawn the
-/// maximum number of times.
+/// [`Table::remember`].
 #[derive(Debug)]
 pub struct Table {
     settings: TableSettings,
@@ -54,7 +53,7 @@ pub struct Table {
     items: u64,
     /// The total number of items in all trajectories, drawable or not.
     held_items: u64,
-    /// The item weights; `None` if draws are uniform and not counted.
+    /// The item weights; `None` if draws are uniform.
     tree: Option<Tree>,
     /// The index from ids to trajectories, built for selectors with priorities and by the first [`Table::lookup`] or
     /// [`Table::revise`]. Without an index, each access by id would search all trajectories.
@@ -137,7 +136,7 @@ impl Table {
         entry.actor_quarantined = self.quarantined_actors.contains(&id.actor);
         self.equip(&mut entry);
         let weigh = self.weigh();
-        entry.count_drawable(weigh);
+        entry.count_drawable();
         let items = entry.items();
         if let Some(tree) = &mut self.tree {
             tree.push_back(weigh.leaves(&entry, items));
@@ -159,9 +158,6 @@ impl Table {
     fn equip(&self, entry: &mut Entry) {
         if self.settings.selector.uses_priorities() {
             entry.assume_priority(self.initial_priority());
-        }
-        if self.settings.max_times_sampled.is_some() {
-            entry.count_draws();
         }
     }
 
@@ -193,34 +189,27 @@ impl Table {
         }
     }
 
-    /// Changes the settings, which must have passed [`TableSettings::check`]. Priorities, quarantines and counted draws
-    /// are kept, even if unused under the new settings. Items beyond a new bound are removed at the next insert or
-    /// [`Table::expire`].
-    ///
-    /// While draws are unlimited, they are not counted, and earlier counts are ignored. O(items) if the selector, the
-    /// maximum number of draws or the merging of positions changes, otherwise O(1).
-    pub fn change(&mut self, settings: TableSettings) -> Changed {
-        let TableSettings { selector, max_times_sampled, .. } = self.settings;
-        let same = (selector, max_times_sampled) == (settings.selector, settings.max_times_sampled);
-        self.settings = settings;
-        let before = self.items;
-        if !same {
+    /// Changes the settings, which must have passed [`TableSettings::check`]. Priorities and quarantines are kept,
+    /// even if unused under the new settings. Items beyond a new bound are removed at the next insert or
+    /// [`Table::expire`]. O(items) if the selector or the merging of positions changes, otherwise O(1).
+    pub fn change(&mut self, settings: TableSettings) {
+        let selector = std::mem::replace(&mut self.settings, settings).selector;
+        if settings.selector != selector {
             self.rebuild();
         }
         if settings.merge_positions != self.positions.is_some() {
             let trajectories = self.entries.iter().map(|entry| &entry.trajectory);
             self.positions = settings.merge_positions.then(|| PositionCounts::of(trajectories));
         }
-        Changed { deleted_items: before.saturating_sub(self.items), restored_items: self.items.saturating_sub(before) }
     }
 
     /// Recomputes all settings-dependent state from the entries. O(items).
     fn rebuild(&mut self) {
-        let (weigh, mut entries) = (self.weigh(), std::mem::take(&mut self.entries));
+        let mut entries = std::mem::take(&mut self.entries);
         (self.items, self.mark_bytes) = (0, 0);
         for entry in &mut entries {
             self.equip(entry);
-            entry.count_drawable(weigh);
+            entry.count_drawable();
             self.items += u64::from(entry.drawable);
             self.mark_bytes += entry.mark_bytes();
         }
@@ -274,7 +263,7 @@ impl Table {
     }
 
     /// Removes the trajectories beyond a bound at `now`, oldest first: trajectories beyond the latest `capacity_items`
-    /// items, beyond [`Retention`], or with only exhausted items. Every insert does this too.
+    /// items or beyond [`Retention`]. Every insert does this too.
     ///
     /// Items that cannot be drawn count towards the capacity. The capacity thus bounds memory and log size even while a
     /// quarantined actor continues to send.
@@ -294,7 +283,6 @@ impl Table {
             || trajectory_bytes_max.is_some_and(|bytes| self.trajectory_bytes > bytes)
             || age_max.is_some_and(|age| now.saturating_sub(front.inserted()) > age)
             || self.is_stale(front.last_weights_version)
-            || (front.drawable == 0 && front.is_exhausted(self.weigh()))
     }
 
     /// Updates all other state after `entry` has been removed from the front.

@@ -321,7 +321,7 @@ mod tests {
             (
                 "replay.merge_positions",
                 refused(|replay| {
-                    (replay.main.selector, replay.main.merge_positions) = (SelectorName::Fifo, true);
+                    (replay.main.selector, replay.main.merge_positions) = (SelectorName::MaxHeap, true);
                 }),
             ),
             ("replay.surprise_share", refused(|replay| replay.main.surprise_share = 1.5)),
@@ -385,25 +385,18 @@ mod tests {
             sources.layers().unwrap().load::<Config>().unwrap().replay
         };
         let set = load(&[
-            "replay.max_times_sampled=4",
             "replay.age_max_hours=1.5",
             "replay.bytes_max=1000",
             "replay.lag_versions_max=3",
             "replay.memory_bytes_max=2000",
         ]);
         let expected = ReplaySection {
-            main: TableKeys {
-                max_times_sampled: 4,
-                age_max_hours: 1.5,
-                bytes_max: 1000,
-                lag_versions_max: 3,
-                ..TableKeys::default()
-            },
+            main: TableKeys { age_max_hours: 1.5, bytes_max: 1000, lag_versions_max: 3, ..TableKeys::default() },
             memory_bytes_max: 2000,
             ..ReplaySection::default()
         };
         assert_eq!(set, expected);
-        let none = ["max_times_sampled", "age_max_hours", "bytes_max", "lag_versions_max", "memory_bytes_max"];
+        let none = ["age_max_hours", "bytes_max", "lag_versions_max", "memory_bytes_max"];
         let none = none.map(|key| format!("replay.{key}=0"));
         assert_eq!(load(&none.each_ref().map(String::as_str)), ReplaySection::default());
     }

@@ -1,7 +1,6 @@
 //! The configuration of a table: [`TableSection`] as written, and [`NamedTable`] as checked settings.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use experience::Invalid;
@@ -35,8 +34,6 @@ pub enum SelectorName {
     Uniform,
     /// Samples items with a probability proportional to `priority^exponent`.
     Prioritised,
-    /// Selects the oldest item.
-    Fifo,
     /// Selects the item with the highest priority.
     MaxHeap,
 }
@@ -59,14 +56,11 @@ service::section! {
     /// Keys of every table. In `[replay]`, they configure the table `main`; in an entry of `[[replay.tables]]`, they
     /// configure an additional table.
     pub struct TableKeys {
-        /// Rule that selects the next item to sample: `uniform`, `prioritised`, `fifo` (the oldest) or `max_heap` (the
-        /// highest priority).
+        /// Rule that selects the next item to sample: `uniform`, `prioritised` or `max_heap` (the highest priority).
         selector: SelectorName = SelectorName::Uniform;
         /// With the selector `prioritised`: exponent of the priorities; 0 samples uniformly.
         // The best α for proportional prioritisation in Schaul et al. 2016, table 3.
         exponent: f64 = 0.6, in 0.0..=100.0;
-        /// Maximum number of times that an item is sampled; 0: unlimited.
-        max_times_sampled: u32 = 0;
         /// With the selector `uniform`: true to reduce the weight of repeated positions. The n items of the same
         /// position, up to symmetry, have the total weight log2(n) + 1, so that their targets are averaged. Items of
         /// trajectories without stored positions count as different.
@@ -168,7 +162,6 @@ impl TableSection {
                 capacity_items: keys.capacity_items,
             },
             retention: keys.retention()?,
-            max_times_sampled: NonZeroU32::new(keys.max_times_sampled),
             merge_positions: keys.merge_positions,
             surprise_share: keys.surprise_share,
         };
@@ -191,7 +184,6 @@ impl TableKeys {
         match self.selector {
             SelectorName::Uniform => Selector::Uniform,
             SelectorName::Prioritised => Selector::Prioritised { exponent: self.exponent },
-            SelectorName::Fifo => Selector::Fifo,
             SelectorName::MaxHeap => Selector::MaxHeap,
         }
     }

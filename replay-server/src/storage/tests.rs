@@ -42,12 +42,11 @@ fn settings() -> Settings {
     config.replay.main.error_items = 200.0;
     config.replay.main.capacity_items = CAPACITY_ITEMS;
     config.replay.main.window_items_min = 20;
-    // A table that holds more than the main table, draws each item once and does not block inserts.
+    // A table that holds more than the main table, draws by priority and does not block inserts.
     config.replay.tables = vec![TableSection {
         name: "long".to_owned(),
         keys: TableKeys {
             selector: SelectorName::Prioritised,
-            max_times_sampled: 1,
             min_items: 4,
             capacity_items: 2 * CAPACITY_ITEMS,
             window_items_min: 20,

@@ -7,8 +7,8 @@ use proto::limits::CREDIT_BATCHES_MAX;
 use proto::replay::{Suspect, TableEdge, TableStats, v1};
 use rand_chacha::ChaCha8Rng;
 use replay::{
-    Changed, Drawn, Held, Insertion, InvalidPriority, ItemKey, PriorityUpdate, QuarantineChange, RateLimiter,
-    RateLimiterCounts, Removed, Retention, SeenIds, Table, TableTotals, Wait,
+    Drawn, Held, Insertion, InvalidPriority, ItemKey, PriorityUpdate, QuarantineChange, RateLimiter, RateLimiterCounts,
+    Removed, Retention, SeenIds, Table, TableTotals, Wait,
 };
 use run_file::replay::{NamedTable, TableSection};
 use tokio::sync::mpsc;
@@ -85,9 +85,7 @@ impl TableState {
     /// batch that is now too large receives [`Sampled::TooLarge`].
     pub fn hold_to(&mut self, settings: NamedTable) {
         self.limiter.change(settings.rate_limiter);
-        let Changed { deleted_items, restored_items } = self.table.change(settings.table);
-        self.limiter.delete(deleted_items);
-        self.limiter.restore(restored_items);
+        self.table.change(settings.table);
         self.settings = settings;
         let items_max = self.limiter.settings().batch_items_max();
         self.waiting.retain(|batch| {
@@ -270,7 +268,6 @@ impl TableState {
             self.table.draw(usize::try_from(batch.missing()).unwrap_or(usize::MAX), rng, &mut batch.drawn);
             let drawn = &batch.drawn[earlier..];
             self.limiter.sample(drawn.len() as u64);
-            self.limiter.delete(drawn.iter().filter(|drawn| drawn.exhausted).count() as u64);
             let newest = self.table.newest_weights_version();
             for drawn in drawn {
                 let lag = newest.map_or(0, |newest| newest.0.saturating_sub(drawn.weights_version.0));
@@ -388,7 +385,7 @@ pub enum Hold {
     #[error(transparent)]
     Limiter(#[from] Wait),
     /// The limiter does not block, but the table has no item that may be drawn.
-    #[error("no item in the window can be drawn: all are used up or have priority 0")]
+    #[error("no item in the window can be drawn: all have priority 0")]
     NothingToDraw,
 }
 

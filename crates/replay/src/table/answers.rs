@@ -29,7 +29,7 @@ pub struct Insertion {
 pub struct Removed {
     /// Id of the removed trajectory.
     pub id: TrajectoryId,
-    /// Number of drawable items before the removal: without exhausted items, and 0 for a quarantined trajectory.
+    /// Number of drawable items before the removal: 0 for a quarantined trajectory.
     pub items: u64,
 }
 
@@ -49,16 +49,6 @@ pub enum QuarantineChange {
     Unknown,
 }
 
-/// The result of a change of settings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[must_use = "the rate limiter must count deleted and restored items"]
-pub struct Changed {
-    /// Number of items that become exhausted under the new settings.
-    pub deleted_items: u64,
-    /// Number of exhausted items that can be drawn again under the new settings.
-    pub restored_items: u64,
-}
-
 /// A drawn item.
 #[derive(Debug, Clone)]
 pub struct Drawn {
@@ -73,8 +63,6 @@ pub struct Drawn {
     pub probability: f64,
     /// Number of items in the window at the time of the draw, including this item.
     pub table_items: u64,
-    /// True if this was the last allowed draw of the item, which is now excluded from sampling.
-    pub exhausted: bool,
     /// Time of the insert of the trajectory, as passed to [`Table::insert`](crate::Table::insert).
     pub inserted: Duration,
 }

@@ -4,7 +4,6 @@ use rand::{Rng, RngExt};
 
 use super::{Drawn, Table};
 use crate::Selector;
-use crate::tree::Leaf;
 
 /// The number of items looked up together. Tables are larger than CPU caches, so each step of a lookup waits for
 /// memory. Lookups in a group overlap these waits. The group exceeds the number of outstanding reads of a CPU core.
@@ -35,15 +34,10 @@ impl Table {
     /// Draws `items` items from the window by the rule of the selector, and appends the items to `drawn`. Draws fewer
     /// items if the selector finds no further item. The drawn items depend only on the table and on the state of `rng`:
     /// one call for many items draws the same items as several calls for fewer, but is faster.
-    ///
-    /// Under [`TableSettings::max_times_sampled`](crate::TableSettings::max_times_sampled), an item drawn that many
-    /// times is exhausted and cannot be drawn again, so a table may run out of items in the middle of a batch. A
-    /// trajectory with only exhausted items stays in the table until an insert or [`Table::expire`] finds it to be the
-    /// oldest.
     pub fn draw(&mut self, items: usize, rng: &mut (impl Rng + ?Sized), drawn: &mut Vec<Drawn>) {
-        // A counted draw may change the distribution of the next draw, and a weighted draw uses more random numbers.
+        // A weighted draw uses more random numbers.
         let is_weighted = self.settings.is_weighted();
-        let group = if self.settings.max_times_sampled.is_some() || is_weighted { 1 } else { GROUP };
+        let group = if is_weighted { 1 } else { GROUP };
         let mut missing = items;
         while missing > 0 {
             let table_items = self.window_items();
@@ -69,11 +63,9 @@ impl Table {
         let Some(tree) = &self.tree else { return Some(Odds::Even { items }) };
         // The oldest item of the window.
         let from = tree.nth(self.items - items);
-        let certain = |number| Odds::Certain { number };
         match self.settings.selector {
             Selector::Uniform => Some(Odds::Even { items }),
-            Selector::Fifo => Some(certain(from)),
-            Selector::MaxHeap => tree.greatest(from).map(certain),
+            Selector::MaxHeap => tree.greatest(from).map(|number| Odds::Certain { number }),
             Selector::Prioritised { .. } => {
                 let sum = tree.sum(from);
                 (sum > 0.0).then_some(Odds::ByWeight { from, sum })
@@ -84,10 +76,7 @@ impl Table {
     /// Chooses the next item without counting a draw.
     pub(super) fn pick(&self, odds: Odds, rng: &mut (impl Rng + ?Sized)) -> Pick {
         let (number, probability) = match (odds, &self.tree) {
-            (Odds::Even { items }, None) => (self.end - items + rng.random_range(0..items), 1.0 / items as f64),
-            (Odds::Even { items }, Some(tree)) => {
-                (tree.nth(self.items - items + rng.random_range(0..items)), 1.0 / items as f64)
-            }
+            (Odds::Even { items }, _) => (self.end - items + rng.random_range(0..items), 1.0 / items as f64),
             (Odds::Certain { number }, _) => (number, 1.0),
             (Odds::ByWeight { from, sum }, tree) => {
                 let tree = tree.as_ref().expect("weights are stored in a tree");
@@ -122,28 +111,13 @@ impl Table {
         }
     }
 
-    fn take(&mut self, picks: &[Pick], table_items: u64, drawn: &mut Vec<Drawn>) {
+    fn take(&self, picks: &[Pick], table_items: u64, drawn: &mut Vec<Drawn>) {
         for &Pick { number, probability, at } in picks {
             let entry = &self.entries[at];
             let item = usize::try_from(number - entry.first).expect("an index into a trajectory in memory");
             let (trajectory, inserted) = (entry.trajectory.clone(), entry.inserted());
             let weights_version = entry.last_weights_version;
-            let exhausted = self.settings.max_times_sampled.is_some() && self.count_draw(at, item);
-            drawn.push(Drawn { trajectory, item, weights_version, probability, table_items, exhausted, inserted });
+            drawn.push(Drawn { trajectory, item, weights_version, probability, table_items, inserted });
         }
-    }
-
-    /// Counts a draw of an item. Returns true if this was the last allowed draw.
-    fn count_draw(&mut self, at: usize, item: usize) -> bool {
-        let weigh = self.weigh();
-        let entry = &mut self.entries[at];
-        let exhausted = weigh.exhausts(entry.count_draw(item));
-        if exhausted {
-            entry.drawable -= 1;
-            self.items -= 1;
-            let tree = self.tree.as_mut().expect("a table that counts draws keeps state for each item");
-            tree.replace(entry.first + item as u64, std::iter::once(Leaf::VACANT));
-        }
-        exhausted
     }
 }

@@ -1,4 +1,3 @@
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use experience::{Trajectory, WeightsVersion};
@@ -35,7 +34,7 @@ pub(super) struct Entry {
     /// Time of the latest revision, in nanoseconds of the caller's clock; 0 without a revision.
     revised_ns: u64,
     marks: Option<Box<Marks>>,
-    /// Number of drawable items: neither quarantined nor exhausted.
+    /// Number of drawable items: 0 in quarantine.
     pub(super) drawable: u32,
     /// Surprise of the trajectory in units of 1 / [`SURPRISE_STEPS`], plus one; 0 without a surprise.
     surprise: u16,
@@ -53,7 +52,6 @@ struct Marks {
     /// The ply of each item, to find items by ply quickly: one priority update may contain every item of long
     /// trajectories.
     plies: Box<[u32]>,
-    times_sampled: Box<[u32]>,
 }
 
 impl Entry {
@@ -116,21 +114,9 @@ impl Entry {
         self.quarantined || self.actor_quarantined
     }
 
-    /// Returns true if the trajectory has items and all items are exhausted.
-    pub(super) fn is_exhausted(&self, weigh: ItemWeights) -> bool {
-        let items = self.items();
-        items > 0 && (0..items).all(|item| self.is_exhausted_at(item, weigh))
-    }
-
-    /// Returns true if the item with index `item` has reached the maximum number of draws.
-    pub(super) fn is_exhausted_at(&self, item: usize, weigh: ItemWeights) -> bool {
-        weigh.exhausts(self.times_sampled(item))
-    }
-
-    /// Recomputes the number of drawable items. O(items).
-    pub(super) fn count_drawable(&mut self, weigh: ItemWeights) {
-        let items = if self.is_quarantined() { 0 } else { self.items() };
-        let drawable = (0..items).filter(|&item| !self.is_exhausted_at(item, weigh)).count();
+    /// Recomputes the number of drawable items.
+    pub(super) fn count_drawable(&mut self) {
+        let drawable = if self.is_quarantined() { 0 } else { self.items() };
         self.drawable = u32::try_from(drawable).expect("an episode has under 2^32 steps");
     }
 
@@ -165,27 +151,6 @@ impl Entry {
         }
     }
 
-    fn times_sampled(&self, item: usize) -> u32 {
-        self.marks.as_ref().and_then(|marks| marks.times_sampled.get(item)).copied().unwrap_or(0)
-    }
-
-    /// Allocates the draw counters of all items, unless already allocated.
-    pub(super) fn count_draws(&mut self) {
-        let items = self.items();
-        let marks = self.marks.get_or_insert_default();
-        if marks.times_sampled.is_empty() {
-            marks.times_sampled = vec![0; items].into();
-        }
-    }
-
-    /// Increments the draw counter of an item. Returns the number of draws so far.
-    pub(super) fn count_draw(&mut self, item: usize) -> u32 {
-        let times = self.marks.as_mut().and_then(|marks| marks.times_sampled.get_mut(item));
-        let times = times.expect("a table that counts draws counts them for each item");
-        *times = times.saturating_add(1);
-        *times
-    }
-
     /// Returns the size of the trajectory, in bytes.
     pub(super) fn trajectory_bytes(&self) -> u64 {
         self.trajectory.bytes() as u64
@@ -193,8 +158,8 @@ impl Entry {
 
     /// Returns the size of the per-item state, in bytes.
     pub(super) fn mark_bytes(&self) -> u64 {
-        let bytes = |Marks { priorities, plies, times_sampled }: &Marks| {
-            size_of::<Marks>() + size_of_val(&**priorities) + size_of_val(&**plies) + size_of_val(&**times_sampled)
+        let bytes = |Marks { priorities, plies }: &Marks| {
+            size_of::<Marks>() + size_of_val(&**priorities) + size_of_val(&**plies)
         };
         self.marks.as_deref().map_or(0, bytes) as u64
     }
@@ -216,26 +181,20 @@ fn nanoseconds(time: Duration) -> u64 {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ItemWeights {
     selector: Selector,
-    max_times_sampled: Option<NonZeroU32>,
 }
 
 impl ItemWeights {
     pub(super) fn new(settings: &TableSettings) -> Self {
-        let TableSettings { selector, max_times_sampled, .. } = *settings;
-        Self { selector, max_times_sampled }
+        Self { selector: settings.selector }
     }
 
     /// Returns the size of the per-item state for `trajectories` trajectories with `items` items in total, in bytes.
     pub(super) fn mark_bytes(settings: &TableSettings, trajectories: u64, items: u64) -> u64 {
-        let priority = if settings.selector.uses_priorities() { size_of::<f64>() + size_of::<u32>() } else { 0 };
-        let draws = if settings.max_times_sampled.is_some() { size_of::<u32>() } else { 0 };
-        let marks = if priority + draws > 0 { size_of::<Marks>() } else { 0 };
-        trajectories.saturating_mul(marks as u64).saturating_add(items.saturating_mul((priority + draws) as u64))
-    }
-
-    /// Returns true if an item is exhausted after `times_sampled` draws.
-    pub(super) fn exhausts(self, times_sampled: u32) -> bool {
-        self.max_times_sampled.is_some_and(|max| times_sampled >= max.get())
+        if !settings.selector.uses_priorities() {
+            return 0;
+        }
+        let priority = (size_of::<f64>() + size_of::<u32>()) as u64;
+        trajectories.saturating_mul(size_of::<Marks>() as u64).saturating_add(items.saturating_mul(priority))
     }
 
     /// Returns the tree leaves for the `items` items of an entry.
@@ -245,7 +204,7 @@ impl ItemWeights {
 
     /// Returns the tree leaf for one item of an entry.
     pub(super) fn leaf(self, entry: &Entry, item: usize) -> Leaf {
-        if entry.is_quarantined() || entry.is_exhausted_at(item, self) {
+        if entry.is_quarantined() {
             return Leaf::VACANT;
         }
         Leaf::new(self.weight(entry.priority(item).unwrap_or(PRIORITY_DEFAULT)))
@@ -261,7 +220,7 @@ impl ItemWeights {
             }
             Selector::Prioritised { exponent } => libm::pow(priority, exponent),
             Selector::MaxHeap => priority,
-            Selector::Uniform | Selector::Fifo => 1.0,
+            Selector::Uniform => 1.0,
         }
     }
 }

@@ -9,7 +9,7 @@ impl Table {
         self.mark_one(id, |entry| !std::mem::replace(&mut entry.quarantined, true))
     }
 
-    /// Releases a trajectory from quarantine. Priorities and counted draws are kept.
+    /// Releases a trajectory from quarantine. Priorities are kept.
     pub fn release(&mut self, id: TrajectoryId) -> QuarantineChange {
         self.mark_one(id, |entry| std::mem::replace(&mut entry.quarantined, false))
     }
@@ -83,7 +83,7 @@ impl Table {
             return is_changed;
         }
         let (version, drawable) = (entry.last_weights_version, entry.drawable);
-        entry.count_drawable(weigh);
+        entry.count_drawable();
         if let Some(tree) = &mut self.tree {
             tree.replace(entry.first, weigh.leaves(entry, entry.items()));
         }

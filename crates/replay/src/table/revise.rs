@@ -44,7 +44,7 @@ impl Table {
     /// number to `revision`. Returns false if the table does not hold the trajectory. The caller must check that
     /// `revision` is higher than the stored revision.
     ///
-    /// The items keep priorities, counted draws, quarantine and order, and the trajectory keeps the time of the insert.
+    /// The items keep priorities, quarantine and order, and the trajectory keeps the time of the insert.
     /// [`Retention`](crate::Retention) uses the weights version in the last step of the new trajectory. Earlier draws
     /// keep the earlier searches.
     ///

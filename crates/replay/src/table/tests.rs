@@ -11,8 +11,6 @@ mod revise;
 mod total_weight;
 mod weighted;
 
-use std::num::NonZeroU32;
-
 use experience::{ActionProbability, Step, StepKind, Trajectory, TrajectoryId};
 use game::{Action, Outcome};
 use rand::{RngExt, SeedableRng};
@@ -50,10 +48,6 @@ fn window(items_min: u64, capacity_items: u64) -> Window {
 /// Returns settings with the given selector, and a window and capacity of 1000 items.
 fn by(selector: Selector) -> TableSettings {
     TableSettings { selector, ..TableSettings::uniform(window(1000, 1000)) }
-}
-
-fn times(max: u32) -> Option<NonZeroU32> {
-    Some(NonZeroU32::new(max).unwrap())
 }
 
 fn prioritised(exponent: f64) -> TableSettings {
@@ -144,12 +138,12 @@ fn a_connect_four_position_takes_at_most_15_percent_of_dense_float32_planes() {
     assert!(100 * bytes <= 15 * DENSE_BYTES, "{bytes} bytes a position, dense {DENSE_BYTES}");
 }
 
-/// Per-item state: a priority, a weight with a share of the tree, a counter, an index, and spare capacity.
+/// Per-item state: a priority, a weight with a share of the tree, an index, and spare capacity.
 #[test]
 fn the_state_of_an_item_takes_at_most_40_bytes() {
     let plain = TableSettings::uniform(window(100_000, 100_000));
-    let all = TableSettings { max_times_sampled: times(9), selector: Selector::Prioritised { exponent: 1.0 }, ..plain };
-    let (plain, all) = (connect_four_bytes(plain, 2), connect_four_bytes(all, 5));
+    let all = TableSettings { selector: Selector::Prioritised { exponent: 1.0 }, ..plain };
+    let (plain, all) = (connect_four_bytes(plain, 2), connect_four_bytes(all, 4));
     assert!(all <= plain + 40, "{plain} bytes a position became {all}");
 }
 
@@ -192,12 +186,11 @@ fn a_restored_table_keeps_its_window() {
 #[test]
 fn tables_share_a_trajectory() {
     let shared = trajectory(0, "FF");
-    let mut tables = [table(by(Selector::Fifo), &[]), table(prioritised(0.5), &[])];
+    let mut tables = [table(by(Selector::MaxHeap), &[]), table(prioritised(0.5), &[])];
     for table in &mut tables {
         let _ = table.insert(shared.clone(), Duration::ZERO);
     }
     assert_eq!(shared.clones(), 3);
 }
 
-const SELECTORS: [Selector; 4] =
-    [Selector::Uniform, Selector::Prioritised { exponent: 0.6 }, Selector::Fifo, Selector::MaxHeap];
+const SELECTORS: [Selector; 3] = [Selector::Uniform, Selector::Prioritised { exponent: 0.6 }, Selector::MaxHeap];

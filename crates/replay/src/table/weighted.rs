@@ -39,11 +39,10 @@ impl Table {
         if mean.is_nan() || mean <= 0.0 {
             return;
         }
-        let weigh = self.weigh();
-        let from = self.tree.as_ref().map_or(self.end - items, |tree| tree.nth(self.items - items));
+        let from = self.end - items;
         let weights = || {
             surprises().enumerate().map(|(item, surprise)| {
-                let may_be_drawn = entry.first + item as u64 >= from && !entry.is_exhausted_at(item, weigh);
+                let may_be_drawn = entry.first + item as u64 >= from;
                 let weight = (1.0 - share + share * surprise / mean).min(SURPRISE_WEIGHT_MAX);
                 (item, if may_be_drawn { weight } else { 0.0 })
             })

@@ -8,7 +8,7 @@ async fn configure(server: &Server, settings: &[(&str, &str)]) -> Result<BTreeMa
     Ok(server.client.clone().configure(request).await?.into_inner().settings)
 }
 
-const NARROW: [(&str, &str); 3] = [("selector", "fifo"), ("capacity_items", "8"), ("window_items_min", "8")];
+const NARROW: [(&str, &str); 3] = [("selector", "max_heap"), ("capacity_items", "8"), ("window_items_min", "8")];
 
 fn wide(replay: &mut ReplaySection) {
     replay.main.error_items = 1e9;
@@ -20,7 +20,7 @@ async fn a_change_holds_at_once_and_over_restarts() {
     let server = serve_with(directory.path(), wide).await;
     server.insert_all(0..5).await;
     let in_force = configure(&server, &NARROW).await.unwrap();
-    assert_eq!((&*in_force["selector"], &*in_force["capacity_items"]), ("fifo", "8"));
+    assert_eq!((&*in_force["selector"], &*in_force["capacity_items"]), ("max_heap", "8"));
     assert_eq!(in_force["samples_per_insert"], "2.0", "every other setting stays");
     server.insert_all([5]).await;
     assert_eq!(server.stats().await.trajectories, 2);

@@ -2,12 +2,10 @@ use run_file::replay::{SelectorName, TableKeys, TableSection};
 
 use super::*;
 
-/// Adds a queue that draws each item once.
-fn with_queue(replay: &mut ReplaySection) {
-    replay.tables = vec![TableSection {
-        keys: TableKeys { selector: SelectorName::Fifo, max_times_sampled: 1, ..keys() },
-        ..table("queue")
-    }];
+/// Adds a table that draws the item with the highest priority, and of equals the oldest.
+fn with_greatest(replay: &mut ReplaySection) {
+    let keys = TableKeys { selector: SelectorName::MaxHeap, ..keys() };
+    replay.tables = vec![TableSection { keys, ..table("greatest") }];
 }
 
 /// Returns a table with [`keys`] that never blocks inserts.
@@ -56,28 +54,31 @@ impl Server {
 #[tokio::test]
 async fn every_trajectory_goes_into_every_table_and_each_is_drawn_from_on_its_own() {
     let directory = tempfile::tempdir().unwrap();
-    let server = serve_with(directory.path(), with_queue).await;
+    let server = serve_with(directory.path(), with_greatest).await;
     server.insert_all([0, 1]).await;
-    assert_eq!(server.drawn("queue", 5).await, [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0)]);
+    assert_eq!(server.drawn("greatest", 5).await, [(0, 0); 5]);
     assert_eq!(server.drawn("", 3).await.len(), 3);
-    let (main, queue) = (server.stats_of("").await.unwrap(), server.stats_of("queue").await.unwrap());
-    assert_eq!((main.tables, queue.memory_bytes), (vec!["main".to_owned(), "queue".to_owned()], main.memory_bytes));
-    let (main, queue) = (main.table.unwrap(), queue.table.unwrap());
+    let (main, greatest) = (server.stats_of("").await.unwrap(), server.stats_of("greatest").await.unwrap());
+    assert_eq!(
+        (main.tables, greatest.memory_bytes),
+        (vec!["main".to_owned(), "greatest".to_owned()], main.memory_bytes)
+    );
+    let (main, greatest) = (main.table.unwrap(), greatest.table.unwrap());
     assert_eq!((main.name.as_str(), main.items, main.samples_total), ("main", 8, 3));
-    assert_eq!((queue.name.as_str(), queue.items, queue.samples_total), ("queue", 3, 5));
+    assert_eq!((greatest.name.as_str(), greatest.items, greatest.samples_total), ("greatest", 8, 5));
     server.stop().await;
 }
 
 #[tokio::test]
 async fn the_sample_count_of_every_table_survives_a_restart() {
     let directory = tempfile::tempdir().unwrap();
-    let server = serve_with(directory.path(), with_queue).await;
+    let server = serve_with(directory.path(), with_greatest).await;
     server.insert_all([0, 1]).await;
-    server.drawn("queue", 5).await;
+    server.drawn("greatest", 5).await;
     server.stop().await;
-    let server = serve_with(directory.path(), with_queue).await;
-    let queue = server.stats_of("queue").await.unwrap().table.unwrap();
-    assert_eq!((queue.samples_total, queue.items_inserted_total, queue.trajectories), (5, 8, 2));
+    let server = serve_with(directory.path(), with_greatest).await;
+    let greatest = server.stats_of("greatest").await.unwrap().table.unwrap();
+    assert_eq!((greatest.samples_total, greatest.items_inserted_total, greatest.trajectories), (5, 8, 2));
     server.stop().await;
 }
 
@@ -102,21 +103,21 @@ async fn a_table_that_joins_a_run_begins_in_the_middle_of_its_band() {
 #[tokio::test]
 async fn a_table_removed_from_the_run_file_and_added_again_starts_anew() {
     let directory = tempfile::tempdir().unwrap();
-    let server = serve_with(directory.path(), with_queue).await;
+    let server = serve_with(directory.path(), with_greatest).await;
     server.insert_all([0, 1]).await;
-    server.drawn("queue", 5).await;
+    server.drawn("greatest", 5).await;
     server.stop().await;
     serve_with(directory.path(), |_| {}).await.stop().await;
-    let server = serve_with(directory.path(), with_queue).await;
+    let server = serve_with(directory.path(), with_greatest).await;
     // The limiter starts in the middle of the band: of 8 items, one is the minimum, and each other counts as one draw.
-    assert_eq!(server.stats_of("queue").await.unwrap().table.unwrap().samples_total, 7);
+    assert_eq!(server.stats_of("greatest").await.unwrap().table.unwrap().samples_total, 7);
     server.stop().await;
 }
 
 #[tokio::test]
 async fn an_unknown_table_is_not_found_and_the_existing_ones_are_named() {
     let directory = tempfile::tempdir().unwrap();
-    let server = serve_with(directory.path(), with_queue).await;
+    let server = serve_with(directory.path(), with_greatest).await;
     let of_stats = server.stats_of("stack").await.unwrap_err();
     let request = v1::ListRequest { table: "stack".into(), ..v1::ListRequest::default() };
     let of_list = server.client.clone().list(request).await.unwrap_err();
@@ -127,7 +128,7 @@ async fn an_unknown_table_is_not_found_and_the_existing_ones_are_named() {
     let of_update = server.client.clone().update_priorities(request).await.unwrap_err();
     for status in [of_stats, of_list, of_sample, of_update] {
         assert_eq!(status.code(), Code::NotFound);
-        assert_eq!(status.message(), "unknown table \"stack\"; tables are main, queue");
+        assert_eq!(status.message(), "unknown table \"stack\"; tables are main, greatest");
     }
     server.stop().await;
 }
@@ -192,12 +193,20 @@ async fn a_batch_that_is_late_ends_its_stream_with_the_reason() {
 }
 
 #[tokio::test]
-async fn a_batch_that_cannot_be_drawn_whole_keeps_what_was_drawn_until_it_can() {
+async fn a_batch_waits_with_the_reason_while_no_item_can_be_drawn() {
     let directory = tempfile::tempdir().unwrap();
-    let server = serve_with(directory.path(), with_queue).await;
+    let by_priority = |replay: &mut ReplaySection| {
+        let keys = TableKeys { selector: SelectorName::Prioritised, ..keys() };
+        replay.tables = vec![TableSection { keys, ..table("weighted") }];
+    };
+    let server = serve_with(directory.path(), by_priority).await;
     server.insert_all([0]).await;
+    let id = v1::TrajectoryId { actor: 1, epoch: 1, sequence: 0 };
+    let item = |ply| v1::ItemPriority { trajectory: Some(id), ply, priority: 0.0 };
+    let update = v1::UpdatePrioritiesRequest { table: "weighted".into(), priorities: (0..4).map(item).collect() };
+    server.client.clone().update_priorities(update).await.unwrap();
     let (sender, mut batches) = server.sample().await;
-    for message in [open_of("queue", 6), credit(1)] {
+    for message in [open_of("weighted", 6), credit(1)] {
         sender.send(message).await.unwrap();
     }
     let reason = match batches.message().await.unwrap().unwrap().message {
@@ -205,9 +214,9 @@ async fn a_batch_that_cannot_be_drawn_whole_keeps_what_was_drawn_until_it_can() 
         other => panic!("{other:?}"),
     };
     assert!(reason.starts_with("no item in the window can be drawn"), "{reason}");
-    assert_eq!(server.stats_of("queue").await.unwrap().table.unwrap().samples_total, 4);
+    assert_eq!(server.stats_of("weighted").await.unwrap().table.unwrap().samples_total, 0);
     server.insert_all([1]).await;
-    let sequences = loop {
+    let sequences: Vec<u64> = loop {
         match batches.message().await.unwrap().unwrap().message {
             Some(Out::Batch(batch)) => {
                 break batch.samples.into_iter().map(|s| s.trajectory.unwrap().sequence).collect();
@@ -215,7 +224,6 @@ async fn a_batch_that_cannot_be_drawn_whole_keeps_what_was_drawn_until_it_can() 
             _ => continue,
         }
     };
-    let sequences: Vec<u64> = sequences;
-    assert_eq!(sequences, [0, 0, 0, 0, 1, 1]);
+    assert_eq!(sequences, [1; 6]);
     server.stop().await;
 }

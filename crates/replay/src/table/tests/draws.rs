@@ -43,11 +43,9 @@ fn hundred_items(settings: TableSettings) -> Table {
 /// A bias of 5 % on half of the items would add 250 to the statistic.
 #[test]
 fn sampling_is_uniform_over_items_whatever_the_lengths_of_trajectories() {
-    for max_times_sampled in [None, times(u32::MAX)] {
-        let mut table = hundred_items(TableSettings { max_times_sampled, ..by(Selector::Uniform) });
-        assert!(counts(&mut table, 1).values().all(|&(_, probability)| probability == 0.01));
-        check_chi_square(&mut table, 7);
-    }
+    let mut table = hundred_items(by(Selector::Uniform));
+    assert!(counts(&mut table, 1).values().all(|&(_, probability)| probability == 0.01));
+    check_chi_square(&mut table, 7);
 }
 
 #[test]
@@ -76,53 +74,16 @@ fn items(table: &Table) -> Vec<ItemKey> {
 }
 
 #[test]
-fn fifo_draws_the_oldest_item_first() {
-    assert_eq!(draw(&mut table(by(Selector::Fifo), &["oFF", "F"]), 2), [(0, 1), (0, 1)]);
-    let once = TableSettings { max_times_sampled: times(1), ..by(Selector::Fifo) };
-    assert_eq!(draw(&mut table(once, &["FF", "", "F"]), 9), [(0, 0), (0, 1), (2, 0)]);
-}
-
-#[test]
-fn a_heap_draws_the_highest_priority_and_the_oldest_of_equals() {
-    let once = TableSettings { max_times_sampled: times(1), ..by(Selector::MaxHeap) };
-    let mut table = table(once, &["FF", "FF"]);
+fn a_heap_draws_the_highest_priority_and_the_oldest_of_equals_with_probability_one() {
+    let mut table = table(by(Selector::MaxHeap), &["FF", "FF"]);
     let key = |sequence, ply| ItemKey { trajectory: id(sequence), ply };
     table.update_priorities(&[(key(0, 0), 3.0), (key(0, 1), 2.0), (key(1, 0), 2.0), (key(1, 1), 0.0)]).unwrap();
-    assert_eq!(draw(&mut table, 9), [(0, 0), (0, 1), (1, 0), (1, 1)]);
-}
-
-#[test]
-fn a_deterministic_selector_draws_with_probability_one() {
-    for selector in [Selector::Fifo, Selector::MaxHeap] {
-        let drawn = table(by(selector), &["FF", "F"]).sample(&mut rng()).unwrap();
-        assert_eq!((drawn.probability, drawn.table_items, drawn.exhausted), (1.0, 3, false));
+    for next in [(0, 0), (0, 1), (1, 0), (0, 0)] {
+        let drawn = table.sample(&mut rng()).unwrap();
+        assert_eq!((drawn.trajectory.id(), drawn.ply()), (id(next.0), next.1));
+        assert_eq!((drawn.probability, drawn.table_items), (1.0, 4));
+        table.update_priorities(&[(key(next.0, next.1), 0.0)]).unwrap();
     }
-}
-
-#[test]
-fn an_item_is_drawn_up_to_its_limit_and_its_last_draw_is_marked_exhausted() {
-    for selector in SELECTORS {
-        let mut table = table(TableSettings { max_times_sampled: times(3), ..by(selector) }, &["FfF", "F"]);
-        let mut rng = rng();
-        let mut draws: HashMap<(u64, usize), u32> = HashMap::new();
-        for left in (0..9).rev() {
-            let drawn = table.sample(&mut rng).unwrap();
-            let times = draws.entry((drawn.trajectory.id().sequence, drawn.ply())).or_default();
-            *times += 1;
-            assert_eq!(drawn.exhausted, *times == 3, "{selector:?} with {left} draws left");
-        }
-        assert!(table.sample(&mut rng).is_none() && table.items() == 0, "{selector:?}");
-    }
-}
-
-#[test]
-fn the_window_reaches_further_back_past_items_that_had_their_last_draw() {
-    let settings = TableSettings { max_times_sampled: times(1), ..TableSettings::uniform(window(2, 100)) };
-    let settings = TableSettings { selector: Selector::Fifo, ..settings };
-    let mut table = table(settings, &["FFFF"]);
-    assert_eq!(table.window_items(), 2);
-    // The oldest of the two latest items that are left.
-    assert_eq!(draw(&mut table, 9), [(0, 2), (0, 1), (0, 0), (0, 3)]);
 }
 
 #[test]
@@ -143,18 +104,15 @@ fn an_item_of_priority_zero_is_never_drawn_and_one_above_always_can_be() {
 fn a_batch_equals_as_many_single_draws() {
     let steps: Vec<String> = (0..200).map(|sequence| "Ffo".repeat(sequence * 7 % 12)).collect();
     let steps: Vec<&str> = steps.iter().map(String::as_str).collect();
-    for (selector, max_times_sampled) in
-        SELECTORS.into_iter().flat_map(|selector| [(selector, None), (selector, times(2))])
-    {
-        let settings = TableSettings { selector, max_times_sampled, ..TableSettings::uniform(window(700, 5000)) };
+    for selector in SELECTORS {
+        let settings = TableSettings { selector, ..TableSettings::uniform(window(700, 5000)) };
         let filled = || {
             let mut table = table(settings, &steps);
             assert!(matches!(table.quarantine(id(150)), QuarantineChange::Changed { .. }));
             table
         };
-        let shown = |drawn: &Drawn| {
-            (drawn.trajectory.id(), drawn.ply(), drawn.probability, drawn.table_items, drawn.exhausted, drawn.inserted)
-        };
+        let shown =
+            |drawn: &Drawn| (drawn.trajectory.id(), drawn.ply(), drawn.probability, drawn.table_items, drawn.inserted);
         let (mut single, mut batched) = (filled(), filled());
         let (mut single_rng, mut batched_rng) = (rng(), rng());
         let singles: Vec<Drawn> = (0..333).map(|_| single.sample(&mut single_rng).unwrap()).collect();
@@ -163,14 +121,6 @@ fn a_batch_equals_as_many_single_draws() {
         batched.draw(33, &mut batched_rng, &mut batch);
         let (singles, batch): (Vec<_>, Vec<_>) =
             (singles.iter().map(shown).collect(), batch.iter().map(shown).collect());
-        assert_eq!(singles, batch, "{selector:?}, at most {max_times_sampled:?} times");
+        assert_eq!(singles, batch, "{selector:?}");
     }
-}
-
-#[test]
-fn a_batch_ends_where_nothing_is_left_to_draw() {
-    let mut table = table(TableSettings { max_times_sampled: times(1), ..by(Selector::Uniform) }, &["FF", "", "F"]);
-    let mut batch = Vec::new();
-    table.draw(9, &mut rng(), &mut batch);
-    assert_eq!((batch.len(), table.items()), (3, 0));
 }

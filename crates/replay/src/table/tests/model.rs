@@ -27,7 +27,6 @@ struct ModelItem {
     ply: usize,
     /// The latest priority, or the initial priority at the time when the table first used priorities.
     priority: Option<f64>,
-    times_sampled: u32,
 }
 
 /// An item in the window, with the probability of the next draw.
@@ -109,7 +108,7 @@ impl Model {
     }
 
     pub(super) fn insert(&mut self, trajectory: &Trajectory, now: Duration) -> Insertion {
-        let item = |ply| ModelItem { ply, priority: None, times_sampled: 0 };
+        let item = |ply| ModelItem { ply, priority: None };
         self.held.push(HeldTrajectory {
             id: trajectory.id(),
             version: Some(trajectory.last_weights_version()),
@@ -156,26 +155,19 @@ impl Model {
             || age_max.is_some_and(|max| front.inserted + max < now)
             || trajectory_bytes_max.is_some_and(|max| max < trajectory_bytes)
             || lag_versions_max.is_some_and(|max| max < lag)
-            || (!front.items.is_empty() && front.items.iter().all(|item| self.is_exhausted(*item)))
     }
 
     fn is_quarantined(&self, id: TrajectoryId) -> bool {
         self.quarantined.contains(&id) || self.quarantined_actors.contains(&id.actor)
     }
 
-    fn is_exhausted(&self, item: ModelItem) -> bool {
-        self.settings.max_times_sampled.is_some_and(|max| item.times_sampled >= max.get())
-    }
-
     fn drawable_items(&self, held: &HeldTrajectory) -> u64 {
-        let items = held.items.iter().filter(|item| !self.is_exhausted(**item)).count() as u64;
-        if self.is_quarantined(held.id) { 0 } else { items }
+        if self.is_quarantined(held.id) { 0 } else { held.items.len() as u64 }
     }
 
     fn drawable(&self) -> Vec<(ItemKey, ModelItem)> {
         let sampled = self.held.iter().filter(|held| !self.is_quarantined(held.id));
-        let all = sampled.flat_map(|held| held.items.iter().map(move |item| (held, *item)));
-        let drawable = all.filter(|(_, item)| !self.is_exhausted(*item));
+        let drawable = sampled.flat_map(|held| held.items.iter().map(move |item| (held, *item)));
         drawable.map(|(held, item)| (ItemKey { trajectory: held.id, ply: item.ply }, item)).collect()
     }
 
@@ -198,7 +190,6 @@ impl Model {
         let priority = |at: usize| window[at].1.priority.unwrap();
         let weights: Vec<f64> = match self.settings.selector {
             Selector::Uniform => vec![1.0; window.len()],
-            Selector::Fifo => only(&|at| -(at as f64)),
             Selector::MaxHeap => only(&priority),
             Selector::Prioritised { exponent } => {
                 let weight = |at| {
@@ -211,15 +202,6 @@ impl Model {
         let sum: f64 = weights.iter().sum();
         let candidates = window.iter().zip(weights);
         candidates.map(|((key, _), weight)| Candidate { key: *key, probability: weight / sum }).collect()
-    }
-
-    /// Counts a draw. Returns true if the draw exhausts the item.
-    pub(super) fn count_draw(&mut self, key: ItemKey) -> bool {
-        let counted = self.settings.max_times_sampled.is_some();
-        let item = self.item(key).unwrap();
-        item.times_sampled += u32::from(counted);
-        let item = *item;
-        self.is_exhausted(item)
     }
 
     fn item(&mut self, key: ItemKey) -> Option<&mut ModelItem> {
@@ -285,11 +267,8 @@ impl Model {
         QuarantineChange::Changed { items: (self.drawable().len() - before) as u64 }
     }
 
-    pub(super) fn change(&mut self, settings: TableSettings) -> Changed {
-        let before = self.drawable().len() as u64;
+    pub(super) fn change(&mut self, settings: TableSettings) {
         self.settings = settings;
         self.assume_priorities();
-        let after = self.drawable().len() as u64;
-        Changed { deleted_items: before.saturating_sub(after), restored_items: after.saturating_sub(before) }
     }
 }

@@ -90,16 +90,3 @@ fn a_trajectory_removed_in_quarantine_counts_no_items() {
     assert_eq!(insertion.removed, [Removed { id: id(0), items: 0 }]);
     assert_eq!(table.quarantined(), 0);
 }
-
-#[test]
-fn a_trajectory_whose_items_all_had_their_last_draw_leaves_at_the_front() {
-    let settings = TableSettings { max_times_sampled: times(1), ..by(Selector::MaxHeap) };
-    let mut table = table(settings, &["FF", "F", "F"]);
-    let key = |sequence, ply| ItemKey { trajectory: id(sequence), ply };
-    table.update_priorities(&[(key(0, 0), 1.0), (key(0, 1), 2.0), (key(1, 0), 3.0), (key(2, 0), 4.0)]).unwrap();
-    assert_eq!(draw(&mut table, 3), [(2, 0), (1, 0), (0, 1)]);
-    assert_eq!(ids(&table.expire(Duration::ZERO)), []);
-    assert_eq!(draw(&mut table, 1), [(0, 0)]);
-    assert_eq!(table.expire(Duration::ZERO), [Removed { id: id(0), items: 0 }, Removed { id: id(1), items: 0 }]);
-    assert_eq!((table.trajectories(), table.items()), (1, 0));
-}

@@ -37,7 +37,7 @@ fn items_drawn_before_a_revision_hold_the_earlier_searches_and_those_drawn_after
 
 #[test]
 fn a_revision_changes_no_total_no_window_and_not_the_next_draws() {
-    for settings in [by(Selector::Uniform), prioritised(1.0), by(Selector::Fifo)] {
+    for settings in [by(Selector::Uniform), prioritised(1.0), by(Selector::MaxHeap)] {
         let steps = ["FF", "FFF", "F"];
         let (mut plain, mut table) = (table(settings, &steps), table(settings, &steps));
         let counts = |table: &Table| (table.totals(), table.items(), table.held_items(), table.window_items());
@@ -56,22 +56,21 @@ fn a_revision_changes_no_total_no_window_and_not_the_next_draws() {
 }
 
 #[test]
-fn items_keep_priorities_counted_draws_and_quarantine() {
-    let settings = TableSettings { max_times_sampled: times(1), ..prioritised(1.0) };
-    let mut table = table(settings, &["FF", "FF", "FF"]);
+fn items_keep_priorities_and_quarantine() {
+    let mut table = table(prioritised(1.0), &["FF", "FF", "FF"]);
     let key = |sequence, ply| ItemKey { trajectory: id(sequence), ply };
     table.update_priorities(&[(key(0, 0), 0.0), (key(0, 1), 7.0), (key(1, 0), 0.0), (key(1, 1), 0.0)]).unwrap();
     let _ = table.quarantine(id(2));
-    // The only item with a priority above zero is drawn for the last time.
-    assert_eq!(versions_drawn(&mut table, 1), [1]);
     for sequence in 0..3 {
-        assert!(table.revise(&revised(sequence, "FF", 4), 1, Duration::ZERO));
+        assert!(table.revise(&revised(sequence, "FF", 4 + sequence), 1, Duration::ZERO));
     }
-    assert_eq!(versions_drawn(&mut table, 1), [0; 0], "nothing has become drawable");
-    assert_eq!((table.items(), table.quarantined()), (3, 1));
-    assert_eq!(table.newest_weights_version(), Some(WeightsVersion(4)));
+    // The only item outside quarantine with a priority above zero.
+    assert_eq!(versions_drawn(&mut table, 5), [4; 5]);
+    assert_eq!((table.items(), table.quarantined()), (4, 1));
+    assert_eq!(table.newest_weights_version(), Some(WeightsVersion(5)));
     let _ = table.release(id(2));
-    assert_eq!(versions_drawn(&mut table, 2), [4; 2]);
+    table.update_priorities(&[(key(0, 1), 0.0)]).unwrap();
+    assert_eq!(versions_drawn(&mut table, 2), [6; 2]);
 }
 
 #[test]
@@ -103,7 +102,7 @@ fn a_revised_trajectory_counts_as_searched_by_its_new_version() {
 
 #[test]
 fn a_choice_is_uniform_over_the_items_of_the_window_whatever_the_selector_and_changes_nothing() {
-    for settings in [by(Selector::Uniform), prioritised(1.0), by(Selector::Fifo)] {
+    for settings in [by(Selector::Uniform), prioritised(1.0), by(Selector::MaxHeap)] {
         let settings = TableSettings { window: Window { slope: 1e-9, ..window(6, 1000) }, ..settings };
         // The window holds the last six items, from the trajectories 1 to 3; trajectory 4 is in quarantine.
         let mut table = table(settings, &["FFF", "Fo", "FFF", "FF", "FFFF"]);

@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn each_item_weighs_one_under_a_selector_without_weights() {
-    for selector in [Selector::Uniform, Selector::Fifo, Selector::MaxHeap] {
+    for selector in [Selector::Uniform, Selector::MaxHeap] {
         assert_eq!(table(by(selector), &["FF", "FfF"]).total_weight(), 4.0, "{selector:?}");
     }
     assert_eq!(table(prioritised(0.5), &[]).total_weight(), 0.0);
