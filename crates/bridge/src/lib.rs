@@ -22,4 +22,5 @@ mod worker;
 pub use config::EnvironmentSection;
 pub use environments::{Bridge, Trial};
 pub use error::Error;
+pub use process::in_words;
 pub use settings::{Channels, Settings};

@@ -257,7 +257,9 @@ fn python_path(settings: &Settings) -> io::Result<OsString> {
     std::env::join_paths(folders).map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))
 }
 
-fn in_words(status: ExitStatus) -> String {
+/// Returns the end of a process in words, after a name.
+#[must_use]
+pub fn in_words(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("ended with status {code}"),
         (None, Some(signal)) => format!("was killed by signal {signal}"),

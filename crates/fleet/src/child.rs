@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use bridge::in_words;
 use service::config::is_override;
 use service::device_loss;
 
@@ -321,14 +322,6 @@ fn command(settings: &Settings, variables: impl Iterator<Item = OsString>) -> Co
 
 fn backoff(deaths_in_a_row: u32) -> Duration {
     BACKOFF_MIN.saturating_mul(1 << deaths_in_a_row.min(10)).min(BACKOFF_MAX)
-}
-
-fn in_words(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("ended with status {code}"),
-        (None, Some(signal)) => format!("was killed by signal {signal}"),
-        (None, None) => "ended".to_owned(),
-    }
 }
 
 /// Returns true for a signal from outside, after which a restart may succeed.

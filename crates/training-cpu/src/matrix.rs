@@ -66,15 +66,22 @@ pub(crate) enum GradientPart<'a> {
     Tiled(TiledPart<'a>),
 }
 
+/// Evaluates an expression for the content of any variant of an enum by convolution algorithm.
+macro_rules! each {
+    ($value:expr, $content:ident => $body:expr) => {
+        match $value {
+            Self::Direct($content) => $body,
+            Self::Filtered($content) => $body,
+            #[cfg(target_arch = "x86_64")]
+            Self::Tiled($content) => $body,
+        }
+    };
+}
+
 impl Gradient {
     /// Returns the length of the buffer for the sums of all parts.
     pub(crate) fn sums(&self) -> usize {
-        match self {
-            Self::Direct(gradient) => gradient.sums(),
-            Self::Filtered(gradient) => gradient.sums(),
-            #[cfg(target_arch = "x86_64")]
-            Self::Tiled(gradient) => gradient.sums(),
-        }
+        each!(self, gradient => gradient.sums())
     }
 
     /// Splits the gradient into parts, for inputs `[B, H, W, in]` and output gradients `[B, H, W, out]`.
@@ -95,24 +102,14 @@ impl Gradient {
 
     /// Adds the sums of all parts to the gradient of an output range, `[outputs, taps, in]`.
     pub(crate) fn add(&self, sums: &[f32], outputs: Range<usize>, of_weights: &mut [f32]) {
-        match self {
-            Self::Direct(gradient) => gradient.add(sums, outputs, of_weights),
-            Self::Filtered(gradient) => gradient.add(sums, outputs, of_weights),
-            #[cfg(target_arch = "x86_64")]
-            Self::Tiled(gradient) => gradient.add(sums, outputs, of_weights),
-        }
+        each!(self, gradient => gradient.add(sums, outputs, of_weights))
     }
 }
 
 impl GradientPart<'_> {
     /// Computes the sums of this part.
     pub(crate) fn compute(self) {
-        match self {
-            Self::Direct(part) => part.compute(),
-            Self::Filtered(part) => part.compute(),
-            #[cfg(target_arch = "x86_64")]
-            Self::Tiled(part) => part.compute(),
-        }
+        each!(self, part => part.compute())
     }
 }
 
@@ -151,12 +148,7 @@ impl Kernel {
 
     /// Packs weights `[out, taps, in]` for the convolution itself.
     pub(crate) fn pack(&mut self, weights: &[f32]) {
-        match self {
-            Self::Direct(packed) => packed.pack(weights),
-            Self::Filtered(filtered) => filtered.pack(weights),
-            #[cfg(target_arch = "x86_64")]
-            Self::Tiled(tiled) => tiled.pack(weights),
-        }
+        each!(self, packed => packed.pack(weights))
     }
 
     /// Packs weights `[out, taps, in]` for the gradient of the convolution's input. The kernel has the transposed
@@ -181,21 +173,11 @@ impl Kernel {
 
     /// Returns the bytes of the packed weights.
     fn bytes(&self) -> usize {
-        match self {
-            Self::Direct(packed) => packed.bytes(),
-            Self::Filtered(filtered) => filtered.bytes(),
-            #[cfg(target_arch = "x86_64")]
-            Self::Tiled(tiled) => tiled.bytes(),
-        }
+        each!(self, packed => packed.bytes())
     }
 
     fn shape(&self) -> Shape {
-        match self {
-            Self::Direct(packed) => packed.shape(),
-            Self::Filtered(filtered) => filtered.shape(),
-            #[cfg(target_arch = "x86_64")]
-            Self::Tiled(tiled) => tiled.shape(),
-        }
+        each!(self, packed => packed.shape())
     }
 
     /// Returns whether the kernel also reads and writes activations in bfloat16.

@@ -7,7 +7,7 @@ use proto::limits::CREDIT_BATCHES_MAX;
 use proto::replay::{Suspect, TableEdge, TableStats, v1};
 use rand_chacha::ChaCha8Rng;
 use replay::{
-    Drawn, Held, Insertion, InvalidPriority, ItemKey, PriorityUpdate, QuarantineChange, RateLimiter, RateLimiterCounts,
+    Held, Insertion, InvalidPriority, ItemKey, PriorityUpdate, QuarantineChange, RateLimiter, RateLimiterCounts,
     Removed, Retention, SeenIds, Table, TableTotals, Wait,
 };
 use run_file::replay::{NamedTable, TableSection};
@@ -38,19 +38,12 @@ pub struct TableState {
     metrics: TableMetrics,
 }
 
-/// A requested batch, with the items drawn so far.
+/// A requested batch.
 #[derive(Debug)]
 struct Batch {
     items: u64,
-    drawn: Vec<Drawn>,
     reply: mpsc::Sender<Sampled>,
     since: Instant,
-}
-
-impl Batch {
-    fn missing(&self) -> u64 {
-        self.items - self.drawn.len() as u64
-    }
 }
 
 /// State shared by all tables of a server.
@@ -241,7 +234,7 @@ impl TableState {
             let _ = reply.try_send(Sampled::TooLarge { items_max });
             return;
         }
-        self.waiting.push_back(Batch { items, drawn: Vec::new(), reply, since: now });
+        self.waiting.push_back(Batch { items, reply, since: now });
         // The new sampler has not received the reason yet.
         self.reported = None;
     }
@@ -256,31 +249,29 @@ impl TableState {
 
     /// Draws batches; returns the reason why the next batch waits, if one does.
     fn draw(&mut self, rng: &mut ChaCha8Rng, common: Common, now: Instant, unix: Duration) -> Option<Hold> {
-        while let Some(batch) = self.waiting.front_mut() {
+        while let Some(batch) = self.waiting.front() {
             if batch.reply.is_closed() {
                 self.waiting.pop_front();
                 continue;
             }
-            if let Err(wait) = self.limiter.can_sample(batch.missing()) {
+            if let Err(wait) = self.limiter.can_sample(batch.items) {
                 return Some(wait.into());
             }
-            let earlier = batch.drawn.len();
-            self.table.draw(usize::try_from(batch.missing()).unwrap_or(usize::MAX), rng, &mut batch.drawn);
-            let drawn = &batch.drawn[earlier..];
+            let mut drawn = Vec::new();
+            self.table.draw(usize::try_from(batch.items).unwrap_or(usize::MAX), rng, &mut drawn);
+            if drawn.is_empty() {
+                return Some(Hold::NothingToDraw);
+            }
             self.limiter.sample(drawn.len() as u64);
             let newest = self.table.newest_weights_version();
-            for drawn in drawn {
+            for drawn in &drawn {
                 let lag = newest.map_or(0, |newest| newest.0.saturating_sub(drawn.weights_version.0));
                 self.metrics.age.record(unix.saturating_sub(drawn.inserted));
                 self.metrics.lag.record(lag as f64);
             }
-            if batch.missing() > 0 {
-                // The items drawn so far are already counted: they stay in the batch until the rest can be drawn.
-                return Some(Hold::NothingToDraw);
-            }
             self.samples.update(None, now);
             let table = Box::new(self.stats(common));
-            if let Some(Batch { drawn, reply, since, .. }) = self.waiting.pop_front() {
+            if let Some(Batch { reply, since, .. }) = self.waiting.pop_front() {
                 self.metrics.latency.record(now.saturating_duration_since(since));
                 // The channel has capacity for every batch with credit; the batch of a disconnected sampler is lost.
                 let _ = reply.try_send(Sampled::Batch { drawn, table });

@@ -51,38 +51,25 @@ pub(super) struct OfOutputs;
 /// From values at the points to M outputs.
 pub(super) struct Outputs;
 
-impl Transform for OfInputs {
-    const READ_BEYOND: usize = 2;
-    const WRITTEN_BEYOND: usize = 2;
+/// Implements [`Transform`] by a function.
+macro_rules! transform {
+    ($name:ident, $function:ident, $read_beyond:literal, $written_beyond:literal) => {
+        impl Transform for $name {
+            const READ_BEYOND: usize = $read_beyond;
+            const WRITTEN_BEYOND: usize = $written_beyond;
 
-    #[inline(always)]
-    unsafe fn along<V: Vector, const M: usize>(line: Line<V>) -> Line<V> {
-        // SAFETY: the caller fulfils the contract of this function.
-        unsafe { of_inputs::<V, M>(line) }
-    }
+            #[inline(always)]
+            unsafe fn along<V: Vector, const M: usize>(line: Line<V>) -> Line<V> {
+                // SAFETY: the caller fulfils the contract of this function.
+                unsafe { $function::<V, M>(line) }
+            }
+        }
+    };
 }
 
-impl Transform for OfOutputs {
-    const READ_BEYOND: usize = 0;
-    const WRITTEN_BEYOND: usize = 2;
-
-    #[inline(always)]
-    unsafe fn along<V: Vector, const M: usize>(line: Line<V>) -> Line<V> {
-        // SAFETY: the caller fulfils the contract of this function.
-        unsafe { of_outputs::<V, M>(line) }
-    }
-}
-
-impl Transform for Outputs {
-    const READ_BEYOND: usize = 2;
-    const WRITTEN_BEYOND: usize = 0;
-
-    #[inline(always)]
-    unsafe fn along<V: Vector, const M: usize>(line: Line<V>) -> Line<V> {
-        // SAFETY: the caller fulfils the contract of this function.
-        unsafe { outputs::<V, M>(line) }
-    }
-}
+transform!(OfInputs, of_inputs, 2, 2);
+transform!(OfOutputs, of_outputs, 0, 2);
+transform!(Outputs, outputs, 2, 0);
 
 /// Computes the values of M + 2 inputs at the points for M outputs.
 ///
