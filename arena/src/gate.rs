@@ -43,12 +43,9 @@ impl Gate {
         self.accepted
     }
 
-    /// Returns the opponent of a pending version, if the rule demands an opponent.
+    /// Returns the opponent of a pending version.
     pub(crate) fn opponent(&self) -> Option<Player> {
-        match self.rule {
-            GateRule::Elo { .. } => None,
-            GateRule::Sprt { .. } => self.accepted.map(Player::Version),
-        }
+        self.accepted.map(Player::Version)
     }
 
     /// Accepts a version, and writes the file.
@@ -73,23 +70,14 @@ impl Gate {
             return Verdict::Fails;
         }
         let (player, opponent) = (Player::Version(version), Player::Version(accepted));
-        match self.rule {
-            GateRule::Elo { games } if ledger.games_of(player) < games => Verdict::Pending,
-            GateRule::Elo { .. } => {
-                let difference = ledger.difference(player, opponent);
-                if difference.is_none_or(|difference| difference.elo >= 0.0) { Verdict::Passes } else { Verdict::Fails }
-            }
-            GateRule::Sprt { sprt, games_max } => {
-                let results = ledger.results(player, opponent);
-                match sprt.state(results.tally) {
-                    State::AcceptH1 => Verdict::Passes,
-                    State::AcceptH0 => Verdict::Fails,
-                    // Repeated games are no evidence, but count towards the limit, so that a test of players that
-                    // repeat games ends.
-                    State::Continue if results.games() >= games_max => Verdict::Fails,
-                    State::Continue => Verdict::Pending,
-                }
-            }
+        let results = ledger.results(player, opponent);
+        match self.rule.sprt.state(results.tally) {
+            State::AcceptH1 => Verdict::Passes,
+            State::AcceptH0 => Verdict::Fails,
+            // Repeated games are no evidence, but count towards the limit, so that a test of players that repeat games
+            // ends.
+            State::Continue if results.games() >= self.rule.games_max => Verdict::Fails,
+            State::Continue => Verdict::Pending,
         }
     }
 }
@@ -105,7 +93,7 @@ mod tests {
 
     fn sprt() -> GateRule {
         let settings = Settings { elo0: -25.0, elo1: 25.0, alpha: 0.05, beta: 0.05 };
-        GateRule::Sprt { sprt: Sprt::new(settings).unwrap(), games_max: 300 }
+        GateRule { sprt: Sprt::new(settings).unwrap(), games_max: 300 }
     }
 
     /// Returns the verdict on version 5 with these results against the accepted version 4.
@@ -140,16 +128,6 @@ mod tests {
         let won = |repeated| Results { tally: Tally { pairs: [0, 0, 0, 0, 3] }, repeated };
         assert_eq!(verdict_on(sprt(), won(146)), Verdict::Pending);
         assert_eq!(verdict_on(sprt(), won(147)), Verdict::Fails);
-        assert_eq!(verdict_on(GateRule::Elo { games: 20 }, won(6)), Verdict::Pending);
-        assert_eq!(verdict_on(GateRule::Elo { games: 20 }, won(7)), Verdict::Passes);
-    }
-
-    #[test]
-    fn by_rating_a_version_passes_after_its_games_if_it_is_not_below_the_accepted_one() {
-        let rule = GateRule::Elo { games: 20 };
-        assert_eq!(verdict(rule, [0, 0, 2, 3, 4]), Verdict::Pending);
-        assert_eq!(verdict(rule, [1, 0, 6, 3, 4]), Verdict::Passes);
-        assert_eq!(verdict(rule, [4, 3, 6, 0, 1]), Verdict::Fails);
     }
 
     #[test]

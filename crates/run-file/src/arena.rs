@@ -60,7 +60,7 @@ service::section! {
         /// positions: in Connect Four, from 12 stones on.
         // Bundled positions are the same in all runs of a game, so that runs can be compared.
         draw_positions: bool = false;
-        /// Number of rated games per weights version; at least 1 with `gate = "elo"`.
+        /// Number of rated games per weights version.
         games_per_version: u64 = 48;
         /// Number of openings per match; each opening is played twice, with the sides swapped.
         // 8 openings are 16 concurrent games, which fill the batches of a CPU well.
@@ -85,7 +85,7 @@ service::section! {
         // The best version remains available after the learner has replaced it.
         best_versions: usize = 1;
         /// Rule by which a weights version is released to actors and inference servers that fetch weights from the
-        /// arena: `elo` or `sprt`. With `none`, every version passes, and the arena serves no weights.
+        /// arena: `sprt`. With `none`, every version passes, and the arena serves no weights.
         // Off: in a learning run most versions are stronger, and the games of a test take time.
         gate: GateKind = GateKind::None, page "matches.md#a-version-that-is-weaker-than-an-earlier-one";
         /// With `gate = "sprt"`: Elo difference to the accepted version under hypothesis H0, at least 0.1 below
@@ -121,28 +121,18 @@ service::section! {
 pub enum GateKind {
     /// Every version passes: actors fetch the latest weights from the learner.
     None,
-    /// A version passes if, after the rated games, the rating is at least the rating of the accepted version.
-    Elo,
     /// A version passes once a sequential probability ratio test finds the version stronger than the accepted version.
     Sprt,
 }
 
-/// The rule by which a weights version passes the gate.
+/// The rule of the gate: a weights version passes if a sequential test of a match against the accepted version accepts
+/// H1 within `games_max` games.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum GateRule {
-    /// A version passes if, after this number of games, the rating is at least the rating of the accepted version.
-    Elo {
-        /// Number of rated games before the decision.
-        games: u64,
-    },
-    /// A version passes if a sequential test of a match against the accepted version accepts H1 within `games_max`
-    /// games.
-    Sprt {
-        /// Sequential test of the match against the accepted version.
-        sprt: Sprt,
-        /// Maximum number of games, including repeated games, after which an undecided version does not pass.
-        games_max: u64,
-    },
+pub struct GateRule {
+    /// Sequential test of the match against the accepted version.
+    pub sprt: Sprt,
+    /// Maximum number of games, including repeated games, after which an undecided version does not pass.
+    pub games_max: u64,
 }
 
 /// The checked configuration, in domain types.
@@ -221,15 +211,11 @@ impl Settings {
 fn gate(arena: &ArenaSection) -> Result<Option<GateRule>, ConfigError> {
     match arena.gate {
         GateKind::None => Ok(None),
-        GateKind::Elo => {
-            let games = ConfigError::within("arena.games_per_version", arena.games_per_version, 1..)?;
-            Ok(Some(GateRule::Elo { games }))
-        }
         GateKind::Sprt => {
             let (elo0, elo1) = (arena.gate_elo0, arena.gate_elo1);
             let test = sprt::Settings { elo0, elo1, alpha: GATE_ERROR_RATE, beta: GATE_ERROR_RATE };
             let sprt = Sprt::new(test).map_err(|error| ConfigError::invalid("arena.gate_elo0", error))?;
-            Ok(Some(GateRule::Sprt { sprt, games_max: arena.gate_games_max }))
+            Ok(Some(GateRule { sprt, games_max: arena.gate_games_max }))
         }
     }
 }
@@ -307,7 +293,7 @@ mod tests {
         assert_eq!(drawn, "arena.draw_positions: go-9 has no oracle");
         let rewards = refusal(|config| {
             config.run.game = "catch".into();
-            config.arena.gate = GateKind::Elo;
+            config.arena.gate = GateKind::Sprt;
         });
         assert_eq!(rewards, "arena.gate: catch is scored by rewards and has no rated games");
         for discount in [0.0, 1.5, f32::NAN] {
