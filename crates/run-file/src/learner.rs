@@ -131,10 +131,10 @@ service::section! {
         schedule_minutes: f64 = 15.0, in 1e-3..=1e9;
         /// With `schedule = "positions"`: length of the schedule, as the number of positions in training steps.
         schedule_positions: u64 = 2_000_000, in 1..;
-        /// Shape of the learning rate over the schedule: `cosine` and `linear` decay from the peak to a floor, `steps`
-        /// multiplies the learning rate at given points, and `constant` keeps the peak.
+        /// Shape of the learning rate over the schedule: `cosine` decays from the peak to a floor, `steps` multiplies
+        /// the learning rate at given points, and `constant` keeps the peak.
         learning_rate_decay: DecayKind = DecayKind::Cosine;
-        /// With the decays `cosine` and `linear`: learning rate at the end of the schedule, as a share of the peak.
+        /// With the decay `cosine`: learning rate at the end of the schedule, as a share of the peak.
         learning_rate_ratio_min: f64 = 0.05, in 0.0..=1.0;
         /// With the decay `steps`: points at which the learning rate is multiplied, as shares of the schedule from 0 to
         /// 1.
@@ -237,8 +237,6 @@ pub enum ScheduleKind {
 pub enum DecayKind {
     /// Half a cosine from the peak to the floor.
     Cosine,
-    /// A straight line from the peak to the floor.
-    Linear,
     /// The learning rate is multiplied by a factor at given points of the schedule.
     Steps,
     /// No decay after warm-up.

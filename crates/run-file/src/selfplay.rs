@@ -31,7 +31,7 @@ service::section! {
         /// Probability that a search is full; 1 disables fast searches.
         full_search_probability: f32 = Settings::default().full_search_probability, in above_to(0.0, 1.0);
         /// Choice of the move after a full search under `gumbel`: the `best` action under the Gumbel noise, or an
-        /// action sampled at the temperature from the improved `policy` or from the `visits`.
+        /// action sampled at the temperature from the improved `policy`.
         gumbel_moves: GumbelMoves = Settings::default().gumbel_moves;
         /// Temperature of the first ply. Full searches under `gumbel` ignore the temperature if `gumbel_moves` is
         /// `best`.

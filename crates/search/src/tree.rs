@@ -243,29 +243,17 @@ impl<S> Tree<S> {
     /// Samples an action in proportion to the search policy raised to the power `1 / temperature`. At temperature 0
     /// it returns [`best_action`](Self::best_action) without sampling.
     pub fn sample_action(&self, temperature: f32, rng: &mut impl Rng) -> Action {
-        let mut shares = Vec::new();
-        self.search_policy(&mut shares);
-        self.sample(&shares, temperature, rng)
-    }
-
-    /// Samples an action like [`sample_action`](Self::sample_action), but always from the visit shares, even under
-    /// Gumbel.
-    pub fn sample_visited(&self, temperature: f32, rng: &mut impl Rng) -> Action {
-        let mut shares = Vec::new();
-        visit_shares(&self.arena, self.node(), &mut shares);
-        self.sample(&shares, temperature, rng)
-    }
-
-    fn sample(&self, shares: &[f32], temperature: f32, rng: &mut impl Rng) -> Action {
         if temperature <= 0.0 {
             return self.best_action();
         }
+        let mut shares = Vec::new();
+        self.search_policy(&mut shares);
         // Shares are divided by the greatest share, so that a low temperature cannot underflow all shares to zero.
         let greatest = f64::from(shares.iter().copied().fold(0.0, f32::max));
         let weight = |share: f32| (f64::from(share) / greatest).powf(1.0 / f64::from(temperature));
         let mut left = rng.random::<f64>() * shares.iter().map(|&share| weight(share)).sum::<f64>();
         let actions = self.root().actions();
-        for (&action, &share) in actions.iter().zip(shares) {
+        for (&action, &share) in actions.iter().zip(&shares) {
             left -= weight(share);
             if left < 0.0 {
                 return action;

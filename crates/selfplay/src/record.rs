@@ -217,8 +217,6 @@ impl EpisodeRecord {
         let moves = if is_gumbel { settings.gumbel_moves } else { GumbelMoves::Policy };
         if moves == GumbelMoves::Best || temperature < TEMPERATURE_MIN || tree.root().proven() == Proven::Win {
             tree.best_action()
-        } else if moves == GumbelMoves::Visits {
-            tree.sample_visited(temperature, &mut self.rng)
         } else {
             tree.sample_action(temperature, &mut self.rng)
         }

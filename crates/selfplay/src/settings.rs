@@ -66,8 +66,6 @@ pub enum GumbelMoves {
     Best,
     /// An action sampled from the improved policy at the temperature.
     Policy,
-    /// An action sampled from the visit shares at the temperature.
-    Visits,
 }
 
 /// Temperature for sampling a move. Moves are sampled in proportion to the search policy raised to the power

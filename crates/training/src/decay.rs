@@ -10,11 +10,6 @@ pub enum Decay {
         /// Share of the peak that remains at the end, from 0 to 1.
         floor: f64,
     },
-    /// A straight line from the peak learning rate to `floor` times the peak.
-    Linear {
-        /// Share of the peak that remains at the end, from 0 to 1.
-        floor: f64,
-    },
     /// The learning rate is multiplied by `factor` at each progress listed in `at`.
     Steps {
         /// Multiplier at each progress in `at`, from 0 to 1.
@@ -31,7 +26,6 @@ impl Decay {
         match self {
             Self::Constant => 1.0,
             Self::Cosine { floor } => floor + (1.0 - floor) * 0.5 * (1.0 + (std::f64::consts::PI * progress).cos()),
-            Self::Linear { floor } => 1.0 - (1.0 - floor) * progress,
             Self::Steps { factor, at } => {
                 let taken = at.iter().filter(|&&at| progress >= at).count();
                 factor.powi(i32::try_from(taken).unwrap_or(i32::MAX))
@@ -46,7 +40,7 @@ impl Decay {
         };
         match self {
             Self::Constant => Ok(()),
-            Self::Cosine { floor } | Self::Linear { floor } => share("decay.floor", *floor),
+            Self::Cosine { floor } => share("decay.floor", *floor),
             Self::Steps { factor, at } => {
                 share("decay.factor", *factor)?;
                 at.iter().try_for_each(|&at| share("decay.at", at))
@@ -72,13 +66,6 @@ mod tests {
         for (got, expected) in factors.into_iter().zip([1.0, 0.55, 0.1]) {
             assert!((got - expected).abs() < 1e-12, "{factors:?}");
         }
-    }
-
-    #[test]
-    fn a_line_falls_from_the_peak_to_its_floor() {
-        let line = Decay::Linear { floor: 0.2 };
-        let factors = [0.0, 0.25, 1.0].map(|progress| line.factor(progress));
-        assert!(factors.into_iter().zip([1.0, 0.8, 0.2]).all(|(got, x)| (got - x).abs() < 1e-12), "{factors:?}");
     }
 
     #[test]

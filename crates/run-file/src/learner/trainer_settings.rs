@@ -18,7 +18,6 @@ pub fn trainer_settings(section: &LearnerSection) -> TrainerSettings {
         warm_up_steps: section.warm_up_steps,
         decay: match section.learning_rate_decay {
             DecayKind::Cosine => Decay::Cosine { floor: section.learning_rate_ratio_min },
-            DecayKind::Linear => Decay::Linear { floor: section.learning_rate_ratio_min },
             DecayKind::Steps => {
                 Decay::Steps { factor: section.learning_rate_step_factor, at: section.learning_rate_steps.clone() }
             }
@@ -109,11 +108,11 @@ mod tests {
         let adamw = LearnerSection {
             optimiser: OptimiserKind::Adamw,
             weight_decay: 0.0625,
-            learning_rate_decay: DecayKind::Linear,
+            learning_rate_decay: DecayKind::Cosine,
             learning_rate_ratio_min: 0.1875,
             ..section
         };
-        let decay = Decay::Linear { floor: 0.1875 };
+        let decay = Decay::Cosine { floor: 0.1875 };
         let expected = TrainerSettings { optimiser: Optimiser::adamw(), weight_decay: 0.0625, decay, ..expected };
         assert_eq!(trainer_settings(&adamw), expected);
     }
@@ -130,7 +129,6 @@ mod tests {
             [0.0, 0.5, 1.0].map(|progress| (trainer.learning_rate_after(9, progress) * 1e4).round() / 1e4)
         };
         assert_eq!(rates(DecayKind::Cosine), [1.0, 0.525, 0.05]);
-        assert_eq!(rates(DecayKind::Linear), [1.0, 0.525, 0.05]);
         assert_eq!(rates(DecayKind::Steps), [1.0, 0.1, 0.01]);
         assert_eq!(rates(DecayKind::Constant), [1.0, 1.0, 1.0]);
         assert_eq!(trainer(&|_| {}).swa_start, None);
