@@ -42,39 +42,28 @@ pub enum Calibration {
     Off,
 }
 
-/// Maximum batch size of a thread in positions, which depends on the device.
+/// A number that depends on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BatchMax {
-    /// Maximum without an accelerator.
+pub struct PerDevice {
+    /// Number without an accelerator.
     pub cpu: usize,
-    /// Maximum with an accelerator, which gains from larger batches.
+    /// Number with an accelerator.
     pub accelerator: usize,
 }
 
-impl BatchMax {
-    /// Uses the same maximum batch size on every device.
+impl PerDevice {
+    /// Uses the same number on every device.
     #[must_use]
-    pub fn exactly(batch_max: usize) -> Self {
-        Self { cpu: batch_max, accelerator: batch_max }
+    pub fn exactly(number: usize) -> Self {
+        Self { cpu: number, accelerator: number }
     }
 }
 
-/// Number of evaluating threads, which depends on the device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Threads {
-    /// Threads without an accelerator.
-    pub cpu: usize,
-    /// Threads with an accelerator, which would idle between two batches of a single thread.
-    pub accelerator: usize,
-}
+/// Maximum batch size of a thread in positions. An accelerator gains from larger batches.
+pub type BatchMax = PerDevice;
 
-impl Threads {
-    /// Uses the same number of threads on every device.
-    #[must_use]
-    pub fn exactly(threads: usize) -> Self {
-        Self { cpu: threads, accelerator: threads }
-    }
-}
+/// Number of evaluating threads. An accelerator would idle between two batches of a single thread.
+pub type Threads = PerDevice;
 
 /// Properties and services of the machine, for [`choose`].
 pub struct Host {

@@ -17,7 +17,9 @@ mod network;
 mod stand_in;
 
 pub use backend::{Backend, Error};
-pub use choose::{BatchMax, Calibration, Chosen, Host, Invalid, Settings, Threads, check, check_network, choose};
+pub use choose::{
+    BatchMax, Calibration, Chosen, Host, Invalid, PerDevice, Settings, Threads, check, check_network, choose,
+};
 pub use device::device_of;
 pub use measured::Store;
 pub use network::{Network, Unsuitable, suited};

@@ -18,7 +18,7 @@ use experience::{Trajectory, TrajectoryId, WeightsVersion};
 use crate::tree::Tree;
 use crate::{Retention, TableSettings};
 pub use answers::{Drawn, Held, Insertion, QuarantineChange, Removed, TableTotals};
-use entry::{Entry, ItemWeights};
+use entry::Entry;
 pub use memory::Expected;
 use positions::PositionCounts;
 pub use priorities::{InvalidPriority, ItemKey, PriorityUpdate};
@@ -135,11 +135,9 @@ impl Table {
         let id = entry.trajectory.id();
         entry.actor_quarantined = self.quarantined_actors.contains(&id.actor);
         self.equip(&mut entry);
-        let weigh = self.weigh();
-        entry.count_drawable();
-        let items = entry.items();
+        let (selector, items) = (self.settings.selector, entry.items());
         if let Some(tree) = &mut self.tree {
-            tree.push_back(weigh.leaves(&entry, items));
+            tree.push_back(selector.leaves(&entry, items));
         }
         if let Some(index) = &mut self.index {
             index.insert(id, self.entries_removed + self.entries.len() as u64);
@@ -147,7 +145,7 @@ impl Table {
         self.count_in(&entry);
         let items = items as u64;
         let quarantined_items = if entry.is_quarantined() { items } else { 0 };
-        self.end += if self.tree.is_some() { items } else { u64::from(entry.drawable) };
+        self.end += if self.tree.is_some() { items } else { entry.drawable() };
         self.totals.trajectories += 1;
         self.totals.items += items;
         self.entries.push_back(entry);
@@ -162,7 +160,7 @@ impl Table {
     }
 
     fn count_in(&mut self, entry: &Entry) {
-        self.items += u64::from(entry.drawable);
+        self.items += entry.drawable();
         self.held_items += entry.items() as u64;
         self.quarantined += usize::from(entry.is_quarantined());
         self.trajectory_bytes += entry.trajectory_bytes();
@@ -176,7 +174,7 @@ impl Table {
     }
 
     fn count_out(&mut self, entry: &Entry) {
-        self.items -= u64::from(entry.drawable);
+        self.items -= entry.drawable();
         self.held_items -= entry.items() as u64;
         self.quarantined -= usize::from(entry.is_quarantined());
         self.trajectory_bytes -= entry.trajectory_bytes();
@@ -209,8 +207,7 @@ impl Table {
         (self.items, self.mark_bytes) = (0, 0);
         for entry in &mut entries {
             self.equip(entry);
-            entry.count_drawable();
-            self.items += u64::from(entry.drawable);
+            self.items += entry.drawable();
             self.mark_bytes += entry.mark_bytes();
         }
         self.entries = entries;
@@ -230,7 +227,7 @@ impl Table {
 
     /// Numbers the items, and builds the tree if the settings need per-item state. O(items).
     fn plant(&mut self) {
-        let weigh = self.weigh();
+        let selector = self.settings.selector;
         self.tree = None;
         let Some(front) = self.entries.front().map(|front| front.first) else {
             self.tree = self.settings.has_item_state().then(|| Tree::new(self.end));
@@ -245,7 +242,7 @@ impl Table {
             let items = entry.items();
             entry.first = number;
             number += items as u64;
-            tree.push_back(weigh.leaves(entry, items));
+            tree.push_back(selector.leaves(entry, items));
         }
         self.end = number;
         self.tree = Some(tree);
@@ -257,7 +254,7 @@ impl Table {
         let mut number = front.first;
         for entry in &mut self.entries {
             entry.first = number;
-            number += u64::from(entry.drawable);
+            number += entry.drawable();
         }
         self.end = number;
     }
@@ -296,11 +293,7 @@ impl Table {
         if let Some(index) = &mut self.index {
             index.remove(&id);
         }
-        Removed { id, items: u64::from(entry.drawable) }
-    }
-
-    fn weigh(&self) -> ItemWeights {
-        ItemWeights::new(&self.settings)
+        Removed { id, items: entry.drawable() }
     }
 
     /// Returns the total numbers of trajectories and items ever inserted, including removed trajectories.

@@ -3,8 +3,8 @@ use std::time::Duration;
 use experience::{Trajectory, WeightsVersion};
 
 use super::Held;
+use crate::Selector;
 use crate::tree::Leaf;
-use crate::{Selector, TableSettings};
 
 /// Maximum weight of an item, which keeps a sum over 10^12 items finite.
 const WEIGHT_MAX: f64 = 1e296;
@@ -34,8 +34,6 @@ pub(super) struct Entry {
     /// Time of the latest revision, in nanoseconds of the caller's clock; 0 without a revision.
     revised_ns: u64,
     marks: Option<Box<Marks>>,
-    /// Number of drawable items: 0 in quarantine.
-    pub(super) drawable: u32,
     /// Surprise of the trajectory in units of 1 / [`SURPRISE_STEPS`], plus one; 0 without a surprise.
     surprise: u16,
     /// True if the trajectory is quarantined by id.
@@ -67,7 +65,6 @@ impl Entry {
             revision: 0,
             revised_ns: 0,
             marks: None,
-            drawable: 0,
             quarantined,
             actor_quarantined,
         }
@@ -81,7 +78,7 @@ impl Entry {
     pub(super) fn held(&self) -> Held<'_> {
         Held {
             trajectory: &self.trajectory,
-            items: u64::from(self.drawable),
+            items: self.drawable(),
             quarantined: self.is_quarantined(),
             surprise: self.surprise.checked_sub(1).map(|steps| f32::from(steps) / SURPRISE_STEPS),
             inserted: self.inserted(),
@@ -114,10 +111,9 @@ impl Entry {
         self.quarantined || self.actor_quarantined
     }
 
-    /// Recomputes the number of drawable items.
-    pub(super) fn count_drawable(&mut self) {
-        let drawable = if self.is_quarantined() { 0 } else { self.items() };
-        self.drawable = u32::try_from(drawable).expect("an episode has under 2^32 steps");
+    /// Returns the number of drawable items: 0 in quarantine.
+    pub(super) fn drawable(&self) -> u64 {
+        if self.is_quarantined() { 0 } else { self.items() as u64 }
     }
 
     /// Returns the priority of an item; `None` if the entry stores no priorities.
@@ -177,20 +173,11 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Computes the item weights for the current settings.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ItemWeights {
-    selector: Selector,
-}
-
-impl ItemWeights {
-    pub(super) fn new(settings: &TableSettings) -> Self {
-        Self { selector: settings.selector }
-    }
-
+/// Item weights.
+impl Selector {
     /// Returns the size of the per-item state for `trajectories` trajectories with `items` items in total, in bytes.
-    pub(super) fn mark_bytes(settings: &TableSettings, trajectories: u64, items: u64) -> u64 {
-        if !settings.selector.uses_priorities() {
+    pub(super) fn mark_bytes(self, trajectories: u64, items: u64) -> u64 {
+        if !self.uses_priorities() {
             return 0;
         }
         let priority = (size_of::<f64>() + size_of::<u32>()) as u64;
@@ -212,15 +199,15 @@ impl ItemWeights {
 
     /// Returns the weight of an item with priority `priority`.
     fn weight(self, priority: f64) -> f64 {
-        match self.selector {
-            Selector::Prioritised { exponent } if priority > 0.0 => {
+        match self {
+            Self::Prioritised { exponent } if priority > 0.0 => {
                 // The bounds are beyond any useful priority. The lower bound keeps items with a priority above zero
                 // drawable.
                 libm::pow(priority, exponent).clamp(f64::MIN_POSITIVE, WEIGHT_MAX)
             }
-            Selector::Prioritised { exponent } => libm::pow(priority, exponent),
-            Selector::MaxHeap => priority,
-            Selector::Uniform => 1.0,
+            Self::Prioritised { exponent } => libm::pow(priority, exponent),
+            Self::MaxHeap => priority,
+            Self::Uniform => 1.0,
         }
     }
 }

@@ -1,6 +1,6 @@
 use experience::TrajectoryId;
 
-use super::entry::{Entry, ItemWeights};
+use super::entry::Entry;
 use super::positions::PositionCounts;
 use super::{Removed, Table};
 use crate::tree::Tree;
@@ -52,7 +52,7 @@ impl Table {
         let index = grown_buckets(self.index_capacity(), trajectories) * BUCKET_BYTES;
         let positions = self.positions.as_ref().map_or(0, |positions| positions.bytes_of(items));
         let tree = self.tree.as_ref().map_or(0, |tree| tree.bytes_of(items));
-        let marks = ItemWeights::mark_bytes(&self.settings, trajectories, items).max(self.mark_bytes);
+        let marks = self.settings.selector.mark_bytes(trajectories, items).max(self.mark_bytes);
         (entries + index + positions + tree + marks).saturating_sub(self.state_bytes())
     }
 

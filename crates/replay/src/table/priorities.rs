@@ -71,13 +71,13 @@ impl Table {
 
     fn set_priority(&mut self, key: ItemKey, priority: f64) -> Option<()> {
         let at = self.find(key.trajectory)?;
-        let weigh = self.weigh();
+        let selector = self.settings.selector;
         let entry = &mut self.entries[at];
         let item = entry.item_at(key.ply)?;
         entry.set_priority(item, priority);
         self.priority_max = self.priority_max.max(priority);
         let tree = self.tree.as_mut().expect("a table with priorities keeps state for each item");
-        tree.replace(entry.first + item as u64, std::iter::once(weigh.leaf(entry, item)));
+        tree.replace(entry.first + item as u64, std::iter::once(selector.leaf(entry, item)));
         Some(())
     }
 

@@ -75,19 +75,18 @@ impl Table {
     /// Applies `mark` to an entry and updates the counters of the table. `mark` changes a quarantine flag and returns
     /// true if the flag was different before. The caller must renumber the items afterwards.
     fn mark(&mut self, at: usize, mark: fn(&mut Entry) -> bool) -> bool {
-        let weigh = self.weigh();
+        let selector = self.settings.selector;
         let entry = &mut self.entries[at];
-        let before = entry.is_quarantined();
+        let (before, drawable) = (entry.is_quarantined(), entry.drawable());
         let is_changed = mark(entry);
         if entry.is_quarantined() == before {
             return is_changed;
         }
-        let (version, drawable) = (entry.last_weights_version, entry.drawable);
-        entry.count_drawable();
+        let version = entry.last_weights_version;
         if let Some(tree) = &mut self.tree {
-            tree.replace(entry.first, weigh.leaves(entry, entry.items()));
+            tree.replace(entry.first, selector.leaves(entry, entry.items()));
         }
-        self.items = self.items - u64::from(drawable) + u64::from(entry.drawable);
+        self.items = self.items - drawable + entry.drawable();
         if before {
             self.quarantined -= 1;
             self.versions.insert(version);

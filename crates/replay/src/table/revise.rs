@@ -52,7 +52,7 @@ impl Table {
     pub fn revise(&mut self, trajectory: &Trajectory, revision: u64, now: Duration) -> bool {
         self.keep_index();
         let Some(at) = self.find(trajectory.id()) else { return false };
-        let weigh = self.weigh();
+        let selector = self.settings.selector;
         let entry = &mut self.entries[at];
         let (bytes, version) = (entry.trajectory_bytes(), entry.last_weights_version);
         if let Some(positions) = &mut self.positions {
@@ -68,7 +68,7 @@ impl Table {
         }
         if let Some(tree) = &mut self.tree {
             let entry = &self.entries[at];
-            tree.replace(entry.first, weigh.leaves(entry, entry.items()));
+            tree.replace(entry.first, selector.leaves(entry, entry.items()));
         }
         true
     }
