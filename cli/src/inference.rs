@@ -1,7 +1,6 @@
 //! `zerofleet inference`: requests statistics and moves from a live inference server.
 
 use std::io::Write;
-use std::time::Duration;
 
 use anyhow::Context;
 use figures::table::Table;
@@ -27,14 +26,9 @@ pub(crate) enum Request {
         /// Moves from the start of the game.
         #[arg(value_name = "MOVE")]
         moves: Vec<String>,
-        /// Number of simulations [default: as time allows, or the server's default].
-        ///
-        /// With --milliseconds, the default is the number of simulations that fit into the search time.
+        /// Number of simulations [default: the server's default].
         #[arg(long, value_name = "N")]
         simulations: Option<u32>,
-        /// Search time in milliseconds.
-        #[arg(long, value_name = "MS")]
-        milliseconds: Option<u64>,
     },
 }
 
@@ -51,9 +45,8 @@ impl Request {
                     let stats = AnalysisClient::new(server.reach()?)?.stats().await.context("request statistics")?;
                     write_stats(&stats, out)
                 }
-                Request::Move { server, moves, simulations, milliseconds } => {
-                    let time = milliseconds.map(Duration::from_millis);
-                    let query = SearchQuery { game: None, moves: Moves::Notation(moves), simulations, time };
+                Request::Move { server, moves, simulations } => {
+                    let query = SearchQuery { game: None, moves: Moves::Notation(moves), simulations, time: None };
                     let (best, report) = AnalysisClient::new(server.reach()?)?.select_move(query).await?;
                     write_move(&best, &report, out)
                 }

@@ -52,11 +52,6 @@ impl TableSettings {
     pub(crate) fn is_weighted(&self) -> bool {
         self.merge_positions || self.surprise_share > 0.0
     }
-
-    /// Returns true if the table needs state for each item. Only uniform draws need none.
-    pub(crate) fn has_item_state(&self) -> bool {
-        self.selector != Selector::Uniform
-    }
 }
 
 /// Returns the error for the parameter `key` of a table, which is out of range.

@@ -6,7 +6,6 @@ mod positions;
 mod priorities;
 mod quarantine;
 mod revise;
-mod total_weight;
 mod weighted;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -230,10 +229,10 @@ impl Table {
         let selector = self.settings.selector;
         self.tree = None;
         let Some(front) = self.entries.front().map(|front| front.first) else {
-            self.tree = self.settings.has_item_state().then(|| Tree::new(self.end));
+            self.tree = selector.uses_priorities().then(|| Tree::new(self.end));
             return;
         };
-        if !self.settings.has_item_state() {
+        if !selector.uses_priorities() {
             return self.renumber();
         }
         let mut tree = Tree::new(front);

@@ -131,17 +131,11 @@ service::section! {
         schedule_minutes: f64 = 15.0, in 1e-3..=1e9;
         /// With `schedule = "positions"`: length of the schedule, as the number of positions in training steps.
         schedule_positions: u64 = 2_000_000, in 1..;
-        /// Shape of the learning rate over the schedule: `cosine` decays from the peak to a floor, `steps` multiplies
-        /// the learning rate at given points, and `constant` keeps the peak.
+        /// Shape of the learning rate over the schedule: `cosine` decays from the peak to a floor, and `constant` keeps
+        /// the peak.
         learning_rate_decay: DecayKind = DecayKind::Cosine;
         /// With the decay `cosine`: learning rate at the end of the schedule, as a share of the peak.
         learning_rate_ratio_min: f64 = 0.05, in 0.0..=1.0;
-        /// With the decay `steps`: points at which the learning rate is multiplied, as shares of the schedule from 0 to
-        /// 1.
-        // As in the successors of AlphaGo Zero: divided by ten at 50 % and 75 % of the schedule.
-        learning_rate_steps: Vec<f64> = vec![0.5, 0.75], in 0.0..=1.0;
-        /// With the decay `steps`: factor of the learning rate at each point.
-        learning_rate_step_factor: f64 = 0.1, in 1e-9..=1.0;
         /// Decoupled weight decay of convolution and linear weights with `adamw`, `lion` and `muon`.
         // As in the AdamW paper, where only the learning rate multiplies the decay.
         weight_decay: f64 = 1e-2, in 0.0..=10.0;
@@ -237,8 +231,6 @@ pub enum ScheduleKind {
 pub enum DecayKind {
     /// Half a cosine from the peak to the floor.
     Cosine,
-    /// The learning rate is multiplied by a factor at given points of the schedule.
-    Steps,
     /// No decay after warm-up.
     Constant,
 }

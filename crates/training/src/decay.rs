@@ -10,13 +10,6 @@ pub enum Decay {
         /// Share of the peak that remains at the end, from 0 to 1.
         floor: f64,
     },
-    /// The learning rate is multiplied by `factor` at each progress listed in `at`.
-    Steps {
-        /// Multiplier at each progress in `at`, from 0 to 1.
-        factor: f64,
-        /// Progress of the run at which the learning rate is multiplied, each from 0 to 1.
-        at: Vec<f64>,
-    },
 }
 
 impl Decay {
@@ -26,25 +19,15 @@ impl Decay {
         match self {
             Self::Constant => 1.0,
             Self::Cosine { floor } => floor + (1.0 - floor) * 0.5 * (1.0 + (std::f64::consts::PI * progress).cos()),
-            Self::Steps { factor, at } => {
-                let taken = at.iter().filter(|&&at| progress >= at).count();
-                factor.powi(i32::try_from(taken).unwrap_or(i32::MAX))
-            }
         }
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
-        let share = |field, got: f64| match got {
-            _ if (0.0..=1.0).contains(&got) => Ok(()),
-            _ => Err(Error::Setting { field, got, expected: "a share from 0 to 1" }),
-        };
-        match self {
-            Self::Constant => Ok(()),
-            Self::Cosine { floor } => share("decay.floor", *floor),
-            Self::Steps { factor, at } => {
-                share("decay.factor", *factor)?;
-                at.iter().try_for_each(|&at| share("decay.at", at))
+        match *self {
+            Self::Cosine { floor: got } if !(0.0..=1.0).contains(&got) => {
+                Err(Error::Setting { field: "decay.floor", got, expected: "a share from 0 to 1" })
             }
+            Self::Constant | Self::Cosine { .. } => Ok(()),
         }
     }
 }
@@ -69,12 +52,6 @@ mod tests {
     }
 
     #[test]
-    fn steps_multiply_at_their_places() {
-        let steps = Decay::Steps { factor: 0.5, at: vec![0.25, 0.75] };
-        assert_eq!([0.0, 0.25, 0.5, 0.75, 1.0].map(|progress| steps.factor(progress)), [1.0, 0.5, 0.5, 0.25, 0.25]);
-    }
-
-    #[test]
     fn the_warm_up_is_a_line_that_never_gives_zero() {
         assert_eq!([0, 1, 2, 3, 9].map(|step| warm_up(step, 3)), [0.25, 0.5, 0.75, 1.0, 1.0]);
         assert_eq!(warm_up(0, 0), 1.0);
@@ -84,6 +61,6 @@ mod tests {
     fn shares_outside_their_range_are_refused_by_name() {
         let error = Decay::Cosine { floor: f64::NAN }.check().unwrap_err();
         assert_eq!(error.to_string(), "setting `decay.floor` is NaN, expected a share from 0 to 1");
-        assert!(Decay::Steps { factor: 0.1, at: vec![0.5, 1.5] }.check().is_err());
+        assert!(Decay::Cosine { floor: 1.5 }.check().is_err());
     }
 }

@@ -73,7 +73,19 @@ impl Table {
         }
     }
 
-    /// Chooses the next item without counting a draw.
+    /// Returns the total weight of all items in the window, for drawing from several tables with the same settings in
+    /// proportion to weight: finite, at least 0. With uniform and deterministic selectors, each item has weight 1.
+    #[must_use]
+    pub fn total_weight(&self) -> f64 {
+        let items = self.window_items();
+        match (&self.tree, self.settings.selector) {
+            (Some(tree), Selector::Prioritised { .. }) if items > 0 => tree.sum(tree.nth(self.items - items)),
+            // Exact up to 2^53 items.
+            _ => items as f64,
+        }
+    }
+
+    /// Chooses the next item.
     pub(super) fn pick(&self, odds: Odds, rng: &mut (impl Rng + ?Sized)) -> Pick {
         let (number, probability) = match (odds, &self.tree) {
             (Odds::Even { items }, _) => (self.end - items + rng.random_range(0..items), 1.0 / items as f64),

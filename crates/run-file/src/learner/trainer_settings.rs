@@ -18,9 +18,6 @@ pub fn trainer_settings(section: &LearnerSection) -> TrainerSettings {
         warm_up_steps: section.warm_up_steps,
         decay: match section.learning_rate_decay {
             DecayKind::Cosine => Decay::Cosine { floor: section.learning_rate_ratio_min },
-            DecayKind::Steps => {
-                Decay::Steps { factor: section.learning_rate_step_factor, at: section.learning_rate_steps.clone() }
-            }
             DecayKind::Constant => Decay::Constant,
         },
         weight_decay,
@@ -69,9 +66,7 @@ mod tests {
             moments: MomentFormat::Int8,
             learning_rate: 0.5,
             warm_up_steps: 7,
-            learning_rate_decay: DecayKind::Steps,
-            learning_rate_step_factor: 0.25,
-            learning_rate_steps: vec![0.375],
+            learning_rate_decay: DecayKind::Constant,
             gradient_clip_norm: 3.0,
             ema_decay: 0.875,
             swa_start: 0.625,
@@ -88,7 +83,7 @@ mod tests {
             moments: MomentFormat::Int8,
             learning_rate: 0.5,
             warm_up_steps: 7,
-            decay: Decay::Steps { factor: 0.25, at: vec![0.375] },
+            decay: Decay::Constant,
             weight_decay: 0.125,
             gradient_clip_norm: 3.0,
             ema_decay: 0.875,
@@ -129,7 +124,6 @@ mod tests {
             [0.0, 0.5, 1.0].map(|progress| (trainer.learning_rate_after(9, progress) * 1e4).round() / 1e4)
         };
         assert_eq!(rates(DecayKind::Cosine), [1.0, 0.525, 0.05]);
-        assert_eq!(rates(DecayKind::Steps), [1.0, 0.1, 0.01]);
         assert_eq!(rates(DecayKind::Constant), [1.0, 1.0, 1.0]);
         assert_eq!(trainer(&|_| {}).swa_start, None);
         assert_eq!(trainer(&|section| section.swa_start = 0.75).swa_start, Some(0.75));
