@@ -88,7 +88,11 @@ impl Table {
     /// Chooses the next item.
     pub(super) fn pick(&self, odds: Odds, rng: &mut (impl Rng + ?Sized)) -> Pick {
         let (number, probability) = match (odds, &self.tree) {
-            (Odds::Even { items }, _) => (self.end - items + rng.random_range(0..items), 1.0 / items as f64),
+            (Odds::Even { items }, None) => (self.end - items + rng.random_range(0..items), 1.0 / items as f64),
+            // A choice of a trajectory for new searches, whatever the selector.
+            (Odds::Even { items }, Some(tree)) => {
+                (tree.nth(self.items - items + rng.random_range(0..items)), 1.0 / items as f64)
+            }
             (Odds::Certain { number }, _) => (number, 1.0),
             (Odds::ByWeight { from, sum }, tree) => {
                 let tree = tree.as_ref().expect("weights are stored in a tree");
