@@ -182,11 +182,7 @@ impl Kernel {
 
     /// Returns whether the kernel also reads and writes activations in bfloat16.
     fn takes_bf16(&self) -> bool {
-        match self {
-            Self::Direct(_) | Self::Filtered(_) => false,
-            #[cfg(target_arch = "x86_64")]
-            Self::Tiled(_) => true,
-        }
+        !matches!(self, Self::Direct(_) | Self::Filtered(_))
     }
 
     /// Writes `y` `[B, H, W, out]` from `x` `[B, H, W, in]`; `bias` is `[out]`, for matrices only.
