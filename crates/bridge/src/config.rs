@@ -40,8 +40,8 @@ service::section! {
         pass_variables: Vec<String> = defaults().pass_variables, page "environments.md#variables";
         /// Keyword arguments of the environment, a JSON object.
         arguments: String = defaults().arguments;
-        /// True to make the environment with `render_mode="rgb_array"`: the web console then shows pictures of the games
-        /// in progress, which are drawn only while somebody watches.
+        /// True to make the environment with `render_mode="rgb_array"`: the web console then shows pictures of games
+        /// in progress, which are drawn only while a visitor watches.
         render: bool = defaults().render, page "environments.md#pictures";
         /// Axis of the channels in three-dimensional observations: `first`, `last`, or `auto`, the shorter of the two
         /// (the last if both are equal).

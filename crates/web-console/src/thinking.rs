@@ -1,4 +1,4 @@
-//! The queue of the searches of visitors: one search at a time, and the rest wait in order of arrival. Start with
+//! Queues the searches for visitors: one search at a time, and the rest wait in order of arrival. Start with
 //! [`Thinking::join`].
 
 use std::collections::BTreeSet;

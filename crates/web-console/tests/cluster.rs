@@ -12,14 +12,13 @@ use fleet::RunDirectory;
 use proto::replay::TableStats;
 use run_file::RunFile;
 use scripted::ReplayScript;
+use service::Drain;
 use service::live::{SearchedAction, Snapshot};
-use service::{Drain, SecuritySection};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
-use transport::security::Scopes;
-use web_console::{Console, Settings};
+use web_console::Console;
 
 /// Time limit of every wait, far longer than any expected event takes.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -44,9 +43,7 @@ impl Visited {
         let path = folder.path().join("zerofleet.toml");
         std::fs::write(&path, service::config::print(&config).unwrap()).unwrap();
         let run = RunDirectory::deployed(path, admins.to_vec()).unwrap();
-        let (security, scopes) = (SecuritySection::default(), Scopes::default());
-        let settings = Settings { run, listen: "127.0.0.1:0".parse().unwrap(), security, scopes };
-        Self { console: Console::start(settings, Drain::new()).await.unwrap(), _folder: folder }
+        Self { console: Console::start(crate::settings(run), Drain::new()).await.unwrap(), _folder: folder }
     }
 
     async fn get(&self, path: &str) -> String {
@@ -92,6 +89,7 @@ fn admin_port(metrics: &'static str, live: String) -> (String, Arc<AtomicBool>) 
 /// Returns a search in a game of tic-tac-toe, as an actor sends it.
 fn search() -> String {
     let snapshot = Snapshot {
+        picture: None,
         game: "tic_tac_toe".into(),
         place: 0,
         episode: 1,
@@ -127,7 +125,7 @@ async fn a_fleet_in_containers_is_watched_over_its_admin_ports_and_its_run_file(
     }
     let fleet = visited.get("/fleet").await;
     // Processes of one host have different names.
-    let names = [&learner, &actor].map(|address| format!("127.0.0.1 {address}"));
+    let names = [&learner, &actor].map(|address| format!("{address} 127.0.0.1"));
     assert!(names.iter().all(|name| fleet.contains(name)), "{names:?} in {fleet}");
     visited.until("/games", &format!("{}, game 0", names[1])).await;
     let list = visited.get("/replay").await;

@@ -1,4 +1,4 @@
-//! Tests of matches, comparisons of two versions and reports, with a script in the place of `zerofleet match`.
+//! Tests of matches, comparisons between two versions and reports, with a script in place of `zerofleet match`.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use fleet::RunDirectory;
 use fleet::run_directory::Progress;
 use run_file::RunFile;
 use run_metrics::RunMetrics;
-use service::{Drain, SecuritySection};
+use service::Drain;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -23,7 +23,7 @@ const POLL: Duration = Duration::from_millis(20);
 /// Takes the place of `zerofleet`.
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/match.sh");
 
-/// The console of a run of Hex with three versions, of which two are rated.
+/// The console of a Hex run with three versions, two of them rated.
 struct Visited {
     console: Console,
     folder: TempDir,
@@ -38,8 +38,7 @@ impl Visited {
     }
 
     async fn of(run: RunDirectory, folder: TempDir, scopes: &str) -> Self {
-        let (listen, scopes) = ("127.0.0.1:0".parse().unwrap(), scopes.parse().unwrap());
-        let settings = Settings { run, listen, security: SecuritySection::default(), scopes, program: SCRIPT.into() };
+        let settings = Settings { scopes: scopes.parse().unwrap(), program: SCRIPT.into(), ..crate::settings(run) };
         Self { console: Console::start(settings, Drain::new()).await.unwrap(), folder }
     }
 
@@ -158,7 +157,6 @@ async fn a_match_of_two_versions_ends_with_a_report_or_the_error_of_the_process(
         "v3 against v1, 64 games, 16 simulations; a visitor of this machine, 20",
         "first@3 scores 40.5 of 64 against first@1 (63.3 %)",
         "Elo difference +94 (95 % interval +40 to +148)",
-        "Match these two",
     ] {
         assert!(page.contains(part), "{part} is not in {page}");
     }
@@ -166,7 +164,7 @@ async fn a_match_of_two_versions_ends_with_a_report_or_the_error_of_the_process(
     assert_eq!(status(&visited.start(128).await), 303);
     let page = visited.until("Failed (exit status: 1) after 0:").await;
     assert!(page.contains("<pre class=\"output\">error: weights 3 of run first are damaged</pre>"), "{page}");
-    assert!(page.contains("Finished after 0:"), "earlier matches stay: {page}");
+    assert!(!page.contains("Finished after 0:"), "the latest match is shown: {page}");
 }
 
 #[tokio::test]
@@ -210,12 +208,13 @@ async fn only_changes_of_the_console_within_bounds_start_a_match() {
     let head = "POST /strength/match HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\n";
     let forged = visited.send(&format!("{head}Content-Length: {}\r\n\r\n{form}", form.len())).await;
     assert!(status(&forged) == 403 && !visited.process().exists(), "{forged}");
-    assert!(visited.get("/weights").await.contains("Match these two"));
+    visited.until("name=\"b\" min=\"1\" value=\"2\"").await;
+    let compared = "/strength?a=3&b=1";
+    let page = visited.get(compared).await;
+    assert!(page.contains("Match these two") && page.contains("type=\"hidden\" name=\"b\" value=\"1\""), "{page}");
     let looking = Visited::new("view").await;
     assert_eq!(status(&looking.start(64).await), 403);
-    for path in ["/strength", "/weights"] {
-        assert!(!looking.get(path).await.contains("Match these two"), "{path}");
-    }
+    assert!(!looking.get(compared).await.contains("Match these two"));
 }
 
 #[tokio::test]

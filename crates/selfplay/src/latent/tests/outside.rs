@@ -23,7 +23,7 @@ struct Outside {
     losses: Losses,
     /// The number of calls until a failure: the call that reaches 0 fails.
     calls_left: usize,
-    /// The number of requests for a picture of each environment. Only the first has a picture: of the latest frame.
+    /// The number of requests for pictures by environment. Only the first has a picture, which shows the latest frame.
     drawn: Arc<[AtomicUsize]>,
 }
 
