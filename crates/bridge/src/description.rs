@@ -58,8 +58,9 @@ impl Description {
 
 impl std::fmt::Display for Description {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { count, actions, steps_max: _, values, frame, draws: _ } = self;
+        let Self { count, actions, steps_max: _, values, frame, draws } = self;
         let ObservationShape { planes, height, width } = frame;
-        write!(f, "{count} with {actions} actions and observations [{planes}, {height}, {width}] of {values:?}")
+        write!(f, "{count} with {actions} actions and observations [{planes}, {height}, {width}] of {values:?}")?;
+        f.write_str(if *draws { ", with pictures" } else { "" })
     }
 }

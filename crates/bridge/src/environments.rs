@@ -25,10 +25,10 @@ const STACK_MAX: usize = 64;
 /// Time limit for outstanding requests once the process drains: long for a step, and short for the supervisor of a
 /// draining process.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
-/// Minimum and maximum time between two pictures of an environment: a multiple of the time for the picture, so that
-/// pictures take a small share of the time.
+/// Minimum and maximum time between two pictures of an environment: a multiple of the time for the pictures of all
+/// shown environments, so that pictures take a small share of the time.
 const PICTURE_INTERVAL_MIN: Duration = Duration::from_secs(1);
-const PICTURE_INTERVAL_MAX: Duration = Duration::from_secs(20);
+const PICTURE_INTERVAL_MAX: Duration = Duration::from_secs(60);
 const PICTURE_INTERVAL_FACTOR: u32 = 50;
 
 /// Environments in Python processes, which all step concurrently.
@@ -96,6 +96,10 @@ impl Bridge {
         let mut workers = (0..settings.processes).map(start).collect::<Result<Vec<Worker>, Error>>()?;
         let description = greet_all(&mut workers, &settings, drain.as_ref())?;
         let spec = description.spec(&settings)?;
+        if settings.render && !description.draws {
+            let environment = &settings.environment;
+            tracing::warn!(environment, "environment.render is true, but render_mode is not rgb_array: no pictures");
+        }
         let len = settings.environments;
         Ok(Self {
             spec,
@@ -395,9 +399,8 @@ impl Environments for Bridge {
         self.picture_error = self.exchange(1).err();
         let reason = match self.picture.take() {
             Some(Ok(picture)) => {
-                let interval = PICTURE_INTERVAL_FACTOR * begin.elapsed();
-                let interval = interval.clamp(PICTURE_INTERVAL_MIN, PICTURE_INTERVAL_MAX);
-                self.pictures_due[environment] = Some(Instant::now() + interval);
+                let others = self.pictures_due.iter().flatten().map(|due| u32::from(*due > begin)).sum();
+                self.pictures_due[environment] = Some(Instant::now() + picture_interval(begin.elapsed(), others));
                 return Some(picture);
             }
             Some(Err(reason)) => reason,
@@ -455,6 +458,12 @@ fn take(frames: &mut Frames, environment: usize, order: Order, row: Row<'_>) -> 
     };
     stored.map_err(|NotFinite| "the observation has a value that is NaN or infinite".to_owned())?;
     Ok(Reply::Arrived { reward, end })
+}
+
+/// Returns the time to the next picture of an environment after a picture that took `time`, while this number of other
+/// environments are shown.
+fn picture_interval(time: Duration, others: u32) -> Duration {
+    (PICTURE_INTERVAL_FACTOR * (1 + others) * time).clamp(PICTURE_INTERVAL_MIN, PICTURE_INTERVAL_MAX)
 }
 
 fn check(settings: &Settings) -> Result<(), Error> {
@@ -517,4 +526,17 @@ fn admit(worker: &mut Worker, greeting: Greeting, first: &Description) -> Result
 /// Returns true if two processes have the same environment, in any number.
 fn is_alike(first: &Description, other: &Description) -> bool {
     *first == Description { count: first.count, ..other.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pictures_of_all_shown_environments_share_a_fiftieth_of_the_time() {
+        for (milliseconds, others, seconds) in [(10, 0, 1), (100, 0, 5), (20, 15, 16), (20, 65_535, 60)] {
+            let interval = picture_interval(Duration::from_millis(milliseconds), others);
+            assert_eq!(interval, Duration::from_secs(seconds), "{milliseconds} ms, {others} others");
+        }
+    }
 }

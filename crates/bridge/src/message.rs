@@ -230,7 +230,10 @@ pub(crate) fn parse_picture(message: &[u8]) -> Result<Result<String, String>, Vi
         return Err(Violation::Length { bytes: reader.0.len(), bytes_max: PICTURE_BYTES_MAX });
     }
     match flags {
-        0 => Ok(Ok(printable(reader.0))),
+        0 => match reader.0.iter().find(|byte| !byte.is_ascii_alphanumeric() && !b"+/=".contains(byte)) {
+            Some(&other) => Err(Violation::Value { what: "a character", value: other.into(), expected: "base64" }),
+            None => Ok(Ok(printable(reader.0))),
+        },
         FAILED => Ok(Err(printable(reader.0))),
         other => Err(Violation::Value { what: "flags", value: other.into(), expected: "0 or 4" }),
     }
@@ -391,6 +394,7 @@ mod tests {
         assert_eq!(parse_picture(b"\x07"), Err(Violation::Cut("flags")));
         assert_eq!(parse_picture(b"\x05\x00iVBO"), Err(Violation::Kind(ANSWER)));
         assert!(matches!(parse_picture(b"\x07\x01iVBO"), Err(Violation::Value { value: 1, .. })));
+        assert!(matches!(parse_picture(b"\x07\x00iV\"BO"), Err(Violation::Value { value: 34, .. })));
         let large = [b"\x07\x00".to_vec(), vec![b'A'; PICTURE_BYTES_MAX + 1]].concat();
         assert!(parse_picture(&large[..large.len() - 1]).is_ok());
         assert!(matches!(parse_picture(&large), Err(Violation::Length { .. })));

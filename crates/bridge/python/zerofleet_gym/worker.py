@@ -1,6 +1,5 @@
 """The environments of one process, and the loop that answers requests for them."""
 
-import faulthandler
 import re
 import signal
 import traceback
@@ -14,8 +13,6 @@ from .unsupported import Unsupported
 
 RESET = "reset(self, *, seed=None, options=None) returns (observation, info)"
 STEP = "step(self, action) returns (observation, reward, terminated, truncated, info)"
-# The longest time of a picture in seconds: of the first, which may import and open much, and of a later one.
-FIRST_PICTURE_SECONDS, PICTURE_SECONDS = 10, 0.5
 # The errors of Gymnasium's wrappers around an environment of the older interface.
 OLDER = re.compile("unexpected keyword argument '(seed|options)'|values to unpack")
 
@@ -46,8 +43,6 @@ class Worker:
         self.actions, self.observations = spaces_of(name, first, channels)
         self.steps_max = steps_max(first)
         self.draws = getattr(first, "render_mode", None) == "rgb_array"
-        # The environments that have drawn a picture.
-        self.drawn = set()
         self.rows = np.zeros((count, *self.observations.shape), self.observations.dtype.newbyteorder("<"))
         self.view = self.observations.view(self.rows)
 
@@ -80,32 +75,17 @@ class Worker:
         self.rows[row] = 0
         close(self.environments[index])
         self.environments[index] = None
-        self.drawn.discard(index)
         return reason_of(error)
 
-    def draw(self, index, seconds):
-        """Draws an environment, within `seconds`. Returns (picture, message), one of which is None."""
-        limit = min(PICTURE_SECONDS if index in self.drawn else FIRST_PICTURE_SECONDS, seconds / 2)
+    def draw(self, index):
+        """Draws an environment. Returns (picture, message), one of which is None.
 
-        def end(*_):
-            raise TimeoutError(f"render() takes longer than {limit:g} s")
-
-        signal.signal(signal.SIGALRM, end)
-        # Native code that hangs is not interrupted by the alarm: a thread without Python then ends the process.
-        faulthandler.dump_traceback_later(2 * seconds, exit=True)
+        A slow render() is not interrupted, since the episode would go on in a state that is changed in part.
+        """
         try:
-            signal.setitimer(signal.ITIMER_REAL, limit)
-            try:
-                picture = pictures.encode(self.environments[index].render())
-            finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
+            return pictures.encode(self.environments[index].render()), None
         except (Exception, SystemExit) as error:
             return None, f"{type(error).__name__}: {error}"
-        finally:
-            faulthandler.cancel_dump_traceback_later()
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        self.drawn.add(index)
-        return picture, None
 
     def answer(self, request):
         """Performs a request; returns the rewards, the flags, the observations and the messages of failures."""
@@ -132,13 +112,12 @@ class Worker:
         """
         while (request := protocol.read_request(source)) is not None:
             kind, indices, _ = request
-            if kind == protocol.RENDER:
-                protocol.send_picture(sink, *self.draw(indices[0], seconds))
-                continue
+            draws = kind == protocol.RENDER
             signal.setitimer(signal.ITIMER_REAL, 2 * seconds)
-            answer = self.answer(request)
+            answer = self.draw(indices[0]) if draws else self.answer(request)
             signal.setitimer(signal.ITIMER_REAL, 0)
-            protocol.send_answer(sink, *answer)
+            send = protocol.send_picture if draws else protocol.send_answer
+            send(sink, *answer)
 
     def close(self):
         for environment in self.environments:

@@ -240,5 +240,5 @@ class Drawing(Counting):
         if self.fault == "it draws text":
             return "a pole"
         if self.fault == "it draws noise":
-            return np.random.default_rng(1).integers(0, 256, (500, 700, 3), np.uint8)
+            return np.random.default_rng(1).integers(0, 256, (640, 640, 3), np.uint8)
         return np.full((300, 400, 3), self.steps, np.uint8)
