@@ -2,8 +2,9 @@
 //!
 //! [`Live`] is the side of the process: nothing is made or kept without a [`Listening`]. All listeners get the same
 //! lines; a slow listener loses lines and delays neither games nor listeners. A connection ends at the time limit of
-//! the admin port, after which a listener connects again. [`LiveClient`] is the other side. The lines hold numbers and
-//! no positions: the rules of the game compute the position from the seed and the actions.
+//! the admin port, after which a listener connects again. [`LiveClient`] is the other side. The rules of a game compute
+//! the position from the seed and the actions; lines of an environment outside the process hold observations and
+//! pictures.
 
 use std::convert::Infallible;
 use std::io;
