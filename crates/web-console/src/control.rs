@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use fleet::ACTORS_MAX;
 use maud::{Markup, html};
 use proto::replay::{RequestError, TableChange};
-use transport::security::{Caller, Scope};
+use transport::security::Scope;
 
 use crate::replay_servers::{Problem, all, within};
 use crate::site::Site;
@@ -72,15 +72,12 @@ impl Request {
 }
 
 /// Makes or requests the change of a confirmed form, and returns the address of the page that shows it.
-pub(crate) async fn change(site: &Site, caller: &Caller, form: &Form) -> Result<String, Problem> {
+pub(crate) async fn change(site: &Site, visitor: &str, form: &Form) -> Result<String, Problem> {
     let (name, value) = (form.text("change"), form.text("value"));
     let Some(change) = Change::parse(name, value) else {
         return Err(Problem::invalid(format!("`{name}` cannot be changed to `{value}`.")));
     };
-    if form.text("confirm").is_empty() {
-        return Err(Problem::invalid("The change was not confirmed; go back, and tick the box above the button."));
-    }
-    let visitor = caller.name().map_or("a visitor of this machine", |name| &**name);
+    form.confirmed()?;
     tracing::info!(visitor, change = name, value, "a visitor requested a change of the session");
     let is_of_replay = matches!(change, Change::SamplesPerInsert(_));
     if is_of_replay {

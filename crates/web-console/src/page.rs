@@ -41,9 +41,9 @@ const PAGES: [(&str, &str); 8] = [
     ("/config", "Configuration"),
 ];
 
-/// Returns the name of the page at this path.
-pub(crate) fn name_of(path: &str) -> &'static str {
-    PAGES.iter().find(|(at, _)| *at == path).map_or("Console", |(_, name)| name)
+/// Returns path and name of the page in the navigation to which the page at this path belongs.
+pub(crate) fn section(path: &str) -> (&'static str, &'static str) {
+    *PAGES.iter().rfind(|(at, _)| path.starts_with(at)).unwrap_or(&PAGES[0])
 }
 
 impl Frame<'_> {

@@ -37,6 +37,13 @@ pub(crate) enum Shown {
     Page { status: StatusCode, next: Option<(u64, String)>, main: Markup },
 }
 
+impl Shown {
+    /// Returns a whole page.
+    pub(crate) fn page(main: Markup) -> Self {
+        Self::Page { status: StatusCode::OK, next: None, main }
+    }
+}
+
 /// Facts about the position besides the rules.
 #[derive(Debug, Default)]
 pub(crate) struct News<'a> {

@@ -1,7 +1,6 @@
 //! Quarantines and releases stored games of one trajectory or one actor. Start with [`change`].
 
 use proto::replay::{Quarantine, Suspect};
-use transport::security::Caller;
 
 use crate::replay_game::{address_of, id_in};
 use crate::replay_servers::{Problem, Servers, within};
@@ -12,18 +11,15 @@ use crate::visitors::Form;
 pub(crate) const PATH: &str = "/replay/quarantine";
 
 /// Makes the change of a confirmed form, and returns the address of the page that shows it.
-pub(crate) async fn change(site: &Site, caller: &Caller, form: &Form) -> Result<String, Problem> {
+pub(crate) async fn change(site: &Site, visitor: &str, form: &Form) -> Result<String, Problem> {
     let id = id_in(form)?;
     let suspect = match form.text("suspect") {
         "game" => Suspect::Trajectory(id),
         "actor" => Suspect::Actor(id.actor),
         other => return Err(Problem::invalid(format!("`{other}` is neither a game nor an actor."))),
     };
-    if form.text("confirm").is_empty() {
-        return Err(Problem::invalid("The change was not confirmed; go back, and tick the box above the button."));
-    }
+    form.confirmed()?;
     let servers = Servers::of(site, form.text("server")).await?;
-    let visitor = caller.name().map_or("a visitor of this machine", |name| &**name);
     let change = form.text("change");
     let positions = match change {
         "quarantine" => {

@@ -1,7 +1,6 @@
 //! Opens a game record in SGF that a visitor sends. Start with [`open`].
 
 use axum::body::Bytes;
-use axum::http::StatusCode;
 use game::{Action, Game as _, Player};
 use games::{AnyGame, AnyPosition, GameKind};
 use maud::html;
@@ -37,7 +36,7 @@ pub(crate) async fn open(form: Bytes) -> Result<Shown, Problem> {
         @if notes.len() > NOTES_MAX { p.note { (notes.len() - NOTES_MAX) " more notes" } }
         p { a href=(address) { "Step through the game" } }
     };
-    Ok(Shown::Page { status: StatusCode::OK, next: None, main })
+    Ok(Shown::page(main))
 }
 
 /// A record as an address.

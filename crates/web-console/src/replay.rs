@@ -13,6 +13,7 @@ use proto::replay::{Found, ListOrder, SearchPage, SearchQuery};
 use run_metrics::words::MISSING;
 
 use crate::page::table;
+use crate::play_page::Shown;
 use crate::replay_game;
 use crate::replay_servers::{Problem, Servers, within, without_session};
 use crate::site::Site;
@@ -45,7 +46,7 @@ const fn named(outcome: Outcome) -> (&'static str, Option<Outcome>) {
 }
 
 /// Renders the page for the fields of a search.
-pub(crate) async fn render(site: &Site, fields: &Form) -> (StatusCode, Markup) {
+pub(crate) async fn render(site: &Site, fields: &Form) -> Shown {
     let snapshot = site.snapshot();
     let (status, stored) = if snapshot.is_trained {
         stored(site, fields).await
@@ -62,7 +63,7 @@ pub(crate) async fn render(site: &Site, fields: &Form) -> (StatusCode, Markup) {
             div.charts { (PreEscaped(&*snapshot.distinct)) }
         }
     };
-    (status, main)
+    Shown::Page { status, next: None, main }
 }
 
 /// Renders the form and the result of the search.
