@@ -24,7 +24,6 @@ use crate::play::PATH;
 use crate::play_page::{News, Page, Shown, progress, summary};
 use crate::replay_servers::Problem;
 use crate::site::Site;
-use crate::thinker::Opinion;
 use crate::thinking::Ticket;
 use crate::visitors::Form;
 
@@ -36,8 +35,6 @@ const QUEUE_TIME: Duration = Duration::from_secs(3);
 const ANSWER_TIME: Duration = Duration::from_secs(8);
 /// Time after which a browser asks again for a place in the queue.
 const RETRY: Duration = Duration::from_secs(5);
-/// Interval between two reports of a search.
-const REPORT_INTERVAL: Duration = Duration::from_millis(300);
 /// Maximum number of events that wait for a slow reader.
 const EVENTS_WAITING_MAX: usize = 8;
 
@@ -63,36 +60,22 @@ pub(crate) async fn stream(State(site): State<Arc<Site>>, uri: Uri) -> Response 
 
 /// Sends the events of a search. A closed stream takes no events, and ends this task.
 async fn follow(site: Arc<Site>, page: Page, events: Sender<Event>) {
-    let Ok(mut ticket) = site.thinking.join() else {
+    let Some(mut ticket) = site.thinking.join() else {
         // The browser connects again when the stream has ended.
         let _ = events.send(Event::default().retry(RETRY).data(progress(FULL).0)).await;
         return;
     };
-    while ticket.ahead() > 0 {
-        let place = progress(&in_queue(&ticket));
-        let _ = events.send(fragment(&place)).await;
-        ticket.changed().await;
-    }
-    let (page, reported, mut next) = (Arc::new(page), events.clone(), Instant::now());
+    // A slow reader misses a report.
+    ticket.turn(|ahead| drop(events.try_send(fragment(&progress(&in_queue(ahead)))))).await;
+    let (page, reported) = (Arc::new(page), events.clone());
     let searched = Arc::clone(&page);
     let report = move |analysis: &Analysis| {
-        let now = Instant::now();
-        if reported.is_closed() {
-            return Break(());
-        }
-        if now >= next {
-            next = now + REPORT_INTERVAL;
-            // A slow reader misses a report.
-            let _ = reported.try_send(fragment(&progress(&summary(&searched.play, analysis))));
-        }
-        Continue(())
+        drop(reported.try_send(fragment(&progress(&summary(&searched.play, analysis)))));
+        if reported.is_closed() { Break(()) } else { Continue(()) }
     };
     let last = match search(ticket, &page, Instant::now() + SEARCH_TIME, report).await {
-        Ok(Opinion { analysis, .. }) if page.play.is_programs_turn() => {
-            Event::default().event("moved").data(page.play.after(analysis.best).link(PATH))
-        }
-        Ok(opinion) => fragment(&page.view(&News { opinion: Some(&opinion), ..News::default() })).event("shown"),
-        Err(error) => fragment(&progress(&failed(&error))).event("shown"),
+        Shown::Moved(address) => Event::default().event("moved").data(address),
+        Shown::Page { main, .. } => fragment(&main).event("shown"),
     };
     let _ = events.send(last).await;
 }
@@ -104,46 +87,39 @@ pub(crate) async fn answer(site: &Site, fields: Form) -> Result<Shown, Problem> 
     if !page.play.needs_search() {
         return Ok(Shown::Moved(page.play.address.link(PATH)));
     }
-    let Ok(mut ticket) = site.thinking.join() else {
+    let Some(mut ticket) = site.thinking.join() else {
         return Ok(page.shown(&News { seconds: Some(RETRY.as_secs()), text: FULL, ..News::default() }));
     };
-    while ticket.ahead() > 0 {
-        let text = in_queue(&ticket);
-        if timeout_at(begin + QUEUE_TIME, ticket.changed()).await.is_err() {
-            return Ok(page.shown(&News { seconds: Some(0), text: &text, ..News::default() }));
-        }
+    let mut text = String::new();
+    if timeout_at(begin + QUEUE_TIME, ticket.turn(|ahead| text = in_queue(ahead))).await.is_err() {
+        return Ok(page.shown(&News { seconds: Some(0), text: &text, ..News::default() }));
     }
-    match search(ticket, &page, begin + ANSWER_TIME, |_| Continue(())).await {
-        Ok(Opinion { analysis, .. }) if page.play.is_programs_turn() => {
-            Ok(Shown::Moved(page.play.after(analysis.best).link(PATH)))
-        }
-        Ok(opinion) => Ok(page.shown(&News { opinion: Some(&opinion), ..News::default() })),
-        Err(error) => {
-            let failure = Some(StatusCode::SERVICE_UNAVAILABLE);
-            Ok(page.shown(&News { text: &failed(&error), failure, ..News::default() }))
-        }
-    }
+    Ok(search(ticket, &page, begin + ANSWER_TIME, |_| Continue(())).await)
 }
 
-/// Searches the position until the simulations are reached, the time is up, or `report` breaks off.
+/// Searches the position until the simulations are reached, the time is up, or `report` breaks off. Returns the next
+/// position, or the page with the opinion.
 async fn search(
     ticket: Ticket,
     page: &Page,
     until: Instant,
     mut report: impl FnMut(&Analysis) -> ControlFlow<()> + Send + 'static,
-) -> anyhow::Result<Opinion> {
+) -> Shown {
     let limited = move |analysis: &Analysis| if Instant::now() < until { report(analysis) } else { Break(()) };
-    ticket.think(page.play.question(), limited).await
+    match ticket.think(page.play.question(), limited).await {
+        Ok(found) if page.play.is_programs_turn() => Shown::Moved(page.play.after(found.analysis.best).link(PATH)),
+        Ok(opinion) => page.shown(&News { opinion: Some(&opinion), ..News::default() }),
+        Err(error) => {
+            let (failure, text) = (Some(StatusCode::SERVICE_UNAVAILABLE), format!("The search failed: {error:#}."));
+            page.shown(&News { text: &text, failure, ..News::default() })
+        }
+    }
 }
 
 fn fragment(part: &Markup) -> Event {
     Event::default().data(&part.0)
 }
 
-fn in_queue(ticket: &Ticket) -> String {
-    format!("Waiting: {} searches come first.", ticket.ahead())
-}
-
-fn failed(error: &anyhow::Error) -> String {
-    format!("The search failed: {error:#}.")
+fn in_queue(ahead: usize) -> String {
+    format!("Waiting: {ahead} searches come first.")
 }

@@ -7,14 +7,14 @@ use axum::http::StatusCode;
 use fleet::RunDirectory;
 use fleet::run_directory::load_run;
 use game::{Board, Game as _, Outcome, Place, Player, Players, Scoring};
-use games::{AnyGame, AnyPosition, GameKind};
+use games::{AnyGame, AnyPosition};
 use maud::{Markup, html};
 use run_file::RunFile;
 use run_metrics::words::percent;
 use selfplay::{Analysis, Proven};
 use tokio::task::spawn_blocking;
 use version_store::VersionStore;
-use weights::{HeadKind, WeightsVersion};
+use weights::WeightsVersion;
 
 use crate::boards::{Highlights, Link, cell_name, sides};
 use crate::games::picture;
@@ -61,8 +61,6 @@ pub(crate) struct News<'a> {
 #[derive(Debug)]
 pub(crate) struct Page {
     pub(crate) play: Play,
-    /// Boards of the run, then others that the network fits.
-    games: Vec<String>,
     /// Kept versions, the latest first.
     versions: Vec<WeightsVersion>,
 }
@@ -104,15 +102,7 @@ impl Page {
         let config: RunFile = load_run(run).map_err(|error| unreadable(error.into()))?;
         let kept = VersionStore::kept(run.path()).map_err(unreadable)?;
         let play = Address::read(fields, &config.run.game).and_then(Play::new).map_err(Problem::invalid)?;
-        let latest = kept.last_key_value().and_then(|(&version, store)| store.manifest(version).ok());
-        let is_pooled = latest.is_some_and(|latest| latest.architecture.design.heads == HeadKind::Pooled);
-        let mut games = vec![config.run.game];
-        games.extend(config.run.boards);
-        if let (true, Ok(kind)) = (is_pooled, games[0].parse::<GameKind>()) {
-            let others: Vec<String> = kind.entry().examples().filter(|game| !games.contains(game)).collect();
-            games.extend(others);
-        }
-        Ok(Self { play, games, versions: kept.into_keys().rev().collect() })
+        Ok(Self { play, versions: kept.into_keys().rev().collect() })
     }
 
     /// Renders the page with the news about the position.
@@ -122,7 +112,6 @@ impl Page {
         let main = html! {
             h1 { (if play.address.ply.is_some() { "Game of " } else { "Play " }) (play.address.game) }
             p role="status" { strong { (state(play)) } @if let Some(score) = score(play) { " " (score) } }
-            @if news.failure.is_some() { p.warning role="alert" { (news.text) } }
             @if let Some((_, answer)) = &next {
                 noscript { p { a href=(answer) { "Show the result of the search" } } }
                 div data-events=(play.address.link(EVENTS)) data-answer=(answer) {}
@@ -144,7 +133,7 @@ impl Page {
 
     /// Renders the board with the cells that the visitor can choose, or with the moves of a search and a table of them;
     /// an element that the script replaces.
-    pub(crate) fn view(&self, news: &News<'_>) -> Markup {
+    fn view(&self, news: &News<'_>) -> Markup {
         let Self { play, .. } = self;
         let board = play.rules.board(&play.position);
         let mut marks = Highlights { game: &play.address.game, last: play.last, ..Highlights::default() };
@@ -158,7 +147,7 @@ impl Page {
         }
         html! {
             div id="view" aria-live="polite" {
-                (progress(if news.failure.is_some() { "" } else { news.text }))
+                @if news.failure.is_some() { p.warning role="alert" { (news.text) } } @else { (progress(news.text)) }
                 div.position { (picture(&play.rules, &play.position, board.as_ref(), &marks)) }
                 @if let Some(known) = news.opinion { (opinion(play, known)) }
             }
@@ -205,9 +194,10 @@ impl Page {
         let Self { play, .. } = self;
         let names = play.off_board().into_iter().map(|action| play.rules.action_name(&play.position, action));
         html! {
-            form.plies id="moves" method="get" action=(PATH) {
+            form.plies method="get" action=(PATH) {
+                // A fragment with an id would replace what the visitor types.
+                label id="moves" { "Move " input name="move" autocomplete="off" maxlength="20"; }
                 (hidden(&play.until(play.ply)))
-                label { "Move " input name="move" autocomplete="off" maxlength="20"; }
                 button { "Play" }
                 @for name in names { button name="choice" value=(name) { (name) } }
             }
@@ -216,15 +206,17 @@ impl Page {
 
     /// Renders the form that changes the options of the game, or starts another.
     fn options(&self) -> Markup {
-        let Self { play: Play { address, rules, .. }, games, versions } = self;
-        let names = sides(&address.game);
+        let Self { play, versions } = self;
+        let (Play { address, rules, moves, .. }, names) = (play, sides(&play.address.game));
         let number = |name: &str, label: &str, value: u64, max: Option<u32>| {
             html! { label { (label) input type="number" name=(name) value=(value) min="0" max=[max]; } }
         };
         html! {
             form.search method="get" action=(PATH) {
                 label { "Board" input name="game" list="games" value=(address.game) required; }
-                datalist id="games" { @for game in games { option value=(game) {} } }
+                datalist id="games" {
+                    @for game in games::GAMES.iter().flat_map(|entry| entry.examples()) { option value=(game) {} }
+                }
                 @if rules.spec().players == Players::One { (number("seed", "Seed", address.seed, None)) } @else {
                     label { "You play" select name="side" { @for (value, player) in SIDES {
                         option value=(value) selected[player == address.side] { (names[player.index()]) }
@@ -238,7 +230,7 @@ impl Page {
                     }
                 } }
                 @if let Some(ply) = address.ply { input type="hidden" name="ply" value=(ply); }
-                input type="hidden" name="moves" value=(address.moves);
+                input type="hidden" name="moves" value=(play.until(moves.len()).moves);
                 button { "Change" }
                 button name="new" value="1" { "New game" }
             }
@@ -354,7 +346,7 @@ mod tests {
     fn page(query: &str) -> Page {
         let fields = Form::of_query(&format!("{PATH}?{query}").parse().unwrap());
         let play = Address::read(&fields, "chess").and_then(Play::new).unwrap();
-        Page { play, games: vec!["chess".to_owned()], versions: vec![WeightsVersion(3)] }
+        Page { play, versions: vec![WeightsVersion(3)] }
     }
 
     fn shown(query: &str) -> String {

@@ -23,18 +23,12 @@ pub(crate) struct Thinking {
     tickets: watch::Sender<BTreeSet<u64>>,
 }
 
-/// The queue has no place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Full;
-
 /// A place in the queue.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     thinking: Arc<Thinking>,
     tickets: watch::Receiver<BTreeSet<u64>>,
     number: u64,
-    /// Number of searches that came first at the last change.
-    seen: usize,
 }
 
 impl Thinking {
@@ -42,30 +36,31 @@ impl Thinking {
         Self { thinker, tickets: watch::Sender::default() }
     }
 
-    /// Takes the last place of the queue.
-    pub(crate) fn join(self: &Arc<Self>) -> Result<Ticket, Full> {
-        let mut joined = None;
+    /// Takes the last place of the queue; `None` if all places are taken.
+    pub(crate) fn join(self: &Arc<Self>) -> Option<Ticket> {
+        let mut number = None;
         self.tickets.send_if_modified(|tickets| {
-            let number = tickets.last().map_or(0, |last| last + 1);
-            joined = (tickets.len() <= WAITING_MAX).then_some((number, tickets.len()));
-            joined.is_some() && tickets.insert(number)
+            let next = tickets.last().map_or(0, |last| last + 1);
+            number = (tickets.len() <= WAITING_MAX).then_some(next);
+            number.is_some() && tickets.insert(next)
         });
-        let (number, seen) = joined.ok_or(Full)?;
-        Ok(Ticket { thinking: Arc::clone(self), tickets: self.tickets.subscribe(), number, seen })
+        Some(Ticket { thinking: Arc::clone(self), tickets: self.tickets.subscribe(), number: number? })
     }
 }
 
 impl Ticket {
     /// Returns the number of searches that come first; 0 when it is this ticket's turn.
-    pub(crate) fn ahead(&self) -> usize {
+    fn ahead(&self) -> usize {
         self.tickets.borrow().range(..self.number).count()
     }
 
-    /// Waits until `ahead` changes, forever once it is 0.
-    pub(crate) async fn changed(&mut self) {
-        let changed = self.tickets.wait_for(|tickets| tickets.range(..self.number).count() != self.seen).await;
-        // There is no error, because the ticket holds the sender.
-        self.seen = changed.map_or(self.seen, |tickets| tickets.range(..self.number).count());
+    /// Waits for the turn. `waits` receives the number of searches that come first, now and after each change.
+    pub(crate) async fn turn(&mut self, mut waits: impl FnMut(usize)) {
+        while self.ahead() > 0 {
+            waits(self.ahead());
+            // There is no error, because the ticket holds the sender.
+            let _ = self.tickets.changed().await;
+        }
     }
 
     /// Waits for the turn and searches on a blocking thread. Dropping the future leaves the queue, or ends the search
@@ -78,9 +73,7 @@ impl Ticket {
         question: Question,
         mut progress: impl FnMut(&Analysis) -> ControlFlow<()> + Send + 'static,
     ) -> anyhow::Result<Opinion> {
-        while self.ahead() > 0 {
-            self.changed().await;
-        }
+        self.turn(|_| ()).await;
         let stop = CancellationToken::new();
         let _stops = stop.clone().drop_guard();
         let searched = spawn_blocking(move || {
@@ -183,19 +176,18 @@ mod tests {
     #[tokio::test]
     async fn a_full_queue_has_no_place_until_a_visitor_leaves_and_those_who_wait_move_up() {
         let (thinking, _reports) = thinking();
-        let mut tickets: Vec<Ticket> = iter::from_fn(|| thinking.join().ok()).take(2 * WAITING_MAX).collect();
-        assert_eq!((tickets.len(), thinking.join().err()), (WAITING_MAX + 1, Some(Full)));
+        let mut tickets: Vec<Ticket> = iter::from_fn(|| thinking.join()).take(2 * WAITING_MAX).collect();
+        assert!(tickets.len() == WAITING_MAX + 1 && thinking.join().is_none());
         let mut last = tickets.pop().unwrap();
         assert_eq!(last.ahead(), WAITING_MAX);
         drop(tickets.remove(4));
-        last.changed().await;
         assert_eq!(last.ahead(), WAITING_MAX - 1);
         assert_eq!(tickets[3].ahead(), 3, "earlier places stay");
         let next = thinking.join().unwrap();
         assert_eq!(next.ahead(), WAITING_MAX);
-        // A change between two looks is seen, too.
-        tickets.clear();
-        last.changed().await;
+        let mut seen = Vec::new();
+        tokio::join!(last.turn(|ahead| seen.push(ahead)), async { tickets.clear() });
+        assert_eq!(seen.first(), Some(&(WAITING_MAX - 1)));
         assert_eq!((last.ahead(), next.ahead()), (0, 1));
     }
 

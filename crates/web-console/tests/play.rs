@@ -23,6 +23,8 @@ use weights::WeightsVersion;
 const DEADLINE: Duration = Duration::from_secs(60);
 /// Number of event streams that a console serves at once.
 const STREAMS_MAX: usize = 64;
+/// Interval between two reports of a search.
+const INTERVAL: Duration = Duration::from_millis(50);
 /// Most redirections and waiting pages until a position.
 const HOPS_MAX: usize = 8;
 
@@ -59,7 +61,7 @@ impl Thinker for Scripted {
             proven: Proven::Unknown,
         };
         while progress(&analysis).is_continue() && self.is_held.load(Ordering::Relaxed) {
-            std::thread::yield_now();
+            std::thread::sleep(INTERVAL);
         }
         Ok(Opinion { analysis, version: question.version.unwrap_or(WeightsVersion(9)) })
     }
