@@ -1,33 +1,36 @@
-//! Two rated versions compared, as part of the page of the strength.
+//! Two versions compared, as part of the page of the strength.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use maud::{Markup, html};
 use run_metrics::RunMetrics;
 use run_metrics::words::{MISSING, percent, validation};
-use strength::ledger::{Player, Rated};
+use strength::ledger::Player;
 use version_store::VersionStore;
 use weights::WeightsVersion;
 
-use crate::matches::{self, lists};
+use crate::matches;
 use crate::page::table;
 use crate::ratings::{Fit, elo};
-use crate::visitors::Form;
 
-/// Renders the form that selects two rated versions, and the comparison of the versions in the fields `a` and `b`.
+/// Renders the form that selects two kept versions, and the comparison of the versions `chosen`.
 pub(crate) fn render(
     fit: &Fit,
     readings: &[RunMetrics],
     kept: &BTreeMap<WeightsVersion, VersionStore>,
-    fields: &Form,
+    chosen: [Option<WeightsVersion>; 2],
 ) -> Markup {
-    let version = |rated: &Rated| if let Player::Version(version) = rated.player { Some(version) } else { None };
-    let versions: Vec<WeightsVersion> = fit.ratings.iter().filter_map(version).collect();
-    let chosen = ["a", "b"].map(|name| fields.text(name).parse().ok().map(WeightsVersion));
+    let names = [("a", "First version"), ("b", "Second version")];
     html! {
-        @if versions.len() > 1 {
+        @if kept.len() > 1 {
             h2 { "Two versions compared" }
-            form.search method="get" action=(matches::PAGE) { (lists(&versions, chosen)) button { "Compare" } }
+            form.search method="get" action=(matches::PAGE) {
+                @for (((name, label), chosen), latest) in names.into_iter().zip(chosen).zip(kept.keys().rev()) {
+                    @let version = chosen.unwrap_or(*latest);
+                    label { (label) input type="number" name=(name) min="1" value=(version.0) required; }
+                }
+                button { "Compare" }
+            }
         }
         @if let [Some(a), Some(b)] = chosen {
             @let columns = ["measure".to_owned(), a.to_string(), b.to_string()];

@@ -26,8 +26,6 @@ pub(crate) const PATH: &str = "/strength/match";
 const NICENESS: &str = "10";
 /// Maximum number of matches to show.
 const MATCHES_MAX: usize = 5;
-/// Maximum number of versions in a list.
-const VERSIONS_MAX: usize = 200;
 /// Maximum number of games, and of simulations per move.
 const GAMES_MAX: u32 = 1_000;
 const SIMULATIONS_MAX: u32 = 1_000;
@@ -128,25 +126,23 @@ impl Matches {
         }
     }
 
-    /// Renders the button that stops the match, or the form that starts one between two of the versions `kept`.
-    pub(crate) fn controls(&self, word: &str, kept: &[WeightsVersion]) -> Markup {
-        let is_played = self.is_played();
+    /// Renders the button that stops the match, or the form that starts one between the versions `chosen`.
+    pub(crate) fn controls(&self, word: &str, chosen: [Option<WeightsVersion>; 2]) -> Markup {
         html! {
-            @if is_played || kept.len() > 1 {
-                form.search method="post" action=(PATH) {
-                    input type="hidden" name="word" value=(word);
-                    @if is_played { button name="change" value="stop" { "Stop the match" } }
-                    @else {
-                        (lists(kept, [None; 2]))
-                        label { "Games" input type="number" name="games" min="2" max=(GAMES_MAX) step="2" value="200"; }
-                        label {
-                            "Simulations per move"
-                            input type="number" name="simulations" min="0" max=(SIMULATIONS_MAX) value="64";
-                        }
-                        button name="change" value="start" { "Match these two" }
+            p.note { "Two compared versions can be matched next to the run, on one core and with low priority." }
+            form.search method="post" action=(PATH) {
+                input type="hidden" name="word" value=(word);
+                @if self.is_played() { button name="change" value="stop" { "Stop the match" } }
+                @else if let [Some(a), Some(b)] = chosen {
+                    input type="hidden" name="a" value=(a.0);
+                    input type="hidden" name="b" value=(b.0);
+                    label { "Games" input type="number" name="games" min="2" max=(GAMES_MAX) step="2" value="200"; }
+                    label {
+                        "Simulations per move"
+                        input type="number" name="simulations" min="0" max=(SIMULATIONS_MAX) value="64";
                     }
+                    button name="change" value="start" { "Match these two" }
                 }
-                p.note { "A match is played beside the run, on one core and with low priority." }
             }
         }
     }
@@ -162,24 +158,6 @@ impl Match {
 
 fn is_played((shown, _): &Started) -> bool {
     shown.lock().end.is_none()
-}
-
-/// Renders lists of versions with the names `a` and `b`, the latest first. Without a choice, the latest two are chosen.
-pub(crate) fn lists(versions: &[WeightsVersion], chosen: [Option<WeightsVersion>; 2]) -> Markup {
-    let stride = versions.len().div_ceil(VERSIONS_MAX).max(1);
-    html! {
-        @for (side, name, label) in [(0, "a", "First version"), (1, "b", "Second version")] {
-            label {
-                (label)
-                select name=(name) {
-                    @for (place, version) in versions.iter().rev().step_by(stride).enumerate() {
-                        @let is_chosen = chosen[side].map_or(place == side, |chosen| chosen == *version);
-                        option value=(version.0) selected[is_chosen] { "weights " (version) }
-                    }
-                }
-            }
-        }
-    }
 }
 
 /// Shows the output of a process until the process has ended.
@@ -202,20 +180,5 @@ async fn follow(mut child: Child, shown: &Mutex<Match>) {
         }
         Ok(status) => shown.finish(&format!("Failed ({status})")),
         Err(error) => shown.finish(&format!("Lost ({error})")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn long_lists_of_versions_are_thinned_and_hold_the_latest() {
-        let versions: Vec<WeightsVersion> = (1..=2_000).map(WeightsVersion).collect();
-        let page = lists(&versions, [None, Some(WeightsVersion(1_010))]).into_string();
-        assert_eq!(page.matches("<option").count(), 2 * VERSIONS_MAX);
-        for part in [r#"<option value="2000" selected>"#, r#"<option value="1010" selected>"#] {
-            assert_eq!(page.matches(part).count(), 1, "{page}");
-        }
     }
 }

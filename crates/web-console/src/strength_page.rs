@@ -10,6 +10,7 @@ use run_metrics::charts::{RatedVersion, strengths};
 use run_metrics::words::{MISSING, date, percent, validation};
 use strength::ledger::{Player, Rated, Tally};
 use version_store::VersionStore;
+use weights::WeightsVersion;
 
 use crate::comparison;
 use crate::overview::{CHART_HEIGHT, CHART_WIDTH, drawn};
@@ -26,7 +27,7 @@ pub(crate) fn render(site: &Site, fields: &Form) -> Markup {
     let (snapshot, fit) = (site.snapshot(), site.ratings.read());
     // The page of the weights shows the reason why versions cannot be listed.
     let kept = VersionStore::kept(site.run.path()).unwrap_or_default();
-    let versions: Vec<_> = kept.keys().copied().collect();
+    let chosen = ["a", "b"].map(|name| fields.text(name).parse().ok().map(WeightsVersion));
     html! {
         h1 { "Strength of " (site.run.name()) }
         (unreadable(&fit))
@@ -35,12 +36,12 @@ pub(crate) fn render(site: &Site, fields: &Form) -> Markup {
             (Err(_), Some(history)) => { (measured(None, history.readings())) },
             (Ok(fit), Some(history)) => {
                 (PreEscaped(site.ratings.drawn(fit, history, || measured(Some(fit), history.readings()).into_string())))
-                (comparison::render(fit, history.readings(), &kept, fields))
+                (comparison::render(fit, history.readings(), &kept, chosen))
             },
         }
         h2 { "Matches" }
         (site.matches.render())
-        @if let Some(word) = site.word_of_changes() { (site.matches.controls(word, &versions)) }
+        @if let Some(word) = site.word_of_changes() { (site.matches.controls(word, chosen)) }
     }
 }
 
