@@ -21,17 +21,12 @@ use crate::reader::keep_latest;
 use crate::snapshot::IDS;
 use crate::{configuration, strength_page, versions};
 
-/// Parts that the navigation leads to: id and name.
-const PARTS: [(&str, &str); 6] = [
-    ("state", "Overview"),
-    ("strength", "Strength"),
-    ("weights", "Weights"),
-    ("configuration", "Configuration"),
-    ("events", "Events"),
-    ("summary", "Summary"),
-];
-/// Maximum number of rows of the summary.
-const SUMMARY_ROWS_MAX: usize = 200;
+/// Ids of the parts that the navigation leads to.
+const PARTS: [&str; 6] = ["state", "strength", "weights", "configuration", "events", "summary"];
+/// Ids of the fragments from the overview.
+const FRAGMENTS: [&str; 5] = ["warnings", "state", "now", "charts", "events"];
+/// Maximum number of characters of the summary.
+const SUMMARY_LENGTH_MAX: usize = 20_000;
 
 /// Renders the report of a run from the files of the run: state, charts, strength, weights, differing configuration,
 /// events and summary. Charts are thinned, and lists hold the latest versions and events only, so that the file stays
@@ -55,7 +50,11 @@ pub fn report(run: &RunDirectory) -> anyhow::Result<String> {
     learning.retain(|figure| !strength.contains(figure));
     let kept = VersionStore::kept(run.path())?;
     let rows: Vec<_> = versions::listed(&kept, 1, rated).into_iter().map(|(_, cells)| cells).collect();
-    let ((game, keys), summary) = (configuration::compare(run)?, summary(run)?);
+    let (game, keys) = configuration::compare(run)?;
+    // A session writes the summary at the end.
+    let summary = run.path().join("summary.md");
+    let summary = if_exists(fs::read_to_string(&summary)).with_context(|| format!("read {}", summary.display()))?;
+    let summary: String = summary.unwrap_or_default().chars().take(SUMMARY_LENGTH_MAX).collect();
     let (now, unix_seconds) = (Instant::now(), unix_seconds(SystemTime::now()));
     let total_seconds = run.progress()?.map(|progress| 60.0 * progress.minutes);
     // A session that has ended holds the lock while it writes the report.
@@ -74,12 +73,7 @@ pub fn report(run: &RunDirectory) -> anyhow::Result<String> {
         now,
         unix_seconds,
     });
-    let shown = |ids: &[&str]| {
-        let parts = IDS.iter().zip(&parts).filter(|(id, _)| ids.contains(*id));
-        PreEscaped(parts.map(|(_, part)| part.as_str()).collect::<String>())
-    };
-    let head = ["warnings", "state", "now", "charts"];
-    let head = if learning.is_empty() { &head[..3] } else { &head[..] };
+    let shown = IDS.iter().zip(&parts).filter(|(id, _)| FRAGMENTS.contains(*id)).map(|(_, part)| PreEscaped(part));
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -93,10 +87,10 @@ pub fn report(run: &RunDirectory) -> anyhow::Result<String> {
             body {
                 header {
                     strong.brand { "zerofleet" }
-                    nav aria-label="Parts" { @for (id, name) in PARTS { a href={ "#" (id) } { (name) } } }
+                    nav.parts aria-label="Parts" { @for id in PARTS { a href={ "#" (id) } { (id) } } }
                 }
                 main {
-                    (shown(head))
+                    @for part in shown { (part) }
                     section id="strength" {
                         h1 { "Strength" }
                         (unreadable(&fit))
@@ -108,23 +102,10 @@ pub fn report(run: &RunDirectory) -> anyhow::Result<String> {
                         (table("Weights versions, the latest first", &versions::COLUMNS, &rows))
                     }
                     section id="configuration" { h1 { "Configuration" } (configuration::differences(&game, &keys)) }
-                    (shown(&["events"]))
-                    section id="summary" { h1 { "Summary" } (table("Summary", &["metric", "value"], &summary)) }
+                    section id="summary" { h1 { "Summary" } pre.output { (summary) } }
                 }
             }
         }
     };
     Ok(page.into_string())
-}
-
-/// Reads the rows of the summary that a session has written; none before the end of the first session.
-fn summary(run: &RunDirectory) -> anyhow::Result<Vec<Vec<String>>> {
-    let path = run.path().join("summary.md");
-    let text = if_exists(fs::read_to_string(&path)).with_context(|| format!("read {}", path.display()))?;
-    let row = |line: &str| {
-        let (name, value) = line.strip_prefix("| ")?.strip_suffix(" |")?.split_once(" | ")?;
-        Some([name, value].map(|cell| cell.replace("\\|", "|")).to_vec())
-    };
-    // The first row is the heading.
-    Ok(text.unwrap_or_default().lines().filter_map(row).skip(1).take(SUMMARY_ROWS_MAX).collect())
 }
