@@ -23,11 +23,15 @@ pub(crate) struct Frame<'a> {
     pub(crate) title: &'a str,
     /// Path of the page.
     pub(crate) path: &'a str,
-    /// Seconds after which browsers without scripts load the page again; `None` for a page that does not change.
-    pub(crate) refresh: Option<u32>,
+    /// Seconds after which browsers without scripts load a page, [`LIVE`] or with `;url=` and the address of another
+    /// page; `None` for a page that does not change.
+    pub(crate) refresh: Option<&'a str>,
     /// `None` for a visitor without a token.
     pub(crate) visitor: Option<SignOut<'a>>,
 }
+
+/// Seconds after which browsers without scripts load a live page again.
+pub(crate) const LIVE: &str = "10";
 
 /// Pages in the navigation: path and name.
 const PAGES: [(&str, &str); 8] = [
@@ -49,11 +53,6 @@ pub(crate) fn section(path: &str) -> (&'static str, &'static str) {
 impl Frame<'_> {
     /// Returns the page with the content `main`.
     pub(crate) fn around(&self, main: &Markup) -> Html<String> {
-        self.with_head(&html! {}, main)
-    }
-
-    /// Returns the page with further elements in the head.
-    pub(crate) fn with_head(&self, head: &Markup, main: &Markup) -> Html<String> {
         let markup = html! {
             (DOCTYPE)
             html lang="en" {
@@ -68,7 +67,6 @@ impl Frame<'_> {
                     @if let Some(seconds) = self.refresh {
                         noscript { meta http-equiv="refresh" content=(seconds); }
                     }
-                    (head)
                 }
                 body {
                     a.skip href="#main" { "Skip to content" }
@@ -87,7 +85,7 @@ impl Frame<'_> {
                         }
                     }
                     p id="connection" role="alert" hidden {}
-                    main id="main" tabindex="-1" data-live[self.refresh.is_some()] { (main) }
+                    main id="main" tabindex="-1" data-live[self.refresh == Some(LIVE)] { (main) }
                 }
             }
         };

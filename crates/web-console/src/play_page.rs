@@ -33,8 +33,8 @@ const MOVES_SHOWN: usize = 8;
 pub(crate) enum Shown {
     /// Another address.
     Moved(String),
-    /// A page. A browser without scripts loads the address `next` after a number of seconds.
-    Page { status: StatusCode, next: Option<(u64, String)>, main: Markup },
+    /// A page. `next` is the other page of [`Frame::refresh`](crate::page::Frame::refresh).
+    Page { status: StatusCode, next: Option<String>, main: Markup },
 }
 
 impl Shown {
@@ -108,11 +108,11 @@ impl Page {
     /// Renders the page with the news about the position.
     pub(crate) fn shown(&self, news: &News<'_>) -> Shown {
         let Self { play, .. } = self;
-        let next = news.seconds.map(|seconds| (seconds, play.address.link(ANSWER)));
+        let answer = play.address.link(ANSWER);
         let main = html! {
             h1 { (if play.address.ply.is_some() { "Game of " } else { "Play " }) (play.address.game) }
             p role="status" { strong { (state(play)) } @if let Some(score) = score(play) { " " (score) } }
-            @if let Some((_, answer)) = &next {
+            @if news.seconds.is_some() {
                 noscript { p { a href=(answer) { "Show the result of the search" } } }
                 div data-events=(play.address.link(EVENTS)) data-answer=(answer) {}
             }
@@ -128,6 +128,7 @@ impl Page {
                 button { "Step through" }
             }
         };
+        let next = news.seconds.map(|seconds| format!("{seconds};url={answer}"));
         Shown::Page { status: news.failure.unwrap_or(StatusCode::OK), next, main }
     }
 
