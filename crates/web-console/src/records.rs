@@ -4,7 +4,7 @@ use axum::body::Bytes;
 use game::{Action, Game as _, Player};
 use games::{AnyGame, AnyPosition, GameKind};
 use maud::html;
-use protocols::{BoardGame, Color, Move, Ply, Stone, sgf};
+use protocols::{BoardGame, Color, Move, Ply, sgf};
 use strength::notation::Notation;
 use tokio::task::spawn_blocking;
 
@@ -14,8 +14,6 @@ use crate::replay_servers::Problem;
 
 /// Largest form with a record, in bytes.
 pub(crate) const BYTES_MAX: usize = 256 << 10;
-/// Longest boundary between the parts of a form, in bytes (RFC 2046).
-const BOUNDARY_BYTES_MAX: usize = 72;
 /// Maximum number of notes that are shown.
 const NOTES_MAX: usize = 20;
 
@@ -33,7 +31,6 @@ pub(crate) async fn open(form: Bytes) -> Result<Shown, Problem> {
         h1 { "Game record" }
         p { "Parts of the record are unclear, or are different by the rules here:" }
         ul { @for note in notes.iter().take(NOTES_MAX) { li { (note) } } }
-        @if notes.len() > NOTES_MAX { p.note { (notes.len() - NOTES_MAX) " more notes" } }
         p { a href=(address) { "Step through the game" } }
     };
     Ok(Shown::page(main))
@@ -62,7 +59,9 @@ fn read(form: &[u8]) -> Result<Opened, String> {
     let rules = kind.rules();
     let notation = Notation::of(&rules).filter(|notation| notation.size() == setup.size);
     let notation = notation.ok_or("Boards are square here.")?;
-    if !is_usual(&rules, &setup.stones) {
+    // Othello has stones at the start.
+    let usual = rules.board(&rules.start()).map_or(0, |board| board.marks.iter().flatten().count());
+    if ![0, usual].contains(&setup.stones.len()) {
         return Err("The record places stones before the first move, which the rules here do not have.".to_owned());
     }
     if let (AnyGame::Go(go), Some(komi)) = (&rules, found.komi)
@@ -93,24 +92,13 @@ fn actions_of(rules: &AnyGame, position: &mut AnyPosition, notation: Notation, p
     pass.into_iter().chain([ply]).map(play).collect()
 }
 
-/// Returns true if the stones are those of the usual start, or if there are none.
-fn is_usual(rules: &AnyGame, stones: &[Stone]) -> bool {
-    let (board, size) = (rules.board(&rules.start()), Notation::of(rules).map(Notation::size));
-    let marks = board.map(|board| board.marks).unwrap_or_default();
-    let is_marked = |stone: &Stone| {
-        let mark = size.and_then(|size| marks.get(size.index(stone.cell))?.as_ref());
-        mark.is_some_and(|mark| mark.owner == Some(stone.color.into()))
-    };
-    stones.is_empty() || stones.len() == marks.iter().flatten().count() && stones.iter().all(is_marked)
-}
-
 /// Returns the content of the first part of a form with a file (RFC 7578).
 fn file(form: &[u8]) -> Option<&[u8]> {
-    let find = |bytes: &[u8], part: &[u8]| bytes.windows(part.len()).position(|window| window == part);
-    let length = find(form, b"\r\n").filter(|length| (2..=BOUNDARY_BYTES_MAX).contains(length))?;
-    let (boundary, begin) = (&form[..length], find(form, b"\r\n\r\n")? + 4);
-    let end = find(&form[begin..], boundary)?;
-    form[begin..begin + end].strip_suffix(b"\r\n")
+    let find = |part: &[u8]| form.windows(part.len()).position(|window| window == part);
+    // The last line is the first line, the boundary, with two dashes.
+    let (boundary, begin) = (find(b"\r\n")?, find(b"\r\n\r\n")? + 4);
+    let end = form.len().checked_sub(boundary + "\r\n--\r\n".len())?;
+    form.get(begin..end)
 }
 
 #[cfg(test)]
