@@ -7,6 +7,8 @@ use run_file::RunFile;
 use service::ConfigError;
 use service::config::{Compared, Sources, compared};
 
+use crate::page::table;
+
 /// Section that the page leaves out: it names files with secrets.
 const SECTION_LEFT_OUT: &str = "security";
 
@@ -22,7 +24,7 @@ pub(crate) fn render(run: &RunDirectory) -> Result<Markup, ConfigError> {
         h2 { "All keys" }
         p.note { "The effective run file, without the section [security]." }
         @for section in keys.chunk_by(|a, b| a.section == b.section) {
-            details { summary { "[" (section[0].section) "]" } (table(&section[0].section, section.iter())) }
+            details { summary { "[" (section[0].section) "]" } (rows(&section[0].section, section.iter())) }
         }
     })
 }
@@ -48,25 +50,16 @@ pub(crate) fn differences(game: &str, keys: &[Compared]) -> Markup {
         @if differing.is_empty() {
             p.empty { "Every key has the value of the preset." }
         } @else {
-            (table("Keys with another value than in the preset", differing.into_iter()))
+            (rows("Keys with another value than in the preset", differing.into_iter()))
         }
     }
 }
 
-fn table<'a>(caption: &str, keys: impl Iterator<Item = &'a Compared>) -> Markup {
-    html! {
-        table {
-            caption { (caption) }
-            thead { tr { th scope="col" { "key" } th scope="col" { "value" } th scope="col" { "preset" } } }
-            tbody {
-                @for each in keys {
-                    tr.differs[each.other.is_some()] {
-                        th scope="row" { code { (each.section) "." (each.key) } }
-                        td { code { (each.value) } }
-                        td { @if let Some(other) = &each.other { code { (other) } } @else { span.note { "same" } } }
-                    }
-                }
-            }
-        }
-    }
+fn rows<'a>(caption: &str, keys: impl Iterator<Item = &'a Compared>) -> Markup {
+    let row = |Compared { section, key, value, other, .. }: &Compared| {
+        let key = html! { code { (section) "." (key) } };
+        let other = html! { @if let Some(other) = other { code { (other) } } @else { span.note { "same" } } };
+        vec![key, html! { code { (value) } }, other]
+    };
+    table(caption, &["key", "value", "preset"], &keys.map(row).collect::<Vec<_>>())
 }

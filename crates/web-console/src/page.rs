@@ -4,9 +4,6 @@ use axum::http::StatusCode;
 use axum::response::{Html, IntoResponse as _, Response};
 use maud::{DOCTYPE, Markup, Render, html};
 
-use crate::games;
-use crate::snapshot::FLEET;
-
 /// A form that ends the session of a visitor with a token.
 #[derive(Debug)]
 pub(crate) struct SignOut<'a> {
@@ -36,12 +33,12 @@ pub(crate) const LIVE: &str = "10";
 /// Pages in the navigation: path and name.
 const PAGES: [(&str, &str); 8] = [
     ("/", "Overview"),
-    (games::PATH, "Games"),
+    ("/games", "Games"),
     ("/play", "Play"),
     ("/replay", "Replay"),
     ("/strength", "Strength"),
     ("/weights", "Weights"),
-    (FLEET, "Fleet"),
+    ("/fleet", "Fleet"),
     ("/config", "Configuration"),
 ];
 
