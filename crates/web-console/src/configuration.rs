@@ -56,7 +56,7 @@ pub(crate) fn differences(game: &str, keys: &[Compared]) -> Markup {
 }
 
 fn rows<'a>(caption: &str, keys: impl Iterator<Item = &'a Compared>) -> Markup {
-    let row = |Compared { section, key, value, other, .. }: &Compared| {
+    let row = |Compared { section, key, value, other }: &Compared| {
         let key = html! { code { (section) "." (key) } };
         let other = html! { @if let Some(other) = other { code { (other) } } @else { span.note { "same" } } };
         vec![key, html! { code { (value) } }, other]

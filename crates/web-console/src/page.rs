@@ -107,6 +107,21 @@ pub(crate) fn table<C: Render>(caption: &str, columns: &[impl AsRef<str>], rows:
     }
 }
 
+/// Renders the links from a ply to others of `plies`, of which `address` returns the addresses.
+pub(crate) fn steps(ply: usize, plies: usize, address: impl Fn(usize) -> String) -> Markup {
+    html! {
+        (link("First", (ply > 0).then(|| address(0))))
+        (link("Back", ply.checked_sub(1).map(&address)))
+        (link("Forward", (ply < plies).then(|| address(ply + 1))))
+        (link("Last", (ply < plies).then(|| address(plies))))
+    }
+}
+
+/// Renders a link, or only the name without a target.
+pub(crate) fn link(name: &str, target: Option<String>) -> Markup {
+    html! { a href=[&target] aria-disabled=[target.is_none().then_some("true")] { (name) } }
+}
+
 /// Returns a page with a heading and a text, for an error.
 pub(crate) fn notice(status: StatusCode, heading: &str, text: &str) -> Response {
     let frame = Frame { title: heading, path: "", refresh: None, visitor: None };

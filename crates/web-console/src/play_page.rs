@@ -18,7 +18,7 @@ use weights::WeightsVersion;
 
 use crate::boards::{Highlights, Link, cell_name, sides};
 use crate::games::picture;
-use crate::page::table;
+use crate::page::{link, steps, table};
 use crate::play::{ANSWER, Address, EVENTS, PATH, Play, RECORD, SIDES, SIMULATIONS_MAX, ways};
 use crate::replay_servers::Problem;
 use crate::site::Site;
@@ -159,19 +159,13 @@ impl Page {
     fn steps(&self) -> Markup {
         let Self { play, .. } = self;
         let (ply, plies) = (play.ply, play.moves.len());
-        let link = |name: &str, to: Option<Address>| {
-            let target = to.map(|address| address.link(PATH));
-            html! { a href=[&target] aria-disabled=[target.is_none().then_some("true")] { (name) } }
-        };
+        let link = |name: &str, to: Option<Address>| link(name, to.map(|address| address.link(PATH)));
         let at = |ply| Address { ply: Some(ply), ..play.until(plies) };
         let from = |side| Some(Address { side, ..play.until(ply) });
         html! {
             nav.plies aria-label="Game" {
                 @if play.address.ply.is_some() {
-                    (link("First", (ply > 0).then(|| at(0))))
-                    (link("Back", ply.checked_sub(1).map(at)))
-                    (link("Forward", (ply < plies).then(|| at(ply + 1))))
-                    (link("Last", (ply < plies).then(|| at(plies))))
+                    (steps(ply, plies, |ply| at(ply).link(PATH)))
                     (link("Play from here", from(play.rules.to_move(&play.position))))
                     form method="get" action=(PATH) {
                         (hidden(&play.until(plies)))
