@@ -47,32 +47,30 @@ fn rows(
     versions: [WeightsVersion; 2],
 ) -> Vec<Vec<String>> {
     let players = versions.map(Player::Version);
-    let step = |version: WeightsVersion| Some(kept.get(&version)?.manifest(version).ok()?.training_step.to_string());
-    let rating = |player: Player| fit.ratings.iter().find(|rated| rated.player == player).map(elo);
-    let above = |[player, other]: [Player; 2]| fit.ledger.difference(player, other).as_ref().map(elo);
-    let points = |[player, other]: [Player; 2]| {
-        let tally = fit.ledger.results(player, other).tally;
-        Some(format!("{} of {}", tally.points(), tally.games()))
-    };
-    let pairs = [players, [players[1], players[0]]];
     let read = versions.map(|version| {
         let is_before = |r: &&RunMetrics| r.weights_version.is_some_and(|latest| latest <= version.0 as f64);
         readings.iter().rev().find(is_before)
     });
+    // The cells are those of the first and the second version.
+    let row = |name: &str, cell: &dyn Fn(usize) -> Option<String>| {
+        let cells = [0, 1].map(|side| cell(side).unwrap_or_else(|| MISSING.to_owned()));
+        [name.to_owned()].into_iter().chain(cells).collect::<Vec<_>>()
+    };
+    let step = |version: WeightsVersion| Some(kept.get(&version)?.manifest(version).ok()?.training_step.to_string());
     let mut rows = vec![
-        ("training step".to_owned(), versions.map(step)),
-        ("Elo".to_owned(), players.map(rating)),
-        ("Elo above the other".to_owned(), pairs.map(above)),
-        ("points against the other".to_owned(), pairs.map(points)),
-        ("held-out games".to_owned(), read.map(|r| r.and_then(validation))),
+        row("training step", &|side| step(versions[side])),
+        row("Elo", &|side| fit.ratings.iter().find(|rated| rated.player == players[side]).map(elo)),
+        row("Elo above the other", &|side| fit.ledger.difference(players[side], players[1 - side]).as_ref().map(elo)),
+        row("points against the other", &|side| {
+            let tally = fit.ledger.results(players[side], players[1 - side]).tally;
+            Some(format!("{} of {}", tally.points(), tally.games()))
+        }),
+        row("held-out games", &|side| read[side].and_then(validation)),
     ];
     let measures = read.iter().flatten().flat_map(|r| r.accuracy.keys());
     for measure in measures.filter(|name| name.contains("/preserving/")).collect::<BTreeSet<_>>() {
-        let share = |r: Option<&RunMetrics>| r?.accuracy.get(measure).map(|share| percent(Some(*share)));
-        rows.push((format!("outcome kept, {}", measure.replace("/preserving/", ", ")), read.map(share)));
+        let share = |side: usize| read[side]?.accuracy.get(measure).map(|share| percent(Some(*share)));
+        rows.push(row(&format!("outcome kept, {}", measure.replace("/preserving/", ", ")), &share));
     }
-    let cells = |(name, [a, b]): (String, [Option<String>; 2])| {
-        [Some(name), a, b].map(|cell| cell.unwrap_or_else(|| MISSING.to_owned())).to_vec()
-    };
-    rows.into_iter().map(cells).collect()
+    rows
 }

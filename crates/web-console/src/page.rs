@@ -119,7 +119,8 @@ pub(crate) fn steps(ply: usize, plies: usize, address: impl Fn(usize) -> String)
 
 /// Renders a link, or only the name without a target.
 pub(crate) fn link(name: &str, target: Option<String>) -> Markup {
-    html! { a href=[&target] aria-disabled=[target.is_none().then_some("true")] { (name) } }
+    let disabled = target.is_none().then_some("true");
+    html! { a href=[target] aria-disabled=[disabled] { (name) } }
 }
 
 /// Returns a page with a heading and a text, for an error.
