@@ -9,7 +9,6 @@ use fleet::run_directory::load_run;
 use maud::{Markup, html};
 use parking_lot::Mutex;
 use run_file::RunFile;
-use run_metrics::History;
 use run_metrics::words::unix_seconds;
 use service::directory::if_exists;
 use strength::ledger::{Ledger, Rated};
@@ -31,17 +30,14 @@ pub(crate) struct Fit {
 pub(crate) struct Ratings {
     run: RunDirectory,
     last: Mutex<Option<(Stamp, Arc<Fit>)>>,
-    drawn: Mutex<Option<Drawn>>,
 }
 
 /// Modification time and size of the file; `None` without a file.
 type Stamp = Option<(SystemTime, u64)>;
-/// What was drawn of ratings and metrics.
-type Drawn = (Arc<Fit>, Arc<History>, Arc<str>);
 
 impl Ratings {
     pub(crate) fn new(run: RunDirectory) -> Self {
-        Self { run, last: Mutex::default(), drawn: Mutex::default() }
+        Self { run, last: Mutex::default() }
     }
 
     /// Returns the ratings. Blocks the thread, also while another thread computes them.
@@ -66,14 +62,6 @@ impl Ratings {
         *last = Some((stamp, Arc::clone(&fit)));
         Ok(fit)
     }
-
-    /// Returns the text that `draw` makes of the latest ratings and metrics, made once for all visitors.
-    pub(crate) fn drawn(&self, fit: &Arc<Fit>, history: &Arc<History>, draw: impl FnOnce() -> String) -> Arc<str> {
-        let mut drawn = self.drawn.lock();
-        let last = drawn.take().filter(|(of, over, _)| Arc::ptr_eq(of, fit) && Arc::ptr_eq(over, history));
-        let now = || (Arc::clone(fit), Arc::clone(history), draw().into());
-        Arc::clone(&drawn.insert(last.unwrap_or_else(now)).2)
-    }
 }
 
 /// Renders the reason why ratings cannot be read, if any.
@@ -86,26 +74,4 @@ pub(crate) fn unreadable(fit: &anyhow::Result<Arc<Fit>>) -> Markup {
 /// Formats a rating with the 95 % interval.
 pub(crate) fn elo(Rated { elo, low, high, .. }: &Rated) -> String {
     format!("{elo:.0} ({low:.0} to {high:.0})")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_same_ratings_and_metrics_are_drawn_once() {
-        let folder = tempfile::tempdir().unwrap();
-        let ratings = Ratings::new(RunDirectory::new(folder.path(), "first").unwrap());
-        let fit = || Arc::new(Fit { ledger: Ledger::new("hex-5"), ratings: Vec::new(), unix_seconds: None });
-        let (fits, histories) = ([fit(), fit()], [0, 1].map(|_| Arc::<History>::default()));
-        let mut drawn = 0;
-        let mut draw = |fit: usize, history: usize| {
-            ratings.drawn(&fits[fit], &histories[history], || {
-                drawn += 1;
-                drawn.to_string()
-            })
-        };
-        let texts = [(0, 0), (0, 0), (0, 1), (0, 1), (1, 1)].map(|(fit, history)| draw(fit, history));
-        assert_eq!(texts.each_ref().map(|text| &**text), ["1", "1", "2", "2", "3"]);
-    }
 }

@@ -31,14 +31,10 @@ pub(crate) fn render(site: &Site, fields: &Form) -> Markup {
     html! {
         h1 { "Strength of " (site.run.name()) }
         (unreadable(&fit))
-        @match (&fit, &snapshot.history) {
-            (_, None) => { p.empty { "Reading the run…" } },
-            (Err(_), Some(history)) => { (measured(None, history.readings())) },
-            (Ok(fit), Some(history)) => {
-                (PreEscaped(site.ratings.drawn(fit, history, || measured(Some(fit), history.readings()).into_string())))
-                (comparison::render(fit, history.readings(), &kept, chosen))
-            },
-        }
+        @if let Some(history) = &snapshot.history {
+            (measured(fit.as_deref().ok(), history.readings()))
+            @if let Ok(fit) = &fit { (comparison::render(fit, history.readings(), &kept, chosen)) }
+        } @else { p.empty { "Reading the run…" } }
         h2 { "Matches" }
         (site.matches.render())
         @if let Some(word) = site.word_of_changes() { (site.matches.controls(word, chosen)) }
