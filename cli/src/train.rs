@@ -19,7 +19,7 @@ use service::Drain;
 use strength::ledger::{Ledger, Player};
 use training::NetworkSize;
 use version_store::VersionStore;
-use web_console::{Change, Request};
+use web_console::Change;
 
 use crate::console::{self, ConsoleProcess};
 use crate::core_division::CoreDivision;
@@ -258,8 +258,8 @@ impl Session<'_> {
             }
             let news = self.console.as_mut().and_then(|console| console.watch(now));
             news.iter().for_each(|news| self.announce(news));
-            if let Some(request) = self.console.as_mut().and_then(ConsoleProcess::request) {
-                self.change(request, drain, now);
+            if let Some((change, visitor)) = self.console.as_mut().and_then(ConsoleProcess::request) {
+                self.change(change, &visitor, drain, now);
             }
             if now >= next_read {
                 next_read = now + READ_INTERVAL;
@@ -294,7 +294,7 @@ impl Session<'_> {
     }
 
     /// Makes a change that a visitor of the console has requested, and records it.
-    fn change(&mut self, Request { change, visitor }: Request, drain: &Drain, now: Instant) {
+    fn change(&mut self, change: Change, visitor: &str, drain: &Drain, now: Instant) {
         let change = match change {
             Change::Actors(count) => {
                 // The division is for another number of actors.

@@ -1,7 +1,7 @@
 //! Changes a run while a session trains it: number of actors, samples per insert, stop. Start with [`change`].
 //!
 //! The console changes replay servers itself, as for a quarantine. The supervisor makes the other changes and records
-//! all of them as events: a console that `zerofleet train` has started sends each as the line of a [`Request`]. Other
+//! all of them as events: a console that `zerofleet train` has started sends each as a [line](Change::of_line). Other
 //! consoles show commands.
 
 use std::collections::BTreeMap;
@@ -36,15 +36,6 @@ pub enum Change {
     Stop,
 }
 
-/// A change that a visitor requests from the supervisor of a run.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Request {
-    /// The change.
-    pub change: Change,
-    /// Name of the visitor.
-    pub visitor: String,
-}
-
 impl Change {
     /// Parses a change; `None` for an unknown name or a value out of range.
     fn parse(name: &str, value: &str) -> Option<Self> {
@@ -58,16 +49,14 @@ impl Change {
             _ => None,
         }
     }
-}
 
-impl Request {
-    /// Parses `NAME=VALUE VISITOR`; `None` for a malformed line.
+    /// Parses `NAME=VALUE VISITOR` as a change and the name of the visitor; `None` for a malformed line.
     #[must_use]
-    pub fn of_line(line: &str) -> Option<Self> {
+    pub fn of_line(line: &str) -> Option<(Self, String)> {
         let (change, visitor) = line.split_once(' ')?;
         let (name, value) = change.split_once('=')?;
         let is_named = !visitor.is_empty() && !visitor.contains(char::is_control);
-        is_named.then_some(Self { change: Change::parse(name, value)?, visitor: visitor.to_owned() })
+        is_named.then_some((Self::parse(name, value)?, visitor.to_owned()))
     }
 }
 
@@ -175,10 +164,10 @@ mod tests {
             ("samples_per_insert=1e6 alice", Change::SamplesPerInsert(1e6)),
             ("stop= alice", Change::Stop),
         ] {
-            assert_eq!(Request::of_line(line), Some(Request { change, visitor: "alice".to_owned() }));
+            assert_eq!(Change::of_line(line), Some((change, "alice".to_owned())));
         }
-        let visitor = Request::of_line("stop= a visitor of this machine").map(|request| request.visitor);
-        assert_eq!(visitor.as_deref(), Some("a visitor of this machine"));
+        let (_, visitor) = Change::of_line("stop= a visitor of this machine").unwrap();
+        assert_eq!(visitor, "a visitor of this machine");
     }
 
     #[test]
@@ -202,7 +191,7 @@ mod tests {
             "stop= alice\u{1b}[2J",
             "drain= alice",
         ] {
-            assert_eq!(Request::of_line(line), None, "{line:?}");
+            assert_eq!(Change::of_line(line), None, "{line:?}");
         }
     }
 }

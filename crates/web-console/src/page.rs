@@ -4,15 +4,6 @@ use axum::http::StatusCode;
 use axum::response::{Html, IntoResponse as _, Response};
 use maud::{DOCTYPE, Markup, Render, html};
 
-/// A form that ends the session of a visitor with a token.
-#[derive(Debug)]
-pub(crate) struct SignOut<'a> {
-    /// Name of the token.
-    pub(crate) name: &'a str,
-    /// Word against forged forms.
-    pub(crate) word: &'a str,
-}
-
 /// The frame of a page.
 #[derive(Debug)]
 pub(crate) struct Frame<'a> {
@@ -23,8 +14,8 @@ pub(crate) struct Frame<'a> {
     /// Seconds after which browsers without scripts load a page, [`LIVE`] or with `;url=` and the address of another
     /// page; `None` for a page that does not change.
     pub(crate) refresh: Option<&'a str>,
-    /// `None` for a visitor without a token.
-    pub(crate) visitor: Option<SignOut<'a>>,
+    /// Name of the visitor's token, and the word against forged forms; `None` for a visitor without a token.
+    pub(crate) visitor: Option<(&'a str, &'a str)>,
 }
 
 /// Seconds after which browsers without scripts load a live page again.
@@ -74,7 +65,7 @@ impl Frame<'_> {
                                 a href=(path) aria-current=[(path == self.path).then_some("page")] { (name) }
                             }
                         }
-                        @if let Some(SignOut { name, word }) = &self.visitor {
+                        @if let Some((name, word)) = self.visitor {
                             form method="post" action="/sign-out" {
                                 input type="hidden" name="word" value=(word);
                                 button { "Sign out " (name) }
