@@ -15,7 +15,7 @@ use crate::games::{self, Key};
 use crate::matches;
 use crate::page;
 use crate::site::Site;
-use crate::snapshot::IDS;
+use crate::snapshot::Snapshot;
 
 /// Time after which a stream ends, so that no stream outlives a forgotten tab for long. Browsers connect again.
 const STREAM_TIME: Duration = Duration::from_secs(600);
@@ -37,7 +37,7 @@ pub(crate) async fn stream(State(site): State<Arc<Site>>, uri: Uri) -> Response 
         return refused();
     };
     let begin = Instant::now();
-    let mut seen = [0; IDS.len()];
+    let mut seen = Arc::<Snapshot>::default();
     let path = uri.path().trim_start_matches("/events").to_owned();
     let (key, mut shown) = (Key::of_query(uri.query()), String::new());
     // A slow reader gets the latest snapshot only: no snapshot waits for it.
@@ -45,7 +45,8 @@ pub(crate) async fn stream(State(site): State<Arc<Site>>, uri: Uri) -> Response 
     let events = snapshots.filter_map(move |snapshot| {
         let _held = &place;
         site.visit(&path);
-        let mut changes = snapshot.changes(&path, &mut seen);
+        let mut changes = snapshot.changes(&path, &seen);
+        seen = Arc::clone(&snapshot);
         let part = match &key {
             _ if path == matches::PAGE => site.matches.render().into_string(),
             Some(key) => games::selected(&snapshot.selected, key),

@@ -12,6 +12,7 @@ use maud::{Markup, PreEscaped, html};
 use proto::replay::{Found, ListOrder, SearchPage, SearchQuery};
 use run_metrics::words::MISSING;
 
+use crate::overview;
 use crate::page::table;
 use crate::play_page::Shown;
 use crate::replay_game;
@@ -48,6 +49,7 @@ const fn named(outcome: Outcome) -> (&'static str, Option<Outcome>) {
 /// Renders the page for the fields of a search.
 pub(crate) async fn render(site: &Site, fields: &Form) -> Shown {
     let snapshot = site.snapshot();
+    let distinct = snapshot.history.as_ref().map(|history| overview::distinct(history.readings())).unwrap_or_default();
     let (status, stored) = if snapshot.is_trained {
         stored(site, fields).await
     } else {
@@ -57,10 +59,10 @@ pub(crate) async fn render(site: &Site, fields: &Form) -> Shown {
         h1 { "Replay of " (site.run.name()) }
         (stored)
         h2 { "Distinct positions" }
-        @if snapshot.distinct.is_empty() {
+        @if distinct.is_empty() {
             p.empty { "The share of distinct positions has not been measured yet." }
         } @else {
-            div.charts { (PreEscaped(&*snapshot.distinct)) }
+            div.charts { (PreEscaped(distinct)) }
         }
     };
     Shown::Page { status, next: None, main }
