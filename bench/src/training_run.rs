@@ -184,7 +184,7 @@ impl Session {
             let name = self.fleet.members()[index].child.name().to_owned();
             match event {
                 Event::Died { how, last_log_line, .. } => bail!("{name} {how}; last log line: {last_log_line}"),
-                Event::Refused { why } | Event::GivenUp { why } | Event::Drained { how: why } => bail!("{name} {why}"),
+                Event::Refused { why } | Event::GivenUp { why } => bail!("{name} {why}"),
                 Event::Restarted => bail!("{name} was restarted"),
             }
         }

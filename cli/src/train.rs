@@ -398,10 +398,6 @@ impl Session<'_> {
                 self.announce(&format!("{name} was restarted"));
                 self.meter.restarted(index);
             }
-            Event::Drained { how } => {
-                self.announce(&format!("{name} has drained and {how}"));
-                self.meter.restarted(index);
-            }
             Event::Refused { why } => {
                 // The log is deleted with the directory of a new run, so the message contains the reason: the last log
                 // line.

@@ -58,11 +58,6 @@ pub enum Event {
     },
     /// The process was restarted.
     Restarted,
-    /// The process ended after a request to drain, and is not restarted.
-    Drained {
-        /// Exit status or signal, as text that follows the name of the process.
-        how: String,
-    },
     /// The process does not start with this configuration or on this machine, and is not restarted.
     Refused {
         /// Reason and remedy, as text that follows the name of the process.
@@ -161,13 +156,10 @@ impl Child {
     /// Checks the process, and restarts an exited process once the delay is over.
     pub fn watch(&mut self, now: Instant) -> io::Result<Option<Event>> {
         if let Some(status) = self.reap()? {
-            if self.draining {
-                return Ok(Some(Event::Drained { how: in_words(status) }));
-            }
-            if !self.restarting {
+            if !self.restarting && !self.draining {
                 return Ok(Some(self.died(status, now)));
             }
-            self.restart_at = Some(now);
+            self.restart_at = (!self.draining).then_some(now);
         }
         if self.restart_at.is_some_and(|at| at <= now) {
             self.process = Some(spawn(&self.settings, self.output.as_ref())?);
