@@ -300,21 +300,14 @@ fn state(play: &Play) -> String {
     }
 }
 
-/// Returns the score of the position: areas in Go, discs in Othello, rewards; `None` in other games.
+/// Returns the score of the position: areas in Go, rewards; `None` in other games.
 fn score(play: &Play) -> Option<String> {
     if play.rules.spec().scoring == Scoring::Rewards {
         return Some(format!("Return so far: {:.2}.", play.reward));
     }
-    let players = [Player::First, Player::Second];
-    if let (AnyGame::Go(go), AnyPosition::Go(at)) = (&play.rules, &play.position) {
-        let [black, white] = players.map(|player| go.area(at).points(player));
-        return Some(format!("Area: Black {black}, White {white} and komi {}.", go.komi().points()));
-    }
-    let AnyGame::Othello(_) = play.rules else { return None };
-    let board = play.rules.board(&play.position)?;
-    let discs = |player| board.marks.iter().flatten().filter(|mark| mark.owner == Some(player)).count();
-    let [black, white] = players.map(discs);
-    Some(format!("Discs: Black {black}, White {white}."))
+    let (AnyGame::Go(go), AnyPosition::Go(at)) = (&play.rules, &play.position) else { return None };
+    let [black, white] = [Player::First, Player::Second].map(|player| go.area(at).points(player));
+    Some(format!("Area: Black {black}, White {white} and komi {}.", go.komi().points()))
 }
 
 /// Describes the value of a search and the moves that it expects, in a sentence.
@@ -383,7 +376,7 @@ mod tests {
         let four = shown("game=connect_four");
         assert!(four.contains("aria-label=\"play 4\"") && !four.contains("name=\"choice\""), "{four}");
         assert!(shown("game=cartpole-v1").contains("value=\"left\">left"), "a game without a board");
-        assert!(shown("game=othello-6").contains("Discs: Black 2, White 2."));
+        assert!(shown("game=othello-6").contains("Black: 2 stones; White: 2 stones"), "discs are counted in words");
     }
 
     #[test]
