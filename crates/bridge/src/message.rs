@@ -49,16 +49,12 @@ pub(crate) struct Entry {
     pub(crate) order: Order,
 }
 
-/// The operation requested from an environment. All entries in a request have the same kind.
+/// The operation requested from an environment. All entries in a request have the same kind. A request for a picture has
+/// one entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
-    Begin {
-        seed: u64,
-    },
-    Step {
-        action: u16,
-    },
-    /// Draws a picture. A request has one such entry.
+    Begin { seed: u64 },
+    Step { action: u16 },
     Render,
 }
 

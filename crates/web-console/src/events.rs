@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::extract::State;
-use axum::http::{StatusCode, Uri, header};
+use axum::http::Uri;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use tokio_stream::StreamExt as _;
@@ -13,7 +13,7 @@ use tokio_stream::wrappers::WatchStream;
 
 use crate::games::{self, Key};
 use crate::matches;
-use crate::page;
+use crate::page::busy;
 use crate::site::Site;
 use crate::snapshot::Snapshot;
 
@@ -24,17 +24,11 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Interval of comments without a change, which reveal a broken connection.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
-/// Refuses a stream beyond the maximum number.
-pub(crate) fn refused() -> Response {
-    let refused = page::notice(StatusCode::SERVICE_UNAVAILABLE, "Too many tabs", "Close a tab of this console.");
-    ([(header::RETRY_AFTER, "10")], refused).into_response()
-}
-
 /// Sends the fragments of a page that have changed, first all of them. The address is `/events` and the address of the
 /// page. Streams beyond a maximum number are refused.
 pub(crate) async fn stream(State(site): State<Arc<Site>>, uri: Uri) -> Response {
     let Ok(place) = Arc::clone(&site.streams).try_acquire_owned() else {
-        return refused();
+        return busy("Too many tabs", "Close a tab of this console.");
     };
     let begin = Instant::now();
     let mut seen = Arc::<Snapshot>::default();

@@ -1,6 +1,7 @@
 //! The frame of every page, and pages that only report something.
 
 use axum::http::StatusCode;
+use axum::http::header::RETRY_AFTER;
 use axum::response::{Html, IntoResponse as _, Response};
 use maud::{DOCTYPE, Markup, Render, html};
 
@@ -118,6 +119,11 @@ pub(crate) fn link(name: &str, target: Option<String>) -> Markup {
 pub(crate) fn notice(status: StatusCode, heading: &str, text: &str) -> Response {
     let frame = Frame { title: heading, path: "", refresh: None, visitor: None };
     (status, frame.around(&html! { h1 { (heading) } p { (text) } })).into_response()
+}
+
+/// Refuses a request beyond a maximum number.
+pub(crate) fn busy(heading: &str, text: &str) -> Response {
+    ([(RETRY_AFTER, "10")], notice(StatusCode::SERVICE_UNAVAILABLE, heading, text)).into_response()
 }
 
 /// Returns the page on which a visitor types a token, with the reason for a refusal, if any.

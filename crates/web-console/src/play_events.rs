@@ -18,8 +18,8 @@ use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::events::{self, KEEP_ALIVE};
-use crate::page::notice;
+use crate::events::KEEP_ALIVE;
+use crate::page::{busy, notice};
 use crate::play::PATH;
 use crate::play_page::{News, Page, Shown, progress, summary};
 use crate::replay_servers::Problem;
@@ -43,7 +43,9 @@ const FULL: &str = "Every place in the queue of searches is taken; the browser a
 /// Searches for the page with this address. Sends place in the queue, value and variation, and at last the address of
 /// the next position, or the parts of the page with the opinion.
 pub(crate) async fn stream(State(site): State<Arc<Site>>, uri: Uri) -> Response {
-    let Ok(place) = Arc::clone(&site.streams).try_acquire_owned() else { return events::refused() };
+    let Ok(place) = Arc::clone(&site.streams).try_acquire_owned() else {
+        return busy("Too many tabs", "Close a tab of this console.");
+    };
     let page = match Page::read(&site, Form::of_query(&uri)).await {
         Ok(page) if page.play.needs_search() => page,
         Ok(_) => return notice(StatusCode::BAD_REQUEST, "No search", "This position needs no search."),
