@@ -49,8 +49,8 @@ pub(crate) struct Entry {
     pub(crate) order: Order,
 }
 
-/// The operation requested from an environment. All entries in a request have the same kind. A request for a picture has
-/// one entry.
+/// The operation requested from an environment. All entries in a request have the same kind, and a request for a
+/// picture has one entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
     Begin { seed: u64 },

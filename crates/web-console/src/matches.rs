@@ -1,7 +1,6 @@
 //! Matches between two kept versions, which visitors start and stop. A match is a process of `zerofleet match` beside
 //! the run, on one core, one at a time. Start with [`Matches::start`].
 
-use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -24,15 +23,13 @@ pub(crate) const PATH: &str = "/strength/match";
 
 /// Lowers the priority of a match: training comes first.
 const NICENESS: &str = "10";
-/// Maximum number of matches to show.
-const MATCHES_MAX: usize = 5;
 /// Maximum number of games, and of simulations per move.
 const GAMES_MAX: u32 = 1_000;
 const SIMULATIONS_MAX: u32 = 1_000;
 /// Maximum number of bytes to read from each output; a report and the scores have a few thousand.
 const OUTPUT_BYTES_MAX: u64 = 64 << 10;
 
-/// The matches that visitors have started.
+/// The match that a visitor has started last.
 #[derive(Debug)]
 pub(crate) struct Matches {
     pub(crate) run: RunDirectory,
@@ -40,8 +37,7 @@ pub(crate) struct Matches {
     program: PathBuf,
     /// Stops a match with the console.
     drain: Drain,
-    /// The latest match first.
-    started: Mutex<VecDeque<Started>>,
+    started: Mutex<Option<Started>>,
 }
 
 /// A match, and the task that owns the process.
@@ -73,7 +69,7 @@ impl Matches {
         };
         let [games, simulations] = [games.min(GAMES_MAX), simulations.min(SIMULATIONS_MAX)];
         let mut started = self.started.lock();
-        if started.front().is_some_and(is_played) {
+        if started.as_ref().is_some_and(is_played) {
             return Err("Another match is being played; stop it first.".to_owned());
         }
         let mut command = Command::new("nice");
@@ -92,14 +88,13 @@ impl Matches {
         let task = tokio::spawn(async move {
             drain.unless_started(follow(child, &followed)).await;
         });
-        started.push_front((shown, AbortOnDropHandle::new(task)));
-        started.truncate(MATCHES_MAX);
+        *started = Some((shown, AbortOnDropHandle::new(task)));
         Ok(())
     }
 
     /// Stops the match that is played, if any.
     pub(crate) fn stop(&self, visitor: &str) {
-        if let Some((shown, task)) = self.started.lock().front().filter(|started| is_played(started)) {
+        if let Some((shown, task)) = self.started.lock().as_ref().filter(|started| is_played(started)) {
             // The task drops the process, which is killed.
             task.abort();
             shown.lock().finish(&format!("Stopped by {visitor}"));
@@ -109,14 +104,14 @@ impl Matches {
 
     /// Returns true while a match is played.
     pub(crate) fn is_played(&self) -> bool {
-        self.started.lock().front().is_some_and(is_played)
+        self.started.lock().as_ref().is_some_and(is_played)
     }
 
-    /// Renders the matches, the latest first, as an element that changes.
+    /// Renders the match as an element that changes.
     pub(crate) fn render(&self) -> Markup {
         html! {
             section id="match" role="status" {
-                @for (shown, _) in self.started.lock().iter() {
+                @if let Some((shown, _)) = &*self.started.lock() {
                     @let Match { title, text, end, .. } = &*shown.lock();
                     h3 { (title) }
                     p { strong { (end.as_deref().unwrap_or("Playing")) } }

@@ -35,7 +35,7 @@ pub(crate) fn render(site: &Site, fields: &Form) -> Markup {
             (measured(fit.as_deref().ok(), history.readings()))
             @if let Ok(fit) = &fit { (comparison::render(fit, history.readings(), &kept, chosen)) }
         } @else { p.empty { "Reading the run…" } }
-        h2 { "Matches" }
+        h2 { "Match" }
         (site.matches.render())
         @if let Some(word) = site.word_of_changes() { (site.matches.controls(word, chosen)) }
     }
