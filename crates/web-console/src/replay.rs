@@ -70,26 +70,18 @@ pub(crate) async fn render(site: &Site, fields: &Form) -> Shown {
 
 /// Renders the form and the result of the search.
 async fn stored(site: &Site, fields: &Form) -> (StatusCode, Markup) {
-    let servers = match Servers::of(site, fields.text("server")).await {
-        Ok(servers) => servers,
-        Err(problem) => return without_result(&[], fields, problem),
+    let mut names = Vec::new();
+    let found = async {
+        let servers = Servers::of(site, fields.text("server")).await?;
+        names.clone_from(&servers.names);
+        let page = within(servers.inspector.search(query(fields).map_err(Problem::invalid)?)).await?;
+        Ok(results(&page, &servers.name, fields))
     };
-    match search(&servers, fields).await {
-        Ok(page) => {
-            let results = results(&page, &servers.name, fields);
-            (StatusCode::OK, html! { (form(&servers.names, fields)) (results) })
-        }
-        Err(problem) => without_result(&servers.names, fields, problem),
-    }
-}
-
-fn without_result(names: &[String], fields: &Form, Problem { status, text }: Problem) -> (StatusCode, Markup) {
-    (status, html! { (form(names, fields)) p.warning role="alert" { (text) } })
-}
-
-async fn search(servers: &Servers, fields: &Form) -> Result<SearchPage, Problem> {
-    let query = query(fields).map_err(Problem::invalid)?;
-    within(servers.inspector.search(query)).await
+    let (status, shown) = match found.await {
+        Ok(results) => (StatusCode::OK, results),
+        Err(Problem { status, text }) => (status, html! { p.warning role="alert" { (text) } }),
+    };
+    (status, html! { (form(&names, fields)) (shown) })
 }
 
 /// Reads the conditions of a search; the error is a sentence.
