@@ -75,7 +75,7 @@ async fn stored(site: &Site, fields: &Form) -> (StatusCode, Markup) {
         let servers = Servers::of(site, fields.text("server")).await?;
         names.clone_from(&servers.names);
         let page = within(servers.inspector.search(query(fields).map_err(Problem::invalid)?)).await?;
-        Ok(results(&page, &servers.name, fields))
+        Ok::<_, Problem>(results(&page, &servers.name, fields))
     };
     let (status, shown) = match found.await {
         Ok(results) => (StatusCode::OK, results),
