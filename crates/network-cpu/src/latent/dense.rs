@@ -1,7 +1,8 @@
 use inference::{Slot, Unroll};
+use weights::Architecture;
 
 use super::answers::Answers;
-use super::folded::{DenseChance, DenseDynamics, DenseHead, DenseLayers, DenseTrunk};
+use super::folded::{self, Features, FoldedLatent};
 use super::pool::Pool;
 use super::residual::Input;
 use super::rows::{ActionColumns, Finish, Norm, take_rows};
@@ -91,16 +92,16 @@ pub(crate) struct Buffers {
 
 impl DenseNetwork {
     /// Packs a network for a path.
-    pub(crate) fn new(layers: &DenseLayers, path: KernelVariant) -> Self {
-        let DenseLayers { representation, policy, value, dynamics, chance } = layers;
-        let units = representation.input.scale.len();
+    pub(crate) fn new(latent: &FoldedLatent, path: KernelVariant) -> Self {
+        let FoldedLatent { architecture, representation, policy, value, dynamics, chance, .. } = latent;
+        let &Architecture { channels: units, planes: observed, .. } = architecture;
         let state_bytes = path.packing().format.lines(units) * size_of::<Line>();
         let mut network = Self {
             path,
             units,
-            observed: representation.input.inputs,
+            observed,
             pass: (PASS_BYTES / state_bytes).clamp(*PASS_STATES.start(), *PASS_STATES.end()),
-            representation: Trunk::new(path, representation, representation.input.inputs),
+            representation: Trunk::new(path, representation, observed),
             policy: Head::new(path, policy),
             value: Head::new(path, value),
             dynamics: dynamics.as_ref().map(|dynamics| Dynamics::new(path, dynamics, units)),
@@ -221,10 +222,10 @@ impl DenseNetwork {
 }
 
 impl Dynamics {
-    fn new(path: KernelVariant, dynamics: &DenseDynamics, units: usize) -> Self {
-        let DenseDynamics { trunk, reward } = dynamics;
+    fn new(path: KernelVariant, dynamics: &folded::Dynamics, units: usize) -> Self {
+        let folded::Dynamics { trunk, reward, .. } = dynamics;
         Self {
-            columns: ActionColumns::new(&trunk.input, units),
+            columns: ActionColumns::new(trunk.dense().0, units),
             trunk: Trunk::new(path, trunk, units),
             reward: Head::new(path, reward),
         }
@@ -232,10 +233,10 @@ impl Dynamics {
 }
 
 impl Chance {
-    fn new(path: KernelVariant, chance: &DenseChance, units: usize) -> Self {
-        let DenseChance { afterstate, value, code } = chance;
+    fn new(path: KernelVariant, chance: &folded::Chance, units: usize) -> Self {
+        let folded::Chance { afterstate, value, code, .. } = chance;
         Self {
-            columns: ActionColumns::new(&afterstate.input, units),
+            columns: ActionColumns::new(afterstate.dense().0, units),
             afterstate: Trunk::new(path, afterstate, units),
             value: Head::new(path, value),
             code: Head::new(path, code),
@@ -245,9 +246,10 @@ impl Chance {
 
 impl Trunk {
     /// Packs a trunk; the first layer takes only the first `inputs` inputs.
-    fn new(path: KernelVariant, trunk: &DenseTrunk, inputs: usize) -> Self {
+    fn new(path: KernelVariant, trunk: &folded::Trunk, inputs: usize) -> Self {
+        let (input, blocks) = trunk.dense();
         let block = |layers: &[Normed; 2]| layers.each_ref().map(|layer| Layer::new(path, layer, layer.inputs));
-        Self { input: Layer::new(path, &trunk.input, inputs), blocks: trunk.blocks.iter().map(block).collect() }
+        Self { input: Layer::new(path, input, inputs), blocks: blocks.iter().map(block).collect() }
     }
 
     /// Replaces the first `rows` rows of the stream: with the next states if there are actions, otherwise with the
@@ -302,8 +304,9 @@ impl Layer {
 const STATE: Board = Board::new(1, 1);
 
 impl Head {
-    fn new(path: KernelVariant, head: &DenseHead) -> Self {
-        let hidden = Layer::new(path, &head.hidden, head.hidden.inputs);
+    fn new(path: KernelVariant, head: &folded::Head) -> Self {
+        let Features::Dense(hidden) = &head.features else { unreachable!("a network for vectors has dense heads") };
+        let hidden = Layer::new(path, hidden, hidden.inputs);
         Self { hidden, output: Product::over_cells(path.packing(), &head.output, STATE, 0) }
     }
 

@@ -1,7 +1,7 @@
 //! Reads a published MuZero network, or an AlphaZero network of returns, with batch norms folded into the preceding
 //! convolutions.
 
-use network::{ChanceLayers, DynamicsLayers, Error, Head, LatentLayers, Layer, Reader, Trunk, is_vector};
+use network::{ChanceLayers, DynamicsLayers, Error, LatentLayers, Layer, Reader};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use weights::Architecture;
@@ -14,113 +14,66 @@ pub(crate) struct FoldedLatent {
     pub(crate) architecture: Architecture,
     /// n: values and rewards have 2n + 1 atoms.
     pub(crate) support: usize,
-    pub(crate) layers: FoldedLayers,
-}
-
-/// Layers of either kind of network.
-#[derive(Debug, Clone)]
-pub(crate) enum FoldedLayers {
-    Dense(DenseLayers),
-    Residual(ResidualLayers),
-}
-
-/// Layers of a network for vectors.
-#[derive(Debug, Clone)]
-pub(crate) struct DenseLayers {
-    pub(crate) representation: DenseTrunk,
-    pub(crate) policy: DenseHead,
-    pub(crate) value: DenseHead,
+    pub(crate) representation: Trunk,
+    pub(crate) policy: Head,
+    pub(crate) value: Head,
     /// `None` in an AlphaZero network.
-    pub(crate) dynamics: Option<Box<DenseDynamics>>,
+    pub(crate) dynamics: Option<Dynamics>,
     /// Stochastic MuZero only; the dynamics then take an afterstate and a one-hot chance code `[M]`.
-    pub(crate) chance: Option<Box<DenseChance>>,
+    pub(crate) chance: Option<Chance>,
 }
 
 /// Layers of a step.
 #[derive(Debug, Clone)]
-pub(crate) struct DenseDynamics {
-    /// From latent states `[H]` followed by one-hot actions `[A]`.
-    pub(crate) trunk: DenseTrunk,
-    pub(crate) reward: DenseHead,
+pub(crate) struct Dynamics {
+    /// One-hot actions `[A]` to planes `[4 · H · W]`, in a network for planes.
+    pub(crate) action: Option<Dense>,
+    /// From latent states followed by one-hot actions `[A]`, or by the planes of the action.
+    pub(crate) trunk: Trunk,
+    pub(crate) reward: Head,
 }
 
 /// Layers of Stochastic MuZero that a search needs.
 #[derive(Debug, Clone)]
-pub(crate) struct DenseChance {
-    /// From latent states `[H]` followed by one-hot actions `[A]`.
-    pub(crate) afterstate: DenseTrunk,
-    pub(crate) value: DenseHead,
+pub(crate) struct Chance {
+    /// One-hot actions `[A]` to planes `[4 · H · W]`, in a network for planes.
+    pub(crate) action: Option<Dense>,
+    /// From latent states followed by one-hot actions `[A]`, or by the planes of the action.
+    pub(crate) afterstate: Trunk,
+    pub(crate) value: Head,
     /// To logits of the chance codes `[M]`.
-    pub(crate) code: DenseHead,
+    pub(crate) code: Head,
 }
 
-/// Dense layers before the rescaling of a latent state.
+/// Layers before the rescaling of a latent state.
 #[derive(Debug, Clone)]
-pub(crate) struct DenseTrunk {
-    pub(crate) input: Normed,
-    pub(crate) blocks: Vec<[Normed; 2]>,
+pub(crate) enum Trunk {
+    /// Trunk of a network for vectors.
+    Dense { input: Normed, blocks: Vec<[Normed; 2]> },
+    /// Trunk of a network for planes.
+    Residual { stem: Affine, blocks: Vec<Block> },
 }
 
-/// Head of a network for vectors.
+/// Layers from a latent state to logits.
 #[derive(Debug, Clone)]
-pub(crate) struct DenseHead {
-    pub(crate) hidden: Normed,
+pub(crate) struct Head {
+    pub(crate) features: Features,
+    /// Features or hidden units to logits: `[A]` of a policy, `[2n + 1]` of a number, `[M]` of the chance codes.
     pub(crate) output: Dense,
 }
 
-/// Layers of a network for planes.
+/// Layers of a head before the logits.
 #[derive(Debug, Clone)]
-pub(crate) struct ResidualLayers {
-    pub(crate) representation: ResidualTrunk,
-    /// To 32 channels.
-    pub(crate) policy: Affine,
-    /// Features `[cells, 32]` to logits `[A]`.
-    pub(crate) policy_output: Dense,
-    pub(crate) value: ResidualHead,
-    /// `None` in an AlphaZero network.
-    pub(crate) dynamics: Option<Box<ResidualDynamics>>,
-    /// Stochastic MuZero only; the dynamics then take an afterstate and a one-hot chance code `[M]`.
-    pub(crate) chance: Option<Box<ResidualChance>>,
-}
-
-/// Layers of a step.
-#[derive(Debug, Clone)]
-pub(crate) struct ResidualDynamics {
-    /// One-hot actions `[A]` to planes `[4 · H · W]`.
-    pub(crate) action: Dense,
-    /// From latent states `[C, H, W]` followed by the planes of the action.
-    pub(crate) trunk: ResidualTrunk,
-    pub(crate) reward: ResidualHead,
-}
-
-/// Layers of Stochastic MuZero that a search needs.
-#[derive(Debug, Clone)]
-pub(crate) struct ResidualChance {
-    /// One-hot actions `[A]` to planes `[4 · H · W]`.
-    pub(crate) action: Dense,
-    /// From latent states `[C, H, W]` followed by the planes of the action.
-    pub(crate) afterstate: ResidualTrunk,
-    pub(crate) value: ResidualHead,
-    /// To logits of the chance codes `[M]`.
-    pub(crate) code: ResidualHead,
-}
-
-/// Convolutions before the rescaling of a latent state.
-#[derive(Debug, Clone)]
-pub(crate) struct ResidualTrunk {
-    pub(crate) stem: Affine,
-    pub(crate) blocks: Vec<Block>,
-}
-
-/// Head with hidden units in a network for planes: any head but the policy.
-#[derive(Debug, Clone)]
-pub(crate) struct ResidualHead {
-    /// To 32 channels.
-    pub(crate) convolution: Affine,
-    /// Features `[cells, 32]` to hidden units `[64]`.
-    pub(crate) hidden: Dense,
-    /// Hidden units to logits: `[2n + 1]` of a number, `[M]` of the chance codes.
-    pub(crate) output: Dense,
+pub(crate) enum Features {
+    /// Hidden units of a network for vectors.
+    Dense(Normed),
+    /// Layers of a network for planes.
+    Residual {
+        /// To 32 channels.
+        convolution: Affine,
+        /// Features `[cells, 32]` to hidden units `[64]`, in any head but the policy.
+        hidden: Option<Dense>,
+    },
 }
 
 impl FoldedLatent {
@@ -145,134 +98,86 @@ impl FoldedLatent {
     }
 
     fn build(architecture: &Architecture, source: &mut Source<'_, '_>) -> Result<Self, Error> {
-        let layers = LatentLayers::new(architecture)?;
+        let LatentLayers { representation, policy, value, dynamics, chance } = LatentLayers::new(architecture)?;
         let Some(support) = architecture.model.support() else { return Err(Error::Model { expected: "muzero" }) };
-        let folded = match is_vector(architecture) {
-            false => FoldedLayers::Residual(ResidualLayers::build(&layers, source)?),
-            true => FoldedLayers::Dense(DenseLayers::build(&layers, source)?),
-        };
-        Ok(Self { architecture: architecture.clone(), support, layers: folded })
-    }
-}
-
-impl DenseLayers {
-    fn build(layers: &LatentLayers, source: &mut Source<'_, '_>) -> Result<Self, Error> {
-        let LatentLayers { representation, policy, value, dynamics, chance } = layers;
         Ok(Self {
-            representation: DenseTrunk::build(representation, source)?,
-            policy: DenseHead::build(policy, source)?,
-            value: DenseHead::build(value, source)?,
-            dynamics: match dynamics {
-                Some(DynamicsLayers { trunk, reward, .. }) => Some(Box::new(DenseDynamics {
-                    trunk: DenseTrunk::build(trunk, source)?,
-                    reward: DenseHead::build(reward, source)?,
-                })),
-                None => None,
-            },
-            chance: chance.as_ref().map(|chance| DenseChance::build(chance, source).map(Box::new)).transpose()?,
+            architecture: architecture.clone(),
+            support,
+            representation: Trunk::build(&representation, source)?,
+            policy: Head::build(&policy, source)?,
+            value: Head::build(&value, source)?,
+            dynamics: dynamics.map(|layers| Dynamics::build(&layers, source)).transpose()?,
+            chance: chance.map(|layers| Chance::build(&layers, source)).transpose()?,
         })
     }
 }
 
-impl DenseTrunk {
-    fn build(trunk: &Trunk, source: &mut Source<'_, '_>) -> Result<Self, Error> {
-        let Trunk::Dense { input, blocks } = trunk else { unreachable!("a network of vectors has dense trunks") };
-        let mut block = |[first, second]: &[Layer; 2]| Ok([source.normed(first)?, source.normed(second)?]);
-        let blocks = blocks.iter().map(&mut block).collect::<Result<_, Error>>()?;
-        Ok(Self { input: source.normed(input)?, blocks })
-    }
-}
-
-impl DenseHead {
-    fn build(head: &Head, source: &mut Source<'_, '_>) -> Result<Self, Error> {
-        Ok(Self { hidden: source.normed(hidden(head))?, output: source.dense(&head.output)? })
-    }
-}
-
-impl DenseChance {
-    fn build(layers: &ChanceLayers, source: &mut Source<'_, '_>) -> Result<Self, Error> {
-        let chance = Self {
-            afterstate: DenseTrunk::build(&layers.afterstate, source)?,
-            value: DenseHead::build(&layers.value, source)?,
-            code: DenseHead::build(&layers.code, source)?,
-        };
-        // The file also holds the encoder, which only training uses.
-        DenseTrunk::build(&layers.encoder, source)?;
-        DenseHead::build(&layers.encoding, source)?;
-        Ok(chance)
-    }
-}
-
-impl ResidualLayers {
-    fn build(layers: &LatentLayers, source: &mut Source<'_, '_>) -> Result<Self, Error> {
-        Ok(Self {
-            representation: ResidualTrunk::build(&layers.representation, source)?,
-            policy: source.convolution(convolution(&layers.policy))?,
-            policy_output: source.dense(&layers.policy.output)?,
-            value: ResidualHead::build(&layers.value, source)?,
-            dynamics: match &layers.dynamics {
-                Some(dynamics) => Some(Box::new(ResidualDynamics::build(dynamics, source)?)),
-                None => None,
-            },
-            chance: match &layers.chance {
-                Some(chance) => Some(Box::new(ResidualChance::build(chance, source)?)),
-                None => None,
-            },
-        })
-    }
-}
-
-impl ResidualDynamics {
+impl Dynamics {
     fn build(layers: &DynamicsLayers, source: &mut Source<'_, '_>) -> Result<Self, Error> {
-        let action = layers.action.as_ref().expect("a network of planes maps actions to planes");
         Ok(Self {
-            action: source.dense(action)?,
-            trunk: ResidualTrunk::build(&layers.trunk, source)?,
-            reward: ResidualHead::build(&layers.reward, source)?,
+            action: layers.action.as_ref().map(|layer| source.dense(layer)).transpose()?,
+            trunk: Trunk::build(&layers.trunk, source)?,
+            reward: Head::build(&layers.reward, source)?,
         })
     }
 }
 
-impl ResidualChance {
+impl Chance {
     fn build(layers: &ChanceLayers, source: &mut Source<'_, '_>) -> Result<Self, Error> {
-        let action = layers.action.as_ref().expect("a network of planes maps actions to planes");
         let chance = Self {
-            action: source.dense(action)?,
-            afterstate: ResidualTrunk::build(&layers.afterstate, source)?,
-            value: ResidualHead::build(&layers.value, source)?,
-            code: ResidualHead::build(&layers.code, source)?,
+            action: layers.action.as_ref().map(|layer| source.dense(layer)).transpose()?,
+            afterstate: Trunk::build(&layers.afterstate, source)?,
+            value: Head::build(&layers.value, source)?,
+            code: Head::build(&layers.code, source)?,
         };
         // The file also holds the encoder, which only training uses.
-        ResidualTrunk::build(&layers.encoder, source)?;
-        ResidualHead::build(&layers.encoding, source)?;
+        Trunk::build(&layers.encoder, source)?;
+        Head::build(&layers.encoding, source)?;
         Ok(chance)
     }
 }
 
-impl ResidualTrunk {
-    fn build(trunk: &Trunk, source: &mut Source<'_, '_>) -> Result<Self, Error> {
-        let Trunk::Residual { stem, blocks } = trunk else { unreachable!("a network of planes has residual trunks") };
-        Ok(Self {
-            stem: source.convolution(stem)?,
-            blocks: blocks.iter().map(|block| Block::new(block, source)).collect::<Result<_, _>>()?,
+impl Trunk {
+    fn build(trunk: &network::Trunk, source: &mut Source<'_, '_>) -> Result<Self, Error> {
+        Ok(match trunk {
+            network::Trunk::Dense { input, blocks } => {
+                let mut block = |[first, second]: &[Layer; 2]| Ok([source.normed(first)?, source.normed(second)?]);
+                let blocks = blocks.iter().map(&mut block).collect::<Result<_, Error>>()?;
+                Self::Dense { input: source.normed(input)?, blocks }
+            }
+            network::Trunk::Residual { stem, blocks } => Self::Residual {
+                stem: source.convolution(stem)?,
+                blocks: blocks.iter().map(|block| Block::new(block, source)).collect::<Result<_, _>>()?,
+            },
         })
+    }
+
+    /// Returns the first layer and the blocks in a network for vectors.
+    pub(crate) fn dense(&self) -> (&Normed, &[[Normed; 2]]) {
+        let Self::Dense { input, blocks } = self else { unreachable!("a network for vectors has dense trunks") };
+        (input, blocks)
     }
 }
 
-impl ResidualHead {
-    fn build(head: &Head, source: &mut Source<'_, '_>) -> Result<Self, Error> {
-        Ok(Self {
-            convolution: source.convolution(convolution(head))?,
-            hidden: source.dense(hidden(head))?,
-            output: source.dense(&head.output)?,
-        })
+impl Head {
+    fn build(head: &network::Head, source: &mut Source<'_, '_>) -> Result<Self, Error> {
+        let network::Head { convolution, hidden, output } = head;
+        let features = match (convolution, hidden) {
+            (Some(convolution), hidden) => Features::Residual {
+                convolution: source.convolution(convolution)?,
+                hidden: hidden.as_ref().map(|layer| source.dense(layer)).transpose()?,
+            },
+            (None, Some(hidden)) => Features::Dense(source.normed(hidden)?),
+            (None, None) => unreachable!("a head has layers before the logits"),
+        };
+        Ok(Self { features, output: source.dense(output)? })
     }
-}
 
-fn convolution(head: &Head) -> &Layer {
-    head.convolution.as_ref().expect("a head of a network of planes begins with a convolution")
-}
-
-fn hidden(head: &Head) -> &Layer {
-    head.hidden.as_ref().expect("a head that is not a residual policy has hidden units")
+    /// Returns the convolution in a network for planes.
+    pub(crate) fn convolution(&self) -> &Affine {
+        match &self.features {
+            Features::Residual { convolution, .. } => convolution,
+            Features::Dense(_) => unreachable!("a head of a network for planes begins with a convolution"),
+        }
+    }
 }

@@ -2,7 +2,7 @@ use weights::Architecture;
 
 use super::answers::Answers;
 use super::dense::{self, DenseNetwork};
-use super::folded::{FoldedLatent, FoldedLayers};
+use super::folded::FoldedLatent;
 use super::pool::Pool;
 use super::residual::{self, Input, ResidualNetwork};
 use crate::{Error, KernelVariant};
@@ -65,14 +65,11 @@ impl LatentNetwork {
             let reason = "not supported by this CPU or system".to_owned();
             return Err(Error::Unavailable { path, reason });
         }
-        let FoldedLatent { architecture, support, layers } = folded;
-        let layers = match layers {
-            FoldedLayers::Dense(layers) => Layers::Dense(Box::new(DenseNetwork::new(layers, path))),
-            FoldedLayers::Residual(layers) => {
-                Layers::Residual(Box::new(ResidualNetwork::new(architecture, layers, path)))
-            }
+        let layers = match network::is_vector(&folded.architecture) {
+            true => Layers::Dense(Box::new(DenseNetwork::new(folded, path))),
+            false => Layers::Residual(Box::new(ResidualNetwork::new(folded, path))),
         };
-        Ok(Self { architecture: architecture.clone(), path, support: *support, layers })
+        Ok(Self { architecture: folded.architecture.clone(), path, support: folded.support, layers })
     }
 
     /// Returns the shape of the network.

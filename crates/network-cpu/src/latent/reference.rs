@@ -4,10 +4,8 @@
 use inference::categorical::inverse_transform;
 use network::{Activation, HEAD_CHANNELS, NORM_EPSILON};
 
-use super::folded::{
-    DenseHead, DenseLayers, DenseTrunk, FoldedLatent, FoldedLayers, ResidualHead, ResidualLayers, ResidualTrunk,
-};
-use crate::folded::{Affine, Normed};
+use super::folded::{Chance, Dynamics, Features, FoldedLatent, Head, Trunk};
+use crate::folded::{Affine, Dense, Normed};
 use crate::reference::{convolve, layer, rectify, residual};
 
 /// Result for one observation or step.
@@ -24,55 +22,26 @@ pub(crate) struct Answer {
 /// Returns the latent state of an observation, with the predictions; the reward is zero.
 pub(crate) fn initial(network: &FoldedLatent, observation: &[f32]) -> Answer {
     let observation: Vec<f64> = observation.iter().map(|&value| f64::from(value)).collect();
-    let mut state = match &network.layers {
-        FoldedLayers::Dense(layers) => dense_trunk(&layers.representation, &observation),
-        FoldedLayers::Residual(layers) => residual_trunk(network, &layers.representation, &observation),
-    };
-    rescale(&mut state);
+    let state = next_state(network, &network.representation, &observation);
     Answer { reward: 0.0, ..predictions(network, state) }
 }
 
 /// Returns the afterstate of an action in the state of another answer, with the predictions, in a network with
 /// chance: the policy is over chance codes, the reward is zero.
 pub(crate) fn act(network: &FoldedLatent, Answer { state, .. }: &Answer, action: usize) -> Answer {
-    let one_hot = one_hot(network.architecture.actions, action);
-    let (state, policy, value) = match &network.layers {
-        FoldedLayers::Dense(DenseLayers { chance: Some(chance), .. }) => {
-            let mut state = dense_trunk(&chance.afterstate, &[&state[..], &one_hot].concat());
-            rescale(&mut state);
-            let head = |head: &DenseHead| layer(&head.output, &dense_hidden(head, &state));
-            let (policy, value) = (head(&chance.code), head(&chance.value));
-            (state, policy, value)
-        }
-        FoldedLayers::Residual(ResidualLayers { chance: Some(chance), .. }) => {
-            let planes = layer(&chance.action, &one_hot);
-            let mut state = residual_trunk(network, &chance.afterstate, &[&state[..], &planes].concat());
-            rescale(&mut state);
-            let head = |head: &ResidualHead| layer(&head.output, &residual_hidden(network, head, &state));
-            let (policy, value) = (head(&chance.code), head(&chance.value));
-            (state, policy, value)
-        }
-        FoldedLayers::Dense(_) | FoldedLayers::Residual(_) => unreachable!("the network has afterstates"),
-    };
+    let Chance { action: planes, afterstate, value, code } =
+        network.chance.as_ref().expect("the network has afterstates");
+    let beside = beside(planes.as_ref(), network.architecture.actions, action);
+    let state = next_state(network, afterstate, &[&state[..], &beside].concat());
+    let (policy, value) = (logits(network, code, &state), logits(network, value, &state));
     Answer { state, policy, value: expectation(&value), reward: 0.0 }
 }
 
 /// Returns the next state after an action, or after a chance code from an afterstate, with the predictions.
 pub(crate) fn recurrent(network: &FoldedLatent, Answer { state, .. }: &Answer, action: usize) -> Answer {
-    let one_hot = one_hot(choices(network), action);
-    let mut next = match &network.layers {
-        FoldedLayers::Dense(layers) => {
-            let dynamics = layers.dynamics.as_ref().expect("the network has dynamics");
-            dense_trunk(&dynamics.trunk, &[&state[..], &one_hot].concat())
-        }
-        FoldedLayers::Residual(layers) => {
-            let dynamics = layers.dynamics.as_ref().expect("the network has dynamics");
-            let planes = layer(&dynamics.action, &one_hot);
-            residual_trunk(network, &dynamics.trunk, &[&state[..], &planes].concat())
-        }
-    };
-    rescale(&mut next);
-    predictions(network, next)
+    let Dynamics { action: planes, trunk, .. } = network.dynamics.as_ref().expect("the network has dynamics");
+    let beside = beside(planes.as_ref(), choices(network), action);
+    predictions(network, next_state(network, trunk, &[&state[..], &beside].concat()))
 }
 
 /// Returns the number of actions or codes that the dynamics take.
@@ -83,30 +52,41 @@ pub(crate) fn choices(network: &FoldedLatent) -> usize {
     }
 }
 
-fn one_hot(count: usize, hot: usize) -> Vec<f64> {
-    (0..count).map(|index| if index == hot { 1.0 } else { 0.0 }).collect()
+/// Returns the input of a trunk after a state: a one-hot choice, or the planes of the choice.
+fn beside(planes: Option<&Dense>, choices: usize, choice: usize) -> Vec<f64> {
+    let one_hot: Vec<f64> = (0..choices).map(|index| if index == choice { 1.0 } else { 0.0 }).collect();
+    match planes {
+        Some(planes) => layer(planes, &one_hot),
+        None => one_hot,
+    }
 }
 
 fn predictions(network: &FoldedLatent, state: Vec<f64>) -> Answer {
-    let (policy, value, reward) = match &network.layers {
-        FoldedLayers::Dense(DenseLayers { policy, value, dynamics, .. }) => {
-            let head = |head: &DenseHead| layer(&head.output, &dense_hidden(head, &state));
-            (head(policy), head(value), dynamics.as_ref().map(|dynamics| head(&dynamics.reward)))
-        }
-        FoldedLayers::Residual(ResidualLayers { policy, policy_output, value, dynamics, .. }) => {
-            let head = |head: &ResidualHead| layer(&head.output, &residual_hidden(network, head, &state));
-            let policy = layer(policy_output, &features(network, policy, &state));
-            (policy, head(value), dynamics.as_ref().map(|dynamics| head(&dynamics.reward)))
-        }
-    };
-    let reward = reward.map_or(0.0, |reward| expectation(&reward));
-    Answer { state, policy, value: expectation(&value), reward }
+    let number = |head: &Head| expectation(&logits(network, head, &state));
+    let (policy, value) = (logits(network, &network.policy, &state), number(&network.value));
+    let reward = network.dynamics.as_ref().map_or(0.0, |dynamics| number(&dynamics.reward));
+    Answer { state, policy, value, reward }
 }
 
-fn dense_trunk(trunk: &DenseTrunk, input: &[f64]) -> Vec<f64> {
-    let mut x = normed(&trunk.input, input);
+/// Applies a trunk, and rescales the state.
+fn next_state(network: &FoldedLatent, trunk: &Trunk, input: &[f64]) -> Vec<f64> {
+    let mut state = match trunk {
+        Trunk::Dense { input: first, blocks } => dense_trunk(first, blocks, input),
+        Trunk::Residual { stem, blocks } => {
+            let size = (network.architecture.height, network.architecture.width);
+            let mut x = convolve(stem, input, size);
+            rectify(&mut x);
+            blocks.iter().fold(x, |x, block| residual(block, Activation::Relu, &x, size))
+        }
+    };
+    rescale(&mut state);
+    state
+}
+
+fn dense_trunk(first: &Normed, blocks: &[[Normed; 2]], input: &[f64]) -> Vec<f64> {
+    let mut x = normed(first, input);
     rectify(&mut x);
-    for [first, second] in &trunk.blocks {
+    for [first, second] in blocks {
         let mut y = normed(first, &x);
         rectify(&mut y);
         let mut z = normed(second, &y);
@@ -117,10 +97,18 @@ fn dense_trunk(trunk: &DenseTrunk, input: &[f64]) -> Vec<f64> {
     x
 }
 
-fn dense_hidden(head: &DenseHead, state: &[f64]) -> Vec<f64> {
-    let mut hidden = normed(&head.hidden, state);
+/// Returns the logits of a head.
+fn logits(network: &FoldedLatent, Head { features, output }: &Head, state: &[f64]) -> Vec<f64> {
+    let mut hidden = match features {
+        Features::Dense(hidden) => normed(hidden, state),
+        Features::Residual { convolution, hidden } => {
+            let features = features_of(network, convolution, state);
+            let Some(hidden) = hidden else { return layer(output, &features) };
+            layer(hidden, &features)
+        }
+    };
     rectify(&mut hidden);
-    hidden
+    layer(output, &hidden)
 }
 
 /// Applies a matrix and layer norm.
@@ -134,26 +122,13 @@ fn normed(of: &Normed, x: &[f64]) -> Vec<f64> {
     y.iter().zip(parameters).map(|(&y, (&scale, &shift))| unit(y) * f64::from(scale) + f64::from(shift)).collect()
 }
 
-fn residual_trunk(network: &FoldedLatent, trunk: &ResidualTrunk, input: &[f64]) -> Vec<f64> {
-    let size = (network.architecture.height, network.architecture.width);
-    let mut x = convolve(&trunk.stem, input, size);
-    rectify(&mut x);
-    trunk.blocks.iter().fold(x, |x, block| residual(block, Activation::Relu, &x, size))
-}
-
 /// Returns the features `[cells, 32]` of a head.
-fn features(network: &FoldedLatent, convolution: &Affine, state: &[f64]) -> Vec<f64> {
+fn features_of(network: &FoldedLatent, convolution: &Affine, state: &[f64]) -> Vec<f64> {
     let (height, width) = (network.architecture.height, network.architecture.width);
     let mut planes = convolve(convolution, state, (height, width));
     rectify(&mut planes);
     let cells = height * width;
     (0..cells * HEAD_CHANNELS).map(|i| planes[i % HEAD_CHANNELS * cells + i / HEAD_CHANNELS]).collect()
-}
-
-fn residual_hidden(network: &FoldedLatent, head: &ResidualHead, state: &[f64]) -> Vec<f64> {
-    let mut hidden = layer(&head.hidden, &features(network, &head.convolution, state));
-    rectify(&mut hidden);
-    hidden
 }
 
 fn rescale(state: &mut [f64]) {

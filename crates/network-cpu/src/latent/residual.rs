@@ -2,10 +2,9 @@ use std::ops::Range;
 
 use inference::{Slot, Unroll};
 use network::{ACTION_PLANES, Activation, HEAD_CHANNELS, VALUE_HIDDEN};
-use weights::Architecture;
 
 use super::answers::Answers;
-use super::folded::{ResidualChance, ResidualDynamics, ResidualHead, ResidualLayers, ResidualTrunk};
+use super::folded::{self, Features, FoldedLatent};
 use super::pool::Pool;
 use super::rows::{take_rows, write};
 use crate::KernelVariant;
@@ -122,28 +121,32 @@ struct Arranged {
 
 impl ResidualNetwork {
     /// Packs a network for a floating-point path.
-    pub(crate) fn new(architecture: &Architecture, layers: &ResidualLayers, path: KernelVariant) -> Self {
+    pub(crate) fn new(latent: &FoldedLatent, path: KernelVariant) -> Self {
+        let FoldedLatent { architecture, representation, policy, value, dynamics, chance, .. } = latent;
         let board = path.turn(Board::new(architecture.height, architecture.width));
         let arrangements = Arrangement::of(path, board, architecture.channels);
-        let ResidualLayers { representation, policy, policy_output, value, dynamics, chance } = layers;
-        let trunk =
-            |of: &ResidualTrunk| Trunk::new(path, board, &arrangements, Activation::Relu, &of.stem, &of.blocks, None);
-        let transition = |of: &ResidualTrunk, action: &Dense| Transition {
-            trunk: trunk(of),
-            actions: ActionCells::new(action, board.cells()),
+        let trunk = |of: &folded::Trunk| {
+            let folded::Trunk::Residual { stem, blocks } = of else {
+                unreachable!("a network for planes has residual trunks")
+            };
+            Trunk::new(path, board, &arrangements, Activation::Relu, stem, blocks, None)
+        };
+        let transition = |of: &folded::Trunk, action: Option<&Dense>| {
+            let action = action.expect("a network for planes maps actions to planes");
+            Transition { trunk: trunk(of), actions: ActionCells::new(action, board.cells()) }
         };
         let packing = path.packing();
-        let of_actions = Policy::Actions(Product::over_cells(packing, policy_output, board, 0));
-        let of_step = |ResidualDynamics { action, trunk, reward }: &ResidualDynamics| Dynamics {
-            transition: transition(trunk, action),
-            reward_convolution: Product::convolution(packing, &reward.convolution, board),
+        let of_actions = Policy::Actions(Product::over_cells(packing, &policy.output, board, 0));
+        let of_step = |folded::Dynamics { action, trunk, reward }: &folded::Dynamics| Dynamics {
+            transition: transition(trunk, action.as_ref()),
+            reward_convolution: Product::convolution(packing, reward.convolution(), board),
             reward: Head::new(path, reward, board, 0),
         };
-        let of_chance = |ResidualChance { action, afterstate, value, code }: &ResidualChance| {
+        let of_chance = |folded::Chance { action, afterstate, value, code }: &folded::Chance| {
             let codes = Policy::Codes(Head::new(path, code, board, 0));
             Chance {
-                dynamics: transition(afterstate, action),
-                prediction: Prediction::new(path, board, &code.convolution, codes, value),
+                dynamics: transition(afterstate, action.as_ref()),
+                prediction: Prediction::new(path, board, code.convolution(), codes, value),
             }
         };
         let mut network = Self {
@@ -152,9 +155,9 @@ impl ResidualNetwork {
             channels: architecture.channels,
             observed: architecture.planes,
             representation: trunk(representation),
-            prediction: Prediction::new(path, board, policy, of_actions, value),
-            dynamics: dynamics.as_deref().map(of_step),
-            chance: chance.as_deref().map(of_chance),
+            prediction: Prediction::new(path, board, policy.convolution(), of_actions, value),
+            dynamics: dynamics.as_ref().map(of_step),
+            chance: chance.as_ref().map(of_chance),
             arrangements,
         };
         Slab::gather(&mut network.products_mut().map(|product| &mut product.weights).collect::<Vec<_>>());
@@ -436,10 +439,11 @@ impl ActionCells {
 
 impl Prediction {
     /// Packs the convolutions before policy and value, and the layers of the value.
-    fn new(path: KernelVariant, board: Board, of_policy: &Affine, policy: Policy, value: &ResidualHead) -> Self {
+    fn new(path: KernelVariant, board: Board, of_policy: &Affine, policy: Policy, value: &folded::Head) -> Self {
+        let of_value = value.convolution();
         let both = Affine {
-            weight: [&of_policy.weight[..], &value.convolution.weight].concat(),
-            bias: [&of_policy.bias[..], &value.convolution.bias].concat(),
+            weight: [&of_policy.weight[..], &of_value.weight].concat(),
+            bias: [&of_policy.bias[..], &of_value.bias].concat(),
             inputs: of_policy.inputs,
             taps: of_policy.taps,
             norm: None,
@@ -470,10 +474,13 @@ impl Prediction {
 
 impl Head {
     /// Packs the layers of a head, with features from channel `first` on.
-    fn new(path: KernelVariant, head: &ResidualHead, board: Board, first: usize) -> Self {
+    fn new(path: KernelVariant, head: &folded::Head, board: Board, first: usize) -> Self {
         let packing = path.packing();
+        let Features::Residual { hidden: Some(hidden), .. } = &head.features else {
+            unreachable!("a residual head other than the policy has hidden units")
+        };
         Self {
-            hidden: Product::over_cells(packing, &head.hidden, board, first),
+            hidden: Product::over_cells(packing, hidden, board, first),
             output: Product::over_cells(packing, &head.output, Board::new(1, 1), 0),
         }
     }

@@ -10,7 +10,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use weights::{Architecture, Model, WeightsVersion};
 
-use super::folded::{FoldedLatent, FoldedLayers};
+use super::folded::FoldedLatent;
 use super::reference::{self, Answer};
 use super::{LatentEvaluator, LatentNetwork};
 use crate::KernelVariant;
@@ -282,14 +282,8 @@ fn a_head_of_afterstates_that_overflows_is_refused_as_not_finite() {
     type Change = fn(&mut FoldedLatent);
     let changes: [(bool, Change); 3] = [
         (true, |_| {}),
-        (false, |network| match &mut network.layers {
-            FoldedLayers::Dense(layers) => layers.chance.as_mut().unwrap().code.output.bias[2] = f32::INFINITY,
-            FoldedLayers::Residual(layers) => layers.chance.as_mut().unwrap().code.output.bias[2] = f32::INFINITY,
-        }),
-        (false, |network| match &mut network.layers {
-            FoldedLayers::Dense(layers) => layers.chance.as_mut().unwrap().value.output.bias[20] = f32::NEG_INFINITY,
-            FoldedLayers::Residual(layers) => layers.chance.as_mut().unwrap().value.output.bias[20] = f32::NEG_INFINITY,
-        }),
+        (false, |network| network.chance.as_mut().unwrap().code.output.bias[2] = f32::INFINITY),
+        (false, |network| network.chance.as_mut().unwrap().value.output.bias[20] = f32::NEG_INFINITY),
     ];
     for shape in [[4, 1, 1], [2, 3, 4]] {
         let architecture = with_chance(architecture(shape, 16, 1, 3), 5);
@@ -377,17 +371,14 @@ fn an_observation_that_is_not_finite_does_not_reach_later_batches() {
 
 #[test]
 fn a_head_that_overflows_is_refused_as_not_finite() {
-    type Change = fn(&mut super::folded::DenseLayers);
+    type Change = fn(&mut FoldedLatent);
     let changes: [Change; 3] = [
-        |layers| layers.policy.output.bias[2] = f32::INFINITY,
-        |layers| layers.value.output.bias[20] = f32::NEG_INFINITY,
-        |layers| layers.dynamics.as_mut().unwrap().reward.output.bias[0] = f32::INFINITY,
+        |network| network.policy.output.bias[2] = f32::INFINITY,
+        |network| network.value.output.bias[20] = f32::NEG_INFINITY,
+        |network| network.dynamics.as_mut().unwrap().reward.output.bias[0] = f32::INFINITY,
     ];
     for (index, change) in changes.into_iter().enumerate() {
-        let mut evaluator = small(|network| match &mut network.layers {
-            FoldedLayers::Dense(layers) => change(layers),
-            FoldedLayers::Residual(_) => unreachable!("observations are vectors"),
-        });
+        let mut evaluator = small(change);
         let mut predictions = LatentPredictions::default();
         let first = evaluator.initial(&observations(&[0.5]), &[Slot(0)], &mut predictions);
         // The reward of an observation is not computed.
