@@ -28,6 +28,7 @@ mod kernel;
 mod latent;
 mod multiplier;
 mod multiply;
+mod passes;
 mod paths;
 mod planes;
 mod pooling;

@@ -1,16 +1,8 @@
 use std::marker::PhantomData;
-use std::ops::Range;
 
-use network::Activation;
-
-use crate::cells::{Shares, Sizes};
-use crate::folded::{Dense, Excitation};
-use crate::latent::rows;
 use crate::multiply::{Job, Target};
 use crate::paths::transform::Finish;
 use crate::planes::{Layout, Planes, TILE_ROWS};
-use crate::pooling::{PooledMatrices, Summaries};
-use crate::position_norm::PositionNorm;
 use crate::product::{GROUP, Output, Product, RUN_ROWS, Run};
 use crate::variant::of_leaf;
 use crate::winograd::Cut;
@@ -76,122 +68,6 @@ impl Multiplier {
         });
     }
 
-    /// [`crate::pooling::activate`] with the instructions of this path, which must be a floating-point path.
-    pub(crate) fn activate(&self, y: &mut Planes, position: usize, activation: Activation, channels: usize) {
-        of_leaf!(self.path, activate(y, position, activation, channels));
-    }
-
-    /// [`crate::pooling::pool`] with the instructions of this path, which must be a floating-point path.
-    pub(crate) fn pool(
-        &self,
-        activation: Activation,
-        y: &mut Planes,
-        position: usize,
-        pooling: &Dense,
-        channels: usize,
-        with: &mut Summaries,
-    ) {
-        of_leaf!(self.path, pool(activation, y, position, pooling, channels, with));
-    }
-
-    /// [`crate::pooling::excite`] with the instructions of this path, which must be a floating-point path.
-    #[expect(clippy::too_many_arguments, reason = "those of a layer")]
-    pub(crate) fn excite(
-        &self,
-        activation: Activation,
-        z: &Planes,
-        x: &mut Planes,
-        position: usize,
-        excitation: &Excitation,
-        channels: usize,
-        with: &mut Summaries,
-    ) {
-        of_leaf!(self.path, excite(activation, z, x, position, excitation, channels, with));
-    }
-
-    /// [`crate::pooling::multiply_pooled`] with the instructions of this path, which must be a floating-point path.
-    pub(crate) fn multiply_pooled(
-        &self,
-        activation: Activation,
-        features: &Planes,
-        position: usize,
-        matrices: &PooledMatrices,
-        logits: &mut [f32],
-        hidden: &mut [f32],
-    ) {
-        of_leaf!(self.path, multiply_pooled(activation, features, position, matrices, logits, hidden));
-    }
-
-    /// [`rows::finish_rows`] with the instructions of this path, which must be a floating-point path.
-    pub(crate) fn finish_rows(
-        &self,
-        finish: &rows::Finish<'_>,
-        count: usize,
-        sums: &mut [f32],
-        padded: usize,
-        output: &mut Planes,
-    ) {
-        of_leaf!(self.path, finish_rows(finish, count, sums, padded, output));
-    }
-
-    /// [`rows::rescale`] with the instructions of this path, which must be a floating-point path.
-    pub(crate) fn rescale(&self, planes: &mut Planes, position: usize, channels: usize) {
-        of_leaf!(self.path, rescale(planes, position, channels));
-    }
-
-    /// [`rows::means_of_atoms`] with the instructions of this path, which must be a floating-point path.
-    pub(crate) fn means_of_atoms(&self, logits: &[f32], padded: usize, bound: usize, means: &mut [f32]) {
-        of_leaf!(self.path, means_of_atoms(logits, padded, bound, means));
-    }
-
-    /// [`crate::position_norm::normalise`] with the instructions of this path, which must be a floating-point path.
-    pub(crate) fn normalise(&self, norm: &PositionNorm, y: &mut Planes, position: usize) {
-        of_leaf!(self.path, normalise(norm, y, position));
-    }
-
-    /// [`crate::position_norm::add`] with the instructions of this path, which must be a floating-point path.
-    pub(crate) fn add(&self, z: &Planes, x: &mut Planes, position: usize, channels: usize) {
-        of_leaf!(self.path, add(z, x, position, channels));
-    }
-
-    /// [`crate::cells::take_cells`] with the instructions of this path, which must be a floating-point path.
-    pub(crate) fn take_cells(&self, planes: &Planes, positions: Range<usize>, channels: usize, to: &mut [f32]) {
-        of_leaf!(self.path, take_cells(planes, positions, channels, to));
-    }
-
-    /// [`crate::cells::put_cells`] with the instructions of this path, which must be a floating-point path.
-    pub(crate) fn put_cells(&self, from: &[f32], channels: usize, positions: Range<usize>, planes: &mut Planes) {
-        of_leaf!(self.path, put_cells(from, channels, positions, planes));
-    }
-
-    /// [`crate::cells::standardise`] with the instructions of this path, which must be a floating-point path.
-    pub(crate) fn standardise(&self, from: &[f32], channels: usize, to: &mut Planes) {
-        of_leaf!(self.path, standardise(from, channels, to));
-    }
-
-    /// [`crate::cells::attend`] with the instructions of this path, which must be a floating-point path.
-    pub(crate) fn attend(
-        &self,
-        sizes: Sizes,
-        pairs: &[f32],
-        qkv: &[f32],
-        padded: usize,
-        shares: &mut Shares,
-        to: &mut Planes,
-    ) {
-        of_leaf!(self.path, attend(sizes, pairs, qkv, padded, shares, to));
-    }
-
-    /// [`crate::cells::add_rows`] with the instructions of this path, which must be a floating-point path.
-    pub(crate) fn add_rows(&self, sums: &[f32], padded: usize, channels: usize, to: &mut [f32]) {
-        of_leaf!(self.path, add_rows(sums, padded, channels, to));
-    }
-
-    /// [`crate::cells::activate_rows`] with the instructions of this path, which must be a floating-point path.
-    pub(crate) fn activate_rows(&self, activation: Activation, sums: &[f32], padded: usize, to: &mut Planes) {
-        of_leaf!(self.path, activate_rows(activation, sums, padded, to));
-    }
-
     /// Computes the values of `input` at the points of minimal filtering, for the first positions.
     ///
     /// # Panics
@@ -213,6 +89,12 @@ impl Multiplier {
         assert!(self.path.is_float32(), "{} does not filter", self.path);
         of_leaf!(self.path, join(cut, points, positions, planes, Finish { add, relu }));
     }
+}
+
+/// Functions with the instructions of this path, which must be a floating-point path.
+#[allow(clippy::too_many_arguments, reason = "those of a layer")]
+impl Multiplier {
+    crate::passes::passes! { methods }
 }
 
 impl Drop for Multiplier {

@@ -115,9 +115,7 @@ unsafe fn combine<L: Lanes, const N: usize>(
 /// attributes that enable the path's instructions, and the [`Lanes`].
 macro_rules! transforms {
     ($(#[$attribute:meta])* $lanes:ty) => {
-        $crate::pooling::passes! {
-            $(#[$attribute])*
-        }
+        $crate::passes::passes! { functions $(#[$attribute])* }
 
         /// [`crate::paths::transform::split`] with the path's instructions.
         ///
