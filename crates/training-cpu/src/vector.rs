@@ -35,6 +35,22 @@ macro_rules! for_rows {
 
 pub(crate) use for_rows;
 
+/// Defines unsafe functions of a path from one expression each, inlined wherever the path's instructions are enabled.
+macro_rules! inlined {
+    ($(fn $name:ident($($argument:ident: $kind:ty),*) $(-> $result:ty)? = $value:expr;)+) => {
+        $(
+            #[inline(always)]
+            #[allow(unused_unsafe, reason = "plain Rust does some of them without")]
+            unsafe fn $name($($argument: $kind),*) $(-> $result)? {
+                // SAFETY: the caller fulfils the contract of this function.
+                unsafe { $value }
+            }
+        )+
+    };
+}
+
+pub(crate) use inlined;
+
 /// Operations of a path on float32 registers.
 ///
 /// Every function is unsafe for one reason: the CPU must have the instructions of the path. Pointers are read or

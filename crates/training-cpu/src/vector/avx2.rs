@@ -3,7 +3,7 @@ use std::arch::x86_64::{
     _mm256_sub_ps,
 };
 
-use super::{Task, Vector};
+use super::{Task, Vector, inlined};
 
 /// AVX2 with FMA: sixteen registers of eight float32.
 pub(crate) struct Avx2;
@@ -13,46 +13,14 @@ impl Vector for Avx2 {
     const WIDTH: usize = 8;
     const ROWS_MAX: usize = 6;
 
-    #[inline(always)]
-    unsafe fn zero() -> __m256 {
-        // SAFETY: the caller fulfils the contract of this function.
-        unsafe { _mm256_setzero_ps() }
-    }
-
-    #[inline(always)]
-    unsafe fn broadcast(value: *const f32) -> __m256 {
-        // SAFETY: the caller fulfils the contract of this function.
-        unsafe { _mm256_broadcast_ss(&*value) }
-    }
-
-    #[inline(always)]
-    unsafe fn load(values: *const f32) -> __m256 {
-        // SAFETY: the caller fulfils the contract of this function.
-        unsafe { _mm256_loadu_ps(values) }
-    }
-
-    #[inline(always)]
-    unsafe fn store(register: __m256, to: *mut f32) {
-        // SAFETY: the caller fulfils the contract of this function.
-        unsafe { _mm256_storeu_ps(to, register) }
-    }
-
-    #[inline(always)]
-    unsafe fn add(a: __m256, b: __m256) -> __m256 {
-        // SAFETY: the caller fulfils the contract of this function.
-        unsafe { _mm256_add_ps(a, b) }
-    }
-
-    #[inline(always)]
-    unsafe fn subtract(a: __m256, b: __m256) -> __m256 {
-        // SAFETY: the caller fulfils the contract of this function.
-        unsafe { _mm256_sub_ps(a, b) }
-    }
-
-    #[inline(always)]
-    unsafe fn multiply_add(sums: __m256, a: __m256, b: __m256) -> __m256 {
-        // SAFETY: the caller fulfils the contract of this function.
-        unsafe { _mm256_fmadd_ps(a, b, sums) }
+    inlined! {
+        fn zero() -> __m256 = _mm256_setzero_ps();
+        fn broadcast(value: *const f32) -> __m256 = _mm256_broadcast_ss(&*value);
+        fn load(values: *const f32) -> __m256 = _mm256_loadu_ps(values);
+        fn store(register: __m256, to: *mut f32) = _mm256_storeu_ps(to, register);
+        fn add(a: __m256, b: __m256) -> __m256 = _mm256_add_ps(a, b);
+        fn subtract(a: __m256, b: __m256) -> __m256 = _mm256_sub_ps(a, b);
+        fn multiply_add(sums: __m256, a: __m256, b: __m256) -> __m256 = _mm256_fmadd_ps(a, b, sums);
     }
 }
 

@@ -3,7 +3,7 @@ use std::arch::x86_64::{
     _mm512_sub_ps,
 };
 
-use super::{Task, Vector};
+use super::{Task, Vector, inlined};
 
 /// AVX-512: thirty-two registers of sixteen float32.
 pub(crate) struct Avx512;
@@ -13,46 +13,14 @@ impl Vector for Avx512 {
     const WIDTH: usize = 16;
     const ROWS_MAX: usize = 14;
 
-    #[inline(always)]
-    unsafe fn zero() -> __m512 {
-        // SAFETY: the caller fulfils the contract of this function.
-        unsafe { _mm512_setzero_ps() }
-    }
-
-    #[inline(always)]
-    unsafe fn broadcast(value: *const f32) -> __m512 {
-        // SAFETY: the caller fulfils the contract of this function.
-        unsafe { _mm512_set1_ps(value.read()) }
-    }
-
-    #[inline(always)]
-    unsafe fn load(values: *const f32) -> __m512 {
-        // SAFETY: the caller fulfils the contract of this function.
-        unsafe { _mm512_loadu_ps(values) }
-    }
-
-    #[inline(always)]
-    unsafe fn store(register: __m512, to: *mut f32) {
-        // SAFETY: the caller fulfils the contract of this function.
-        unsafe { _mm512_storeu_ps(to, register) }
-    }
-
-    #[inline(always)]
-    unsafe fn add(a: __m512, b: __m512) -> __m512 {
-        // SAFETY: the caller fulfils the contract of this function.
-        unsafe { _mm512_add_ps(a, b) }
-    }
-
-    #[inline(always)]
-    unsafe fn subtract(a: __m512, b: __m512) -> __m512 {
-        // SAFETY: the caller fulfils the contract of this function.
-        unsafe { _mm512_sub_ps(a, b) }
-    }
-
-    #[inline(always)]
-    unsafe fn multiply_add(sums: __m512, a: __m512, b: __m512) -> __m512 {
-        // SAFETY: the caller fulfils the contract of this function.
-        unsafe { _mm512_fmadd_ps(a, b, sums) }
+    inlined! {
+        fn zero() -> __m512 = _mm512_setzero_ps();
+        fn broadcast(value: *const f32) -> __m512 = _mm512_set1_ps(value.read());
+        fn load(values: *const f32) -> __m512 = _mm512_loadu_ps(values);
+        fn store(register: __m512, to: *mut f32) = _mm512_storeu_ps(to, register);
+        fn add(a: __m512, b: __m512) -> __m512 = _mm512_add_ps(a, b);
+        fn subtract(a: __m512, b: __m512) -> __m512 = _mm512_sub_ps(a, b);
+        fn multiply_add(sums: __m512, a: __m512, b: __m512) -> __m512 = _mm512_fmadd_ps(a, b, sums);
     }
 }
 

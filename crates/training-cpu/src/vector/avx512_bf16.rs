@@ -8,7 +8,7 @@ use std::mem::transmute;
 use half::bf16;
 
 use super::avx512::Avx512;
-use super::{Task, Vector};
+use super::{Task, Vector, inlined};
 
 /// AVX-512 with bfloat16 products and float32 sums. Everything except products is as in [`Avx512`].
 pub(crate) struct Avx512Bf16;
@@ -19,58 +19,21 @@ impl Vector for Avx512Bf16 {
     const FACTORS: usize = 2;
     const ROWS_MAX: usize = Avx512::ROWS_MAX;
 
-    #[inline(always)]
-    unsafe fn zero() -> __m512 {
-        // SAFETY: the caller fulfils the contract of this function.
-        unsafe { Avx512::zero() }
-    }
-
-    #[inline(always)]
-    unsafe fn broadcast(value: *const f32) -> __m512 {
-        // SAFETY: the caller fulfils the contract of this function.
-        unsafe { Avx512::broadcast(value) }
-    }
-
-    #[inline(always)]
-    unsafe fn load(values: *const f32) -> __m512 {
-        // SAFETY: the caller fulfils the contract of this function.
-        unsafe { Avx512::load(values) }
-    }
-
-    #[inline(always)]
-    unsafe fn store(register: __m512, to: *mut f32) {
-        // SAFETY: the caller fulfils the contract of this function.
-        unsafe { Avx512::store(register, to) }
-    }
-
-    #[inline(always)]
-    unsafe fn add(a: __m512, b: __m512) -> __m512 {
-        // SAFETY: the caller fulfils the contract of this function.
-        unsafe { Avx512::add(a, b) }
-    }
-
-    #[inline(always)]
-    unsafe fn subtract(a: __m512, b: __m512) -> __m512 {
-        // SAFETY: the caller fulfils the contract of this function.
-        unsafe { Avx512::subtract(a, b) }
-    }
-
-    #[inline(always)]
-    unsafe fn multiply_add(sums: __m512, a: __m512, b: __m512) -> __m512 {
-        // SAFETY: the caller fulfils the contract of this function.
-        unsafe { Avx512::multiply_add(sums, a, b) }
-    }
-
-    #[inline(always)]
-    unsafe fn multiply(sums: __m512, a: __m512, b: __m512) -> __m512 {
-        // SAFETY: the caller fulfils the contract of this function; all types are 512 bits.
-        unsafe { _mm512_dpbf16_ps(sums, transmute::<__m512, __m512bh>(a), transmute::<__m512, __m512bh>(b)) }
-    }
-
-    #[inline(always)]
-    unsafe fn pair_adjacent(low: __m512, high: __m512) -> __m512 {
-        // SAFETY: the caller fulfils the contract of this function; both types are 512 bits.
-        unsafe { transmute::<__m512bh, __m512>(_mm512_cvtne2ps_pbh(high, low)) }
+    inlined! {
+        fn zero() -> __m512 = Avx512::zero();
+        fn broadcast(value: *const f32) -> __m512 = Avx512::broadcast(value);
+        fn load(values: *const f32) -> __m512 = Avx512::load(values);
+        fn store(register: __m512, to: *mut f32) = Avx512::store(register, to);
+        fn add(a: __m512, b: __m512) -> __m512 = Avx512::add(a, b);
+        fn subtract(a: __m512, b: __m512) -> __m512 = Avx512::subtract(a, b);
+        fn multiply_add(sums: __m512, a: __m512, b: __m512) -> __m512 = Avx512::multiply_add(sums, a, b);
+        // Both types of a `transmute` have equally many bits.
+        fn multiply(sums: __m512, a: __m512, b: __m512) -> __m512
+            = _mm512_dpbf16_ps(sums, transmute::<__m512, __m512bh>(a), transmute::<__m512, __m512bh>(b));
+        fn pair_adjacent(low: __m512, high: __m512) -> __m512
+            = transmute::<__m512bh, __m512>(_mm512_cvtne2ps_pbh(high, low));
+        fn store_bf16(register: __m512, to: *mut bf16)
+            = _mm256_storeu_si256(to.cast(), transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(register)));
     }
 
     #[inline(always)]
@@ -98,12 +61,6 @@ impl Vector for Avx512Bf16 {
             let bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256(values.cast()));
             _mm512_castsi512_ps(_mm512_slli_epi32::<16>(bits))
         }
-    }
-
-    #[inline(always)]
-    unsafe fn store_bf16(register: __m512, to: *mut bf16) {
-        // SAFETY: the caller fulfils the contract of this function; both types are 256 bits.
-        unsafe { _mm256_storeu_si256(to.cast(), transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(register))) }
     }
 }
 

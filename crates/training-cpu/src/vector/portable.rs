@@ -1,6 +1,6 @@
 use std::array::from_fn;
 
-use super::{Task, Vector};
+use super::{Task, Vector, inlined};
 
 /// Plain Rust, which the compiler turns into the baseline vectors of the target.
 pub(crate) struct Portable;
@@ -10,42 +10,15 @@ impl Vector for Portable {
     const WIDTH: usize = 4;
     const ROWS_MAX: usize = 6;
 
-    #[inline(always)]
-    unsafe fn zero() -> [f32; 4] {
-        [0.0; 4]
-    }
-
-    #[inline(always)]
-    unsafe fn broadcast(value: *const f32) -> [f32; 4] {
-        // SAFETY: the caller fulfils the contract of this function.
-        [unsafe { value.read() }; 4]
-    }
-
-    #[inline(always)]
-    unsafe fn load(values: *const f32) -> [f32; 4] {
-        // SAFETY: the caller fulfils the contract of this function.
-        unsafe { values.cast::<[f32; 4]>().read() }
-    }
-
-    #[inline(always)]
-    unsafe fn store(register: [f32; 4], to: *mut f32) {
-        // SAFETY: the caller fulfils the contract of this function.
-        unsafe { to.cast::<[f32; 4]>().write(register) }
-    }
-
-    #[inline(always)]
-    unsafe fn add(a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
-        from_fn(|lane| a[lane] + b[lane])
-    }
-
-    #[inline(always)]
-    unsafe fn subtract(a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
-        from_fn(|lane| a[lane] - b[lane])
-    }
-
-    #[inline(always)]
-    unsafe fn multiply_add(sums: [f32; 4], a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
-        from_fn(|lane| sums[lane] + a[lane] * b[lane])
+    inlined! {
+        fn zero() -> [f32; 4] = [0.0; 4];
+        fn broadcast(value: *const f32) -> [f32; 4] = [value.read(); 4];
+        fn load(values: *const f32) -> [f32; 4] = values.cast::<[f32; 4]>().read();
+        fn store(register: [f32; 4], to: *mut f32) = to.cast::<[f32; 4]>().write(register);
+        fn add(a: [f32; 4], b: [f32; 4]) -> [f32; 4] = from_fn(|lane| a[lane] + b[lane]);
+        fn subtract(a: [f32; 4], b: [f32; 4]) -> [f32; 4] = from_fn(|lane| a[lane] - b[lane]);
+        fn multiply_add(sums: [f32; 4], a: [f32; 4], b: [f32; 4]) -> [f32; 4]
+            = from_fn(|lane| sums[lane] + a[lane] * b[lane]);
     }
 }
 
