@@ -254,44 +254,40 @@ impl<'a> Part<'a> {
         let (targets, rows) = (self.context.targets, self.rows());
         let mut sums = std::mem::take(&mut self.results.losses);
         match loss {
-            Loss::Policy { step, logits } => self.add_gradient(logits, |part, of| {
-                of.copy_from_slice(part.read(logits));
-                targets.policy(rows, step, of, &mut sums);
-            }),
+            Loss::Policy { step, logits } => {
+                self.differentiate(logits, |_, of| targets.policy(rows, step, of, &mut sums));
+            }
             Loss::Value { step, logits } => {
                 let mut errors = std::mem::take(&mut self.results.value_errors);
-                self.add_gradient(logits, |part, of| {
-                    of.copy_from_slice(part.read(logits));
-                    targets.value(rows, step, of, &mut sums, &mut errors);
-                });
+                self.differentiate(logits, |_, of| targets.value(rows, step, of, &mut sums, &mut errors));
                 self.results.value_errors = errors;
             }
-            Loss::Reward { step, logits } => self.add_gradient(logits, |part, of| {
-                of.copy_from_slice(part.read(logits));
-                targets.unrolled().reward(rows, step, of, &mut sums);
-            }),
-            Loss::Afterstate { step, logits } => self.add_gradient(logits, |part, of| {
-                of.copy_from_slice(part.read(logits));
-                targets.unrolled().afterstate(rows, step, of, &mut sums);
-            }),
+            Loss::Reward { step, logits } => {
+                self.differentiate(logits, |_, of| targets.unrolled().reward(rows, step, of, &mut sums));
+            }
+            Loss::Afterstate { step, logits } => {
+                self.differentiate(logits, |_, of| targets.unrolled().afterstate(rows, step, of, &mut sums));
+            }
             Loss::Chance { step, logits, encoding } => {
                 let mut of_encoding = self.read(encoding).to_vec();
-                self.add_gradient(logits, |part, of| {
-                    of.copy_from_slice(part.read(logits));
-                    targets.unrolled().chance(
-                        rows,
-                        step,
-                        ChanceRows { logits: of, encodings: &mut of_encoding },
-                        &mut sums,
-                    );
+                self.differentiate(logits, |_, of| {
+                    let of_rows = ChanceRows { logits: of, encodings: &mut of_encoding };
+                    targets.unrolled().chance(rows, step, of_rows, &mut sums);
                 });
                 self.add_gradient(encoding, |_, of| of.copy_from_slice(&of_encoding));
             }
-            Loss::Consistency { step, predicted, observed } => self.add_gradient(predicted, |part, of| {
-                of.copy_from_slice(part.read(predicted));
+            Loss::Consistency { step, predicted, observed } => self.differentiate(predicted, |part, of| {
                 targets.unrolled().consistency(rows, step, part.read(observed), of, &mut sums);
             }),
         }
         self.results.losses = sums;
+    }
+
+    /// Adds the gradient of a loss to the gradient of a value: `replace` overwrites a copy of the numbers with it.
+    fn differentiate(&mut self, value: Value, replace: impl FnOnce(&Self, &mut [f32])) {
+        self.add_gradient(value, |part, of| {
+            of.copy_from_slice(part.read(value));
+            replace(part, of);
+        });
     }
 }

@@ -23,33 +23,23 @@ impl<'a> Part<'a> {
         let (graph, parameters) = (self.context.graph, self.context.parameters);
         let path = graph.path;
         match *operation {
-            Operation::Observe { ref observations, y } => {
-                let to = self.take(y);
-                self.observe(observations, to);
-                self.put(y, to);
-            }
-            Operation::Act { step, y } => {
-                let to = self.take(y);
+            Operation::Observe { ref observations, y } => self.write(y, |part, to| part.observe(observations, to)),
+            Operation::Act { step, y } => self.write(y, |part, to| {
                 to.fill(0.0);
                 let actions = graph.size(y.0);
-                for (row, to) in self.rows().zip(to.chunks_exact_mut(actions)) {
-                    to[self.context.targets.unrolled().action(row, step)] = 1.0;
+                for (row, to) in part.rows().zip(to.chunks_exact_mut(actions)) {
+                    to[part.context.targets.unrolled().action(row, step)] = 1.0;
                 }
-                self.put(y, to);
-            }
-            Operation::Linear { matrix, x, y, rectifies } => {
-                let to = self.take(y);
-                graph.layers.matrices[matrix].apply(parameters, self.stored(x), to);
+            }),
+            Operation::Linear { matrix, x, y, rectifies } => self.write(y, |part, to| {
+                graph.layers.matrices[matrix].apply(parameters, part.stored(x), to);
                 if rectifies {
                     to.iter_mut().for_each(|unit| *unit = if *unit <= 0.0 { 0.0 } else { *unit });
                 }
-                self.put(y, to);
-            }
-            Operation::Apply { x, y } => {
-                let to = self.take(y);
-                with_function!(graph.function, function => path.run(Apply { function, x: self.read(x), y: to }));
-                self.put(y, to);
-            }
+            }),
+            Operation::Apply { x, y } => self.write(y, |part, to| {
+                with_function!(graph.function, function => path.run(Apply { function, x: part.read(x), y: to }));
+            }),
             Operation::Dense(Dense { layer, x, z, moments, y, skip, rectifies, .. }) => {
                 let layer = &graph.layers.dense[layer];
                 let [of_z, of_moments, to] = [z, moments, y].map(|value| self.take(value));
@@ -74,62 +64,46 @@ impl<'a> Part<'a> {
                 self.results.moments.push((norm, weights.apply_measured(path, self.stored(x), of_z)));
                 self.put(z, to);
             }
-            Operation::Product { convolution, x, y } => {
-                let to = self.take(y);
+            Operation::Product { convolution, x, y } => self.write(y, |part, to| {
                 let weights = &graph.layers.convolutions[convolution].weights;
-                weights.apply(self.stored(x), None, StoredMut::F32(to));
-                self.put(y, to);
-            }
+                weights.apply(part.stored(x), None, StoredMut::F32(to));
+            }),
             Operation::Normalise(Normalised { norm, x, moments, y, .. }) => {
                 let [of_moments, to] = [moments, y].map(|value| self.take(value));
                 graph.layers.position_norms[norm].forward(path, parameters, self.read(x), of_moments, to);
                 self.put(moments, of_moments);
                 self.put(y, to);
             }
-            Operation::Attend { attention, qkv, y } => {
-                let to = self.take(y);
-                graph.layers.attentions[attention].forward(path, parameters, self.read(qkv), to);
-                self.put(y, to);
-            }
-            Operation::Add { x, beside, y } => {
-                let to = self.take(y);
-                let pairs = self.read(x).iter().zip(self.read(beside));
+            Operation::Attend { attention, qkv, y } => self.write(y, |part, to| {
+                graph.layers.attentions[attention].forward(path, parameters, part.read(qkv), to);
+            }),
+            Operation::Add { x, beside, y } => self.write(y, |part, to| {
+                let pairs = part.read(x).iter().zip(part.read(beside));
                 to.iter_mut().zip(pairs).for_each(|(to, (x, beside))| *to = x + beside);
-                self.put(y, to);
-            }
+            }),
             Operation::Activate(ref activated) => self.activate(activated),
-            Operation::Pool { x, y } => {
-                let (to, cells) = (self.take(y), graph.cells);
-                path.run(pooled::Forward { cells, channels: graph.size(x.0) / cells, x: self.read(x), y: to });
-                self.put(y, to);
-            }
-            Operation::Rescale { x, y } => {
-                let to = self.take(y);
-                path.run(rescale::Forward { position: graph.size(x.0), x: self.read(x), y: to });
-                self.put(y, to);
-            }
-            Operation::Join(join) => {
-                let to = self.take(join.x);
-                self.join(join, to);
-                self.put(join.x, to);
-            }
-            Operation::Centre { centre, x, y } => {
-                let (to, means) = (self.take(y), &self.context.means[centre]);
-                let rows = to.chunks_exact_mut(means.len()).zip(self.read(x).chunks_exact(means.len()));
+            Operation::Pool { x, y } => self.write(y, |part, to| {
+                let cells = graph.cells;
+                path.run(pooled::Forward { cells, channels: graph.size(x.0) / cells, x: part.read(x), y: to });
+            }),
+            Operation::Rescale { x, y } => self.write(y, |part, to| {
+                path.run(rescale::Forward { position: graph.size(x.0), x: part.read(x), y: to });
+            }),
+            Operation::Join(join) => self.write(join.x, |part, to| part.join(join, to)),
+            Operation::Centre { centre, x, y } => self.write(y, |part, to| {
+                let means = &part.context.means[centre];
+                let rows = to.chunks_exact_mut(means.len()).zip(part.read(x).chunks_exact(means.len()));
                 for (to, x) in rows {
                     to.iter_mut().zip(x).zip(means).for_each(|((to, x), mean)| *to = x - mean);
                 }
-                self.put(y, to);
-            }
-            Operation::Argmax { encoding, code } => {
-                let to = self.take(code);
+            }),
+            Operation::Argmax { encoding, code } => self.write(code, |part, to| {
                 to.fill(0.0);
                 let codes = graph.size(code.0);
-                for (to, encoding) in to.chunks_exact_mut(codes).zip(self.read(encoding).chunks_exact(codes)) {
+                for (to, encoding) in to.chunks_exact_mut(codes).zip(part.read(encoding).chunks_exact(codes)) {
                     to[crate::losses::greatest(encoding)] = 1.0;
                 }
-                self.put(code, to);
-            }
+            }),
             Operation::Loss(_) => unreachable!("a loss is computed with its gradient"),
         }
     }

@@ -108,6 +108,13 @@ impl<'a> Part<'a> {
         self.put_slot(value.0, numbers);
     }
 
+    /// Lets `write` write the numbers of a value.
+    pub(super) fn write(&mut self, value: Value, write: impl FnOnce(&Self, &mut [f32])) {
+        let numbers = self.take(value);
+        write(self, numbers);
+        self.put(value, numbers);
+    }
+
     /// Takes the gradient of a value for writing.
     pub(super) fn take_gradient(&mut self, value: Value) -> &'a mut [f32] {
         self.take_slot(self.context.graph.gradient(value))
