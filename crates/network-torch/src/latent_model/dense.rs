@@ -1,9 +1,9 @@
 use network::{Head, Layer, NORM_EPSILON, Role, Trunk, VALUE_HIDDEN};
 use tch::{Kind, Tensor};
 
-use super::heads::{self, Batched};
+use super::heads::{self, Batched, Layers};
 use super::size;
-use crate::{Error, Network};
+use crate::{Error, Network, muzero::rescale};
 use inference::Precision;
 
 /// A dense MuZero network, or AlphaZero network of returns, for inference. Latent states are `[B, H]`.
@@ -70,22 +70,22 @@ impl Dense {
             outputs: Batched::new(network, &outputs, kind, |weight| Ok(weight.shallow_clone()))?,
         })
     }
+}
 
-    /// Maps observations `[B, C, 1, 1]` to states before the rescaling.
-    pub(super) fn represent(&self, observations: &Tensor) -> Result<Tensor, Error> {
+impl Layers for Dense {
+    fn represent(&self, observations: &Tensor) -> Result<Tensor, Error> {
         let x = observations.f_view([observations.size()[0], -1])?;
         let trunk = &self.representation;
         trunk.after_matrix(&x.f_mm(&trunk.input.weight)?)
     }
 
-    /// Maps states and actions `[B]` to the next states before the rescaling.
-    pub(super) fn next(&self, states: &Tensor, actions: &Tensor) -> Result<Tensor, Error> {
+    fn next(&self, states: &Tensor, actions: &Tensor) -> Result<Tensor, Error> {
         let Dynamics { trunk, by_action } = self.dynamics.as_ref().ok_or(heads::NO_DYNAMICS)?;
         let of_actions = by_action.f_index_select(0, actions)?;
         trunk.after_matrix(&of_actions.f_addmm(states, &trunk.input.weight)?)
     }
 
-    pub(super) fn predict(&self, states: &Tensor) -> Result<Tensor, Error> {
+    fn predict(&self, states: &Tensor) -> Result<Tensor, Error> {
         let logits = self.outputs.apply(&self.hidden.apply(states)?.f_transpose(0, 1)?)?;
         let policy = logits.f_select(0, 0)?.f_narrow(1, 0, size(self.actions))?;
         let scalars = logits.f_narrow(0, 1, logits.size()[0] - 1)?;
@@ -111,7 +111,7 @@ impl DenseTrunk {
         Ok(Self { input: normed(input)?, blocks: blocks.collect::<Result<_, Error>>()? })
     }
 
-    /// Applies the trunk after the first matrix, to the product `[B, H]`.
+    /// Applies the trunk after the first matrix, to the product `[B, H]`, and rescales the states.
     fn after_matrix(&self, product: &Tensor) -> Result<Tensor, Error> {
         let mut x = self.input.norm(product)?;
         let _ = x.f_relu_()?;
@@ -122,7 +122,7 @@ impl DenseTrunk {
             let _ = z.f_add_(&x)?.f_relu_()?;
             x = z;
         }
-        Ok(x)
+        rescale(&x)
     }
 }
 

@@ -1,7 +1,8 @@
 use network::ChanceLayers;
 use tch::{Kind, Tensor};
 
-use super::{heads, size};
+use super::heads::{self, Layers};
+use super::size;
 use crate::{
     Error, Network, categorical,
     layers::Mode,
@@ -23,24 +24,30 @@ impl DenseStochastic {
         Ok(Self { network: network.copy(kind)?, kind })
     }
 
-    /// Maps observations `[B, C, 1, 1]` to states.
-    pub(super) fn represent(&self, observations: &Tensor) -> Result<Tensor, Error> {
+    fn tower(&self) -> Result<LatentTower<'_>, Error> {
+        LatentTower::new(&self.network, self.kind, Mode::Evaluation)
+    }
+
+    fn chance(&self) -> Result<&ChanceLayers, Error> {
+        self.network.layers.muzero()?.chance.as_ref().ok_or(heads::NO_CHANCE)
+    }
+}
+
+impl Layers for DenseStochastic {
+    fn represent(&self, observations: &Tensor) -> Result<Tensor, Error> {
         self.tower()?.represent(observations)
     }
 
-    /// Maps states and actions `[B]` to afterstates.
-    pub(super) fn act(&self, states: &Tensor, actions: &Tensor) -> Result<Tensor, Error> {
+    fn act(&self, states: &Tensor, actions: &Tensor) -> Result<Tensor, Error> {
         self.tower()?.act(self.chance()?, states, actions)
     }
 
-    /// Maps afterstates and chance codes `[B]` to states.
-    pub(super) fn follow(&self, afterstates: &Tensor, codes: &Tensor) -> Result<Tensor, Error> {
+    fn next(&self, afterstates: &Tensor, codes: &Tensor) -> Result<Tensor, Error> {
         let codes = one_hot(codes, size(self.network.architecture().model.codes()), self.kind)?;
         self.tower()?.follow(afterstates, &codes)
     }
 
-    /// Maps states to policy logits, values and rewards, `[B, A + 2]`, float32.
-    pub(super) fn predict(&self, states: &Tensor) -> Result<Tensor, Error> {
+    fn predict(&self, states: &Tensor) -> Result<Tensor, Error> {
         let tower = self.tower()?;
         let reward = &tower.dynamics()?.reward;
         let [policy, value, reward] =
@@ -48,20 +55,10 @@ impl DenseStochastic {
         heads::answers(&policy?, &Tensor::f_stack(&[value?, reward?], 0)?)
     }
 
-    /// Maps afterstates to logits of the chance codes and values, `[B, M + 1]`, float32.
-    pub(super) fn predict_afterstates(&self, afterstates: &Tensor) -> Result<Tensor, Error> {
+    fn predict_afterstates(&self, afterstates: &Tensor) -> Result<Tensor, Error> {
         let (tower, chance) = (self.tower()?, self.chance()?);
         let codes = tower.head(&chance.code, afterstates)?.f_to_kind(Kind::Float)?;
         let values = categorical::value(&tower.head(&chance.value, afterstates)?.f_to_kind(Kind::Float)?)?;
         Ok(Tensor::f_cat(&[codes, values.f_unsqueeze(-1)?], 1)?)
-    }
-
-    fn tower(&self) -> Result<LatentTower<'_>, Error> {
-        LatentTower::new(&self.network, self.kind, Mode::Evaluation)
-    }
-
-    fn chance(&self) -> Result<&ChanceLayers, Error> {
-        let chance = self.network.layers.muzero()?.chance.as_ref();
-        chance.ok_or_else(|| network::Error::Model { expected: "stochastic_muzero" }.into())
     }
 }

@@ -8,6 +8,32 @@ use crate::{Error, Network, categorical};
 pub(super) const NO_DYNAMICS: Error =
     Error::Training(training::Error::Network(network::Error::Model { expected: "muzero" }));
 
+/// Error of an action in a network without chance.
+pub(super) const NO_CHANCE: Error =
+    Error::Training(training::Error::Network(network::Error::Model { expected: "stochastic_muzero" }));
+
+/// Layers of a kind of network.
+pub(super) trait Layers: std::fmt::Debug + Send {
+    /// Maps observations `[B, C, H, W]` to latent states.
+    fn represent(&self, observations: &Tensor) -> Result<Tensor, Error>;
+
+    /// Maps latent states and actions `[B]`, int64, or afterstates and chance codes, to the next latent states.
+    fn next(&self, states: &Tensor, choices: &Tensor) -> Result<Tensor, Error>;
+
+    /// Maps latent states to policy logits, values and rewards, `[B, A + 2]`, float32.
+    fn predict(&self, states: &Tensor) -> Result<Tensor, Error>;
+
+    /// Maps latent states and actions `[B]`, int64, to afterstates, in a network with chance.
+    fn act(&self, _states: &Tensor, _actions: &Tensor) -> Result<Tensor, Error> {
+        Err(NO_CHANCE)
+    }
+
+    /// Maps afterstates to logits of the chance codes and values, `[B, M + 1]`, float32, in a network with chance.
+    fn predict_afterstates(&self, _afterstates: &Tensor) -> Result<Tensor, Error> {
+        Err(NO_CHANCE)
+    }
+}
+
 /// Returns the heads that read latent states: policy, value and, if the network has dynamics, reward.
 pub(super) fn all(layers: &LatentLayers) -> Vec<&Head> {
     let reward = layers.dynamics.as_ref().map(|dynamics| &dynamics.reward);

@@ -2,13 +2,14 @@ use network::{ACTION_PLANES, ChanceLayers, HEAD_CHANNELS, Head, Layer, Trunk, VA
 use tch::{Kind, Tensor};
 use weights::Architecture;
 
-use super::heads::{self, Batched};
+use super::heads::{self, Batched, Layers};
 use super::size;
 use crate::{
     DeviceRules, Error, MemoryFormat, Network, categorical,
     folded::{self, Block, fold},
     fusing::{self, Fusing},
     layers::{self, Affine},
+    muzero::rescale,
 };
 use inference::Precision;
 
@@ -111,44 +112,8 @@ impl Residual {
         fusing::on_device(&self.architecture, device, precision, samples)
     }
 
-    /// Maps observations `[B, P, H, W]` to states before the rescaling.
-    pub(super) fn represent(&self, observations: &Tensor) -> Result<Tensor, Error> {
-        let missing = folded::padding(self.architecture.planes, self.rules);
-        let padded = (missing > 0).then(|| observations.f_constant_pad_nd([0, 0, 0, 0, 0, missing])).transpose()?;
-        let observations = self.format().arrange(padded.as_ref().unwrap_or(observations))?;
-        let x = self.fusing.convolve_relu(&self.representation_stem, &observations)?;
-        self.trunk(x, &self.representation)
-    }
-
-    /// Maps states and actions `[B]`, or afterstates and chance codes, to the next states before the rescaling.
-    pub(super) fn next(&self, states: &Tensor, choices: &Tensor) -> Result<Tensor, Error> {
-        self.transition(self.dynamics.as_ref().ok_or(heads::NO_DYNAMICS)?, states, choices)
-    }
-
-    /// Maps states and actions `[B]` to afterstates before the rescaling.
-    pub(super) fn act(&self, states: &Tensor, actions: &Tensor) -> Result<Tensor, Error> {
-        self.transition(&self.chance()?.dynamics, states, actions)
-    }
-
-    pub(super) fn predict(&self, states: &Tensor) -> Result<Tensor, Error> {
-        let features = self.features(&self.heads, states)?;
-        let policy = features.f_select(0, 0)?.f_narrow(1, 0, size(self.architecture.actions))?;
-        let scalars = features.size()[0] - 1;
-        let hidden = features.f_narrow(0, 1, scalars)?.f_narrow(2, 0, size(VALUE_HIDDEN))?.f_relu()?;
-        heads::answers(&policy, &self.heads.outputs.apply(&hidden)?)
-    }
-
-    /// Maps afterstates to logits of the chance codes and values, `[B, M + 1]`, float32.
-    pub(super) fn predict_afterstates(&self, afterstates: &Tensor) -> Result<Tensor, Error> {
-        let Chance { heads, atoms, .. } = self.chance()?;
-        let logits = heads.outputs.apply(&self.features(heads, afterstates)?.f_relu()?)?.f_to_kind(Kind::Float)?;
-        let codes = logits.f_select(0, 0)?.f_narrow(1, 0, size(self.architecture.model.codes()))?;
-        let values = categorical::value(&logits.f_select(0, 1)?.f_narrow(1, 0, size(*atoms))?)?;
-        Ok(Tensor::f_cat(&[codes, values.f_unsqueeze(-1)?], 1)?)
-    }
-
     fn chance(&self) -> Result<&Chance, Error> {
-        self.chance.as_ref().ok_or_else(|| network::Error::Model { expected: "stochastic_muzero" }.into())
+        self.chance.as_ref().ok_or(heads::NO_CHANCE)
     }
 
     fn transition(&self, transition: &Transition, states: &Tensor, choices: &Tensor) -> Result<Tensor, Error> {
@@ -164,12 +129,12 @@ impl Residual {
         heads.features.apply(&self.by_head(&planes, heads.count)?)
     }
 
-    /// Applies residual blocks: `[B, C, H, W]` to rows.
+    /// Applies residual blocks, `[B, C, H, W]` to rows, and rescales the states.
     fn trunk(&self, mut x: Tensor, blocks: &[Block]) -> Result<Tensor, Error> {
         for block in blocks {
             x = block.forward(&x, self.fusing)?;
         }
-        self.format().flatten(&x)
+        rescale(&self.format().flatten(&x)?)
     }
 
     /// Converts rows `[B, H · W · C]` or `[B, C · H · W]` to `[B, C, H, W]` in the format of the device.
@@ -200,6 +165,40 @@ impl Residual {
 
     fn format(&self) -> MemoryFormat {
         self.rules.memory_format
+    }
+}
+
+impl Layers for Residual {
+    fn represent(&self, observations: &Tensor) -> Result<Tensor, Error> {
+        let missing = folded::padding(self.architecture.planes, self.rules);
+        let padded = (missing > 0).then(|| observations.f_constant_pad_nd([0, 0, 0, 0, 0, missing])).transpose()?;
+        let observations = self.format().arrange(padded.as_ref().unwrap_or(observations))?;
+        let x = self.fusing.convolve_relu(&self.representation_stem, &observations)?;
+        self.trunk(x, &self.representation)
+    }
+
+    fn next(&self, states: &Tensor, choices: &Tensor) -> Result<Tensor, Error> {
+        self.transition(self.dynamics.as_ref().ok_or(heads::NO_DYNAMICS)?, states, choices)
+    }
+
+    fn act(&self, states: &Tensor, actions: &Tensor) -> Result<Tensor, Error> {
+        self.transition(&self.chance()?.dynamics, states, actions)
+    }
+
+    fn predict(&self, states: &Tensor) -> Result<Tensor, Error> {
+        let features = self.features(&self.heads, states)?;
+        let policy = features.f_select(0, 0)?.f_narrow(1, 0, size(self.architecture.actions))?;
+        let scalars = features.size()[0] - 1;
+        let hidden = features.f_narrow(0, 1, scalars)?.f_narrow(2, 0, size(VALUE_HIDDEN))?.f_relu()?;
+        heads::answers(&policy, &self.heads.outputs.apply(&hidden)?)
+    }
+
+    fn predict_afterstates(&self, afterstates: &Tensor) -> Result<Tensor, Error> {
+        let Chance { heads, atoms, .. } = self.chance()?;
+        let logits = heads.outputs.apply(&self.features(heads, afterstates)?.f_relu()?)?.f_to_kind(Kind::Float)?;
+        let codes = logits.f_select(0, 0)?.f_narrow(1, 0, size(self.architecture.model.codes()))?;
+        let values = categorical::value(&logits.f_select(0, 1)?.f_narrow(1, 0, size(*atoms))?)?;
+        Ok(Tensor::f_cat(&[codes, values.f_unsqueeze(-1)?], 1)?)
     }
 }
 
