@@ -90,18 +90,18 @@ impl LatentLayers {
     pub fn new(architecture: &Architecture) -> Result<Self, Error> {
         check(architecture)?;
         let Some(support) = architecture.model.support() else { return Err(Error::Model { expected: "muzero" }) };
-        let &Architecture { planes, height, width, actions, channels, .. } = architecture;
+        let &Architecture { planes, height, width, actions, .. } = architecture;
         let chance = match architecture.model {
             Model::StochasticMuzero { codes, .. } => Some(ChanceLayers::new(architecture, codes)),
             Model::Alphazero | Model::AlphazeroReturns { .. } | Model::Muzero { .. } => None,
         };
+        let with_hidden = Head::with_hidden(architecture, "policy", actions);
         let policy = match is_vector(architecture) {
-            true => Head::dense("policy", channels, actions),
-            false => Head {
-                convolution: Some(Layer::convolution("policy", (1, NormKind::Batch), channels, HEAD_CHANNELS)),
-                hidden: None,
-                output: Layer::linear("policy.output", height * width * HEAD_CHANNELS, actions),
-            },
+            true => with_hidden,
+            false => {
+                let output = Layer::linear("policy.output", height * width * HEAD_CHANNELS, actions);
+                Head { hidden: None, output, ..with_hidden }
+            }
         };
         // Chance chooses a code where a player chooses an action.
         let choices = chance.as_ref().map_or(actions, |chance| chance.code.output.outputs);
@@ -193,30 +193,17 @@ impl Trunk {
 impl Head {
     /// Returns a head with hidden units, dense or residual as the architecture.
     pub(crate) fn with_hidden(architecture: &Architecture, name: &str, outputs: usize) -> Self {
-        match is_vector(architecture) {
-            true => Self::dense(name, architecture.channels, outputs),
-            false => Self::residual(name, architecture, outputs),
-        }
-    }
-
-    /// Returns a head of a dense network.
-    fn dense(name: &str, units: usize, outputs: usize) -> Self {
-        Self {
-            convolution: None,
-            hidden: Some(Layer::dense(&format!("{name}.hidden"), units, VALUE_HIDDEN)),
-            output: Layer::linear(&format!("{name}.output"), VALUE_HIDDEN, outputs),
-        }
-    }
-
-    /// Returns a head of a residual network, with hidden units.
-    fn residual(name: &str, architecture: &Architecture, outputs: usize) -> Self {
         let &Architecture { height, width, channels, .. } = architecture;
-        let features = height * width * HEAD_CHANNELS;
-        Self {
-            convolution: Some(Layer::convolution(name, (1, NormKind::Batch), channels, HEAD_CHANNELS)),
-            hidden: Some(Layer::linear(&format!("{name}.hidden"), features, VALUE_HIDDEN)),
-            output: Layer::linear(&format!("{name}.output"), VALUE_HIDDEN, outputs),
-        }
+        let name_of_hidden = format!("{name}.hidden");
+        let (convolution, hidden) = match is_vector(architecture) {
+            true => (None, Layer::dense(&name_of_hidden, channels, VALUE_HIDDEN)),
+            false => (
+                Some(Layer::convolution(name, (1, NormKind::Batch), channels, HEAD_CHANNELS)),
+                Layer::linear(&name_of_hidden, height * width * HEAD_CHANNELS, VALUE_HIDDEN),
+            ),
+        };
+        let output = Layer::linear(&format!("{name}.output"), VALUE_HIDDEN, outputs);
+        Self { convolution, hidden: Some(hidden), output }
     }
 
     /// Iterates over the layers in order.
