@@ -2,7 +2,8 @@
 //! the reference for the folded form.
 
 use network::{
-    ChanceLayers, ConsistencyLayers, DynamicsLayers, Head, LatentLayers, Layer, NORM_EPSILON, Role, Trunk, is_vector,
+    ChanceLayers, ConsistencyLayers, DynamicsLayers, Head, LatentLayers, Layer, NORM_EPSILON, Role, Transition, Trunk,
+    is_vector,
 };
 use tch::{Kind, Tensor};
 use weights::Architecture;
@@ -196,14 +197,13 @@ impl<'a> LatentTower<'a> {
     /// Maps latent states and actions `[B]` to afterstates.
     pub(crate) fn act(&self, chance: &ChanceLayers, states: &Tensor, actions: &Tensor) -> Result<Tensor, Error> {
         let one_hot = one_hot(actions, size(self.architecture().actions), self.tower.activation_kind())?;
-        self.transition(&chance.afterstate, chance.action.as_ref(), states, &one_hot)
+        self.transition(&chance.afterstate, states, &one_hot)
     }
 
     /// Maps afterstates and one-hot chance codes `[B, M]` to the next latent states.
     pub(crate) fn follow(&self, afterstates: &Tensor, codes: &Tensor) -> Result<Tensor, Error> {
         let codes = codes.f_to_kind(self.tower.activation_kind())?;
-        let DynamicsLayers { trunk, action, .. } = self.dynamics()?;
-        self.transition(trunk, action.as_ref(), afterstates, &codes)
+        self.transition(&self.dynamics()?.transition, afterstates, &codes)
     }
 
     /// Maps pairs of observations `[B, 2C, H, W]` to encodings `[B, M]`.
@@ -211,24 +211,17 @@ impl<'a> LatentTower<'a> {
         self.head(&chance.encoding, &self.trunk(&chance.encoder, &self.input(pairs)?)?)
     }
 
-    /// Applies a trunk to latent states and one-hot choices, and rescales the outputs; `planes` maps choices to
-    /// planes.
-    fn transition(
-        &self,
-        trunk: &Trunk,
-        planes: Option<&Layer>,
-        states: &Tensor,
-        choices: &Tensor,
-    ) -> Result<Tensor, Error> {
+    /// Applies a transition to latent states and one-hot choices, and rescales the outputs.
+    fn transition(&self, of: &Transition, states: &Tensor, choices: &Tensor) -> Result<Tensor, Error> {
         let &Architecture { height, width, .. } = self.architecture();
-        let beside = match planes {
+        let beside = match &of.action {
             None => choices.shallow_clone(),
             Some(planes) => {
                 let planes = self.tower.affine(planes)?.linear(choices)?;
                 planes.f_view([-1, size(::network::ACTION_PLANES), size(height), size(width)])?
             }
         };
-        self.rescaled(&self.trunk(trunk, &Tensor::f_cat(&[states, &beside], 1)?)?)
+        self.rescaled(&self.trunk(&of.trunk, &Tensor::f_cat(&[states, &beside], 1)?)?)
     }
 
     /// Maps latent states to the logits of a head, `[B, outputs]`.

@@ -1,7 +1,6 @@
 use weights::Architecture;
 
-use crate::latent_layers::is_vector;
-use crate::{ACTION_PLANES, Head, Layer, Trunk};
+use crate::{Head, Layer, Transition, Trunk};
 
 /// Layers of Stochastic MuZero in addition to MuZero (Antonoglou et al. 2022): afterstate dynamics, afterstate
 /// predictions, and the chance encoder.
@@ -15,10 +14,8 @@ use crate::{ACTION_PLANES, Head, Layer, Trunk};
 /// `code.…`, `encoder.…` and `encoding.…`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChanceLayers {
-    /// One-hot actions `[A]` to planes `[4 · H · W]`; only in a residual network.
-    pub action: Option<Layer>,
     /// Latent states and actions to afterstates.
-    pub afterstate: Trunk,
+    pub afterstate: Transition,
     /// Afterstates to logits of the value `[2n + 1]`.
     pub value: Head,
     /// Afterstates to logits of the chance codes `[M]`.
@@ -32,18 +29,13 @@ pub struct ChanceLayers {
 impl ChanceLayers {
     /// Returns the layers of a checked architecture with latent states.
     pub(crate) fn new(architecture: &Architecture, codes: usize) -> Self {
-        let &Architecture { planes, height, width, actions, channels, .. } = architecture;
         let atoms = 2 * architecture.model.support().unwrap_or(1) + 1;
-        let is_vector = is_vector(architecture);
-        let trunk = |name: &str, inputs| Trunk::of(architecture, name, inputs);
         let head = |name: &str, outputs| Head::with_hidden(architecture, name, outputs);
-        let planes_of_action = (!is_vector).then_some(ACTION_PLANES);
         Self {
-            action: planes_of_action.map(|planes| Layer::linear("afterstate.action", actions, planes * height * width)),
-            afterstate: trunk("afterstate", channels + planes_of_action.unwrap_or(actions)),
+            afterstate: Transition::of(architecture, "afterstate", architecture.actions),
             value: head("afterstate_value", atoms),
             code: head("code", codes),
-            encoder: trunk("encoder", 2 * planes),
+            encoder: Trunk::of(architecture, "encoder", 2 * architecture.planes),
             encoding: head("encoding", codes),
         }
     }
@@ -51,8 +43,7 @@ impl ChanceLayers {
     /// Iterates over the layers in order.
     pub fn layers(&self) -> impl Iterator<Item = &Layer> {
         let heads = [&self.value, &self.code, &self.encoding];
-        let trunks = self.afterstate.layers().into_iter().chain(self.encoder.layers());
-        self.action.iter().chain(trunks).chain(heads.into_iter().flat_map(Head::layers))
+        self.afterstate.layers().chain(self.encoder.layers()).chain(heads.into_iter().flat_map(Head::layers))
     }
 }
 

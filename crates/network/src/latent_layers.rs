@@ -43,12 +43,19 @@ pub struct LatentLayers {
 /// Layers of a step from one latent state to the next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DynamicsLayers {
-    /// One-hot actions `[A]`, or chance codes `[M]`, to planes `[4 · H · W]`; only in a residual network.
-    pub action: Option<Layer>,
-    /// Dynamics trunk: `[state, action]` (or `[afterstate, chance code]`) to the next state.
-    pub trunk: Trunk,
+    /// States and actions, or afterstates and chance codes, to the next states.
+    pub transition: Transition,
     /// Latent states to logits of the reward `[2n + 1]`.
     pub reward: Head,
+}
+
+/// Layers from a latent state and an action, or a chance code, to a latent state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transition {
+    /// One-hot actions `[A]`, or chance codes `[M]`, to planes `[4 · H · W]`; only in a residual network.
+    pub action: Option<Layer>,
+    /// `[state, action]` to the next state.
+    pub trunk: Trunk,
 }
 
 /// Part of a network that computes a latent state before the rescaling.
@@ -109,7 +116,10 @@ impl LatentLayers {
             representation: Trunk::of(architecture, "representation", planes),
             policy,
             value: Head::with_hidden(architecture, "value", 2 * support + 1),
-            dynamics: architecture.model.has_dynamics().then(|| DynamicsLayers::new(architecture, support, choices)),
+            dynamics: architecture.model.has_dynamics().then(|| DynamicsLayers {
+                transition: Transition::of(architecture, "dynamics", choices),
+                reward: Head::with_hidden(architecture, "reward", 2 * support + 1),
+            }),
             chance,
         })
     }
@@ -117,8 +127,7 @@ impl LatentLayers {
     /// Iterates over all layers, from the observation to the outputs.
     pub fn iter(&self) -> impl Iterator<Item = &Layer> {
         let dynamics = self.dynamics.as_ref();
-        let transition =
-            dynamics.into_iter().flat_map(|dynamics| dynamics.action.iter().chain(dynamics.trunk.layers()));
+        let transition = dynamics.into_iter().flat_map(|dynamics| dynamics.transition.layers());
         let heads = [&self.policy, &self.value].into_iter().chain(dynamics.map(|dynamics| &dynamics.reward));
         self.representation
             .layers()
@@ -129,19 +138,23 @@ impl LatentLayers {
     }
 }
 
-impl DynamicsLayers {
+impl Transition {
     /// Returns the layers of a checked architecture; `choices` counts the actions, or the chance codes.
-    fn new(architecture: &Architecture, support: usize, choices: usize) -> Self {
+    pub(crate) fn of(architecture: &Architecture, name: &str, choices: usize) -> Self {
         let &Architecture { height, width, channels, .. } = architecture;
         let (action, beside) = match is_vector(architecture) {
             true => (None, choices),
-            false => (Some(Layer::linear("dynamics.action", choices, ACTION_PLANES * height * width)), ACTION_PLANES),
+            false => {
+                let planes = ACTION_PLANES * height * width;
+                (Some(Layer::linear(&format!("{name}.action"), choices, planes)), ACTION_PLANES)
+            }
         };
-        Self {
-            action,
-            trunk: Trunk::of(architecture, "dynamics", channels + beside),
-            reward: Head::with_hidden(architecture, "reward", 2 * support + 1),
-        }
+        Self { action, trunk: Trunk::of(architecture, name, channels + beside) }
+    }
+
+    /// Iterates over the layers in order.
+    pub fn layers(&self) -> impl Iterator<Item = &Layer> {
+        self.action.iter().chain(self.trunk.layers())
     }
 }
 

@@ -27,7 +27,7 @@ pub use chance_layers::ChanceLayers;
 pub use consistency_layers::ConsistencyLayers;
 pub use error::Error;
 pub use file::{Entry, Reader, write};
-pub use latent_layers::{DynamicsLayers, Head, LatentLayers, Trunk, is_vector};
+pub use latent_layers::{DynamicsLayers, Head, LatentLayers, Transition, Trunk, is_vector};
 pub use layers::{
     ACTIONS_MAX, ATTENTION_MAX, ATTENTION_SIDE_MAX, BLOCKS_MAX, Block, CHANNELS_MAX, CODES_MAX, Excitation, Layer,
     LayerKind, Layers, PLANES_MAX, Role, SIDE_MAX, SQUEEZE_EXCITATION_MAX, SUPPORT_MAX, Tensor, check,

@@ -7,7 +7,7 @@
 mod chance;
 mod consistency;
 
-use network::{ACTION_PLANES, ConsistencyLayers, Head, LatentLayers, Layer, Trunk};
+use network::{ACTION_PLANES, ConsistencyLayers, Head, LatentLayers, Transition, Trunk};
 use training::{Layout, Recompute};
 use weights::Architecture;
 
@@ -62,7 +62,7 @@ impl Unrolled<'_> {
             let dynamics = self.layers.dynamics.as_ref().expect("steps have dynamics");
             let choice = self.graph.act(step, self.architecture.actions);
             let state = states[step];
-            states.push(self.transition(&dynamics.trunk, dynamics.action.as_ref(), state, choice, DYNAMICS_GRADIENT));
+            states.push(self.transition(&dynamics.transition, state, choice, DYNAMICS_GRADIENT));
         }
         states
     }
@@ -92,15 +92,14 @@ impl Unrolled<'_> {
         features.into_iter().map(|features| self.graph.rescale(features)).collect()
     }
 
-    /// Applies a trunk to a latent state and a one-hot choice, and rescales the output; `planes` maps choices to
-    /// planes.
-    fn transition(&mut self, trunk: &Trunk, planes: Option<&Layer>, state: Value, choice: Value, share: f32) -> Value {
-        let beside = planes.map_or(choice, |planes| {
+    /// Applies a transition to a latent state and a one-hot choice, and rescales the output.
+    fn transition(&mut self, of: &Transition, state: Value, choice: Value, share: f32) -> Value {
+        let beside = of.action.as_ref().map_or(choice, |planes| {
             debug_assert_eq!(planes.outputs % ACTION_PLANES, 0, "planes of the board");
             self.graph.linear(planes, choice)
         });
         let x = self.graph.join(state, beside, share);
-        let features = self.trunk(trunk, &[x]);
+        let features = self.trunk(&of.trunk, &[x]);
         self.graph.rescale(features[0])
     }
 

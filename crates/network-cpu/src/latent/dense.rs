@@ -223,10 +223,10 @@ impl DenseNetwork {
 
 impl Dynamics {
     fn new(path: KernelVariant, dynamics: &folded::Dynamics, units: usize) -> Self {
-        let folded::Dynamics { trunk, reward, .. } = dynamics;
+        let folded::Dynamics { transition, reward } = dynamics;
         Self {
-            columns: ActionColumns::new(trunk.dense().0, units),
-            trunk: Trunk::new(path, trunk, units),
+            columns: ActionColumns::new(transition.trunk.dense().0, units),
+            trunk: Trunk::new(path, &transition.trunk, units),
             reward: Head::new(path, reward),
         }
     }
@@ -234,10 +234,10 @@ impl Dynamics {
 
 impl Chance {
     fn new(path: KernelVariant, chance: &folded::Chance, units: usize) -> Self {
-        let folded::Chance { afterstate, value, code, .. } = chance;
+        let folded::Chance { afterstate, value, code } = chance;
         Self {
-            columns: ActionColumns::new(afterstate.dense().0, units),
-            afterstate: Trunk::new(path, afterstate, units),
+            columns: ActionColumns::new(afterstate.trunk.dense().0, units),
+            afterstate: Trunk::new(path, &afterstate.trunk, units),
             value: Head::new(path, value),
             code: Head::new(path, code),
         }

@@ -26,20 +26,23 @@ pub(crate) struct FoldedLatent {
 /// Layers of a step.
 #[derive(Debug, Clone)]
 pub(crate) struct Dynamics {
+    pub(crate) transition: Transition,
+    pub(crate) reward: Head,
+}
+
+/// Layers from a latent state and an action, or a chance code, to a latent state.
+#[derive(Debug, Clone)]
+pub(crate) struct Transition {
     /// One-hot actions `[A]` to planes `[4 · H · W]`, in a network for planes.
     pub(crate) action: Option<Dense>,
     /// From latent states followed by one-hot actions `[A]`, or by the planes of the action.
     pub(crate) trunk: Trunk,
-    pub(crate) reward: Head,
 }
 
 /// Layers of Stochastic MuZero that a search needs.
 #[derive(Debug, Clone)]
 pub(crate) struct Chance {
-    /// One-hot actions `[A]` to planes `[4 · H · W]`, in a network for planes.
-    pub(crate) action: Option<Dense>,
-    /// From latent states followed by one-hot actions `[A]`, or by the planes of the action.
-    pub(crate) afterstate: Trunk,
+    pub(crate) afterstate: Transition,
     pub(crate) value: Head,
     /// To logits of the chance codes `[M]`.
     pub(crate) code: Head,
@@ -115,9 +118,17 @@ impl FoldedLatent {
 impl Dynamics {
     fn build(layers: &DynamicsLayers, source: &mut Source<'_, '_>) -> Result<Self, Error> {
         Ok(Self {
+            transition: Transition::build(&layers.transition, source)?,
+            reward: Head::build(&layers.reward, source)?,
+        })
+    }
+}
+
+impl Transition {
+    fn build(layers: &network::Transition, source: &mut Source<'_, '_>) -> Result<Self, Error> {
+        Ok(Self {
             action: layers.action.as_ref().map(|layer| source.dense(layer)).transpose()?,
             trunk: Trunk::build(&layers.trunk, source)?,
-            reward: Head::build(&layers.reward, source)?,
         })
     }
 }
@@ -125,8 +136,7 @@ impl Dynamics {
 impl Chance {
     fn build(layers: &ChanceLayers, source: &mut Source<'_, '_>) -> Result<Self, Error> {
         let chance = Self {
-            action: layers.action.as_ref().map(|layer| source.dense(layer)).transpose()?,
-            afterstate: Trunk::build(&layers.afterstate, source)?,
+            afterstate: Transition::build(&layers.afterstate, source)?,
             value: Head::build(&layers.value, source)?,
             code: Head::build(&layers.code, source)?,
         };

@@ -4,8 +4,8 @@
 use inference::categorical::inverse_transform;
 use network::{Activation, HEAD_CHANNELS, NORM_EPSILON};
 
-use super::folded::{Chance, Dynamics, Features, FoldedLatent, Head, Trunk};
-use crate::folded::{Affine, Dense, Normed};
+use super::folded::{Chance, Features, FoldedLatent, Head, Transition, Trunk};
+use crate::folded::{Affine, Normed};
 use crate::reference::{convolve, layer, rectify, residual};
 
 /// Result for one observation or step.
@@ -29,19 +29,16 @@ pub(crate) fn initial(network: &FoldedLatent, observation: &[f32]) -> Answer {
 /// Returns the afterstate of an action in the state of another answer, with the predictions, in a network with
 /// chance: the policy is over chance codes, the reward is zero.
 pub(crate) fn act(network: &FoldedLatent, Answer { state, .. }: &Answer, action: usize) -> Answer {
-    let Chance { action: planes, afterstate, value, code } =
-        network.chance.as_ref().expect("the network has afterstates");
-    let beside = beside(planes.as_ref(), network.architecture.actions, action);
-    let state = next_state(network, afterstate, &[&state[..], &beside].concat());
+    let Chance { afterstate, value, code } = network.chance.as_ref().expect("the network has afterstates");
+    let state = follow(network, afterstate, state, network.architecture.actions, action);
     let (policy, value) = (logits(network, code, &state), logits(network, value, &state));
     Answer { state, policy, value: expectation(&value), reward: 0.0 }
 }
 
 /// Returns the next state after an action, or after a chance code from an afterstate, with the predictions.
 pub(crate) fn recurrent(network: &FoldedLatent, Answer { state, .. }: &Answer, action: usize) -> Answer {
-    let Dynamics { action: planes, trunk, .. } = network.dynamics.as_ref().expect("the network has dynamics");
-    let beside = beside(planes.as_ref(), choices(network), action);
-    predictions(network, next_state(network, trunk, &[&state[..], &beside].concat()))
+    let dynamics = network.dynamics.as_ref().expect("the network has dynamics");
+    predictions(network, follow(network, &dynamics.transition, state, choices(network), action))
 }
 
 /// Returns the number of actions or codes that the dynamics take.
@@ -52,13 +49,14 @@ pub(crate) fn choices(network: &FoldedLatent) -> usize {
     }
 }
 
-/// Returns the input of a trunk after a state: a one-hot choice, or the planes of the choice.
-fn beside(planes: Option<&Dense>, choices: usize, choice: usize) -> Vec<f64> {
+/// Returns the state after one of `choices` choices.
+fn follow(network: &FoldedLatent, of: &Transition, state: &[f64], choices: usize, choice: usize) -> Vec<f64> {
     let one_hot: Vec<f64> = (0..choices).map(|index| if index == choice { 1.0 } else { 0.0 }).collect();
-    match planes {
+    let beside = match &of.action {
         Some(planes) => layer(planes, &one_hot),
         None => one_hot,
-    }
+    };
+    next_state(network, &of.trunk, &[state, &beside].concat())
 }
 
 fn predictions(network: &FoldedLatent, state: Vec<f64>) -> Answer {

@@ -131,21 +131,21 @@ impl ResidualNetwork {
             };
             Trunk::new(path, board, &arrangements, Activation::Relu, stem, blocks, None)
         };
-        let transition = |of: &folded::Trunk, action: Option<&Dense>| {
-            let action = action.expect("a network for planes maps actions to planes");
-            Transition { trunk: trunk(of), actions: ActionCells::new(action, board.cells()) }
+        let transition = |of: &folded::Transition| {
+            let action = of.action.as_ref().expect("a network for planes maps actions to planes");
+            Transition { trunk: trunk(&of.trunk), actions: ActionCells::new(action, board.cells()) }
         };
         let packing = path.packing();
         let of_actions = Policy::Actions(Product::over_cells(packing, &policy.output, board, 0));
-        let of_step = |folded::Dynamics { action, trunk, reward }: &folded::Dynamics| Dynamics {
-            transition: transition(trunk, action.as_ref()),
+        let of_step = |folded::Dynamics { transition: of, reward }: &folded::Dynamics| Dynamics {
+            transition: transition(of),
             reward_convolution: Product::convolution(packing, reward.convolution(), board),
             reward: Head::new(path, reward, board, 0),
         };
-        let of_chance = |folded::Chance { action, afterstate, value, code }: &folded::Chance| {
+        let of_chance = |folded::Chance { afterstate, value, code }: &folded::Chance| {
             let codes = Policy::Codes(Head::new(path, code, board, 0));
             Chance {
-                dynamics: transition(afterstate, action.as_ref()),
+                dynamics: transition(afterstate),
                 prediction: Prediction::new(path, board, code.convolution(), codes, value),
             }
         };

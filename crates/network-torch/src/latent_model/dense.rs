@@ -59,7 +59,7 @@ impl Dense {
     pub(super) fn new(network: &Network, precision: Precision) -> Result<Self, Error> {
         let (layers, kind) = (network.layers.muzero()?, crate::rules::kind(precision));
         let heads = heads::all(layers);
-        let dynamics = layers.dynamics.as_ref().map(|dynamics| Dynamics::new(network, &dynamics.trunk, kind));
+        let dynamics = layers.dynamics.as_ref().map(|layers| Dynamics::new(network, &layers.transition.trunk, kind));
         let outputs: Vec<&Layer> = heads.iter().map(|head| &head.output).collect();
         Ok(Self {
             actions: network.architecture().actions,

@@ -78,10 +78,7 @@ impl Residual {
         let (first, representation) = parts(&layers.representation);
         let stem = folded::pad_inputs(fold(network, first)?, rules)?;
         let representation = representation.iter().map(block).collect::<Result<_, _>>()?;
-        let of_step = layers.dynamics.as_ref().map(|layers| {
-            let action = layers.action.as_ref().expect("residual networks map actions to planes");
-            Transition::new(network, &layers.trunk, action, kind)
-        });
+        let of_step = layers.dynamics.as_ref().map(|layers| Transition::new(network, &layers.transition, kind));
         let chance = layers.chance.as_ref().map(|chance| Chance::new(network, chance, kind));
         let mut residual = Self {
             representation_stem: folded::arrange(stem, format)?.cast(kind)?,
@@ -203,10 +200,11 @@ impl Layers for Residual {
 }
 
 impl Transition {
-    fn new(network: &Network, trunk: &Trunk, choices: &Layer, kind: Kind) -> Result<Self, Error> {
+    fn new(network: &Network, transition: &network::Transition, kind: Kind) -> Result<Self, Error> {
+        let choices = transition.action.as_ref().expect("residual networks map actions to planes");
         let (architecture, rules) = (network.architecture(), network.rules);
         let format = rules.memory_format;
-        let (first, blocks) = parts(trunk);
+        let (first, blocks) = parts(&transition.trunk);
         let first = fold(network, first)?;
         let channels = size(architecture.channels);
         let of_states = Affine::new(first.weight.f_narrow(1, 0, channels)?, first.bias.shallow_clone());
@@ -238,9 +236,8 @@ impl Heads {
 
 impl Chance {
     fn new(network: &Network, layers: &ChanceLayers, kind: Kind) -> Result<Self, Error> {
-        let action = layers.action.as_ref().expect("residual networks map actions to planes");
         Ok(Self {
-            dynamics: Transition::new(network, &layers.afterstate, action, kind)?,
+            dynamics: Transition::new(network, &layers.afterstate, kind)?,
             heads: Heads::new(network, &[&layers.code, &layers.value], kind)?,
             atoms: layers.value.output.outputs,
         })

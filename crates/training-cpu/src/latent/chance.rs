@@ -16,10 +16,9 @@ impl Unrolled<'_> {
         let mut afterstates = Vec::new();
         for (step, &encoding) in encodings.iter().enumerate() {
             let choice = self.graph.act(step, self.architecture.actions);
-            let (trunk, planes) = (&chance.afterstate, chance.action.as_ref());
-            let afterstate = self.transition(trunk, planes, states[step], choice, DYNAMICS_GRADIENT);
+            let afterstate = self.transition(&chance.afterstate, states[step], choice, DYNAMICS_GRADIENT);
             let code = self.graph.argmax(encoding);
-            states.push(self.transition(&dynamics.trunk, dynamics.action.as_ref(), afterstate, code, 1.0));
+            states.push(self.transition(&dynamics.transition, afterstate, code, 1.0));
             afterstates.push(afterstate);
         }
         for (step, logits) in self.head(&chance.value, &afterstates).into_iter().enumerate() {

@@ -1,6 +1,6 @@
 //! Unroll of a network of latent states, by definition.
 
-use network::{ChanceLayers, ConsistencyLayers, Head, LatentLayers, Layer, NORM_EPSILON, Role, Trunk};
+use network::{ChanceLayers, ConsistencyLayers, Head, LatentLayers, Layer, NORM_EPSILON, Role, Transition, Trunk};
 use training::{ModelLayers, Numbers, UnrolledBatch};
 use weights::Architecture;
 
@@ -82,7 +82,7 @@ impl Unroll<'_> {
             let dynamics = self.layers.dynamics.as_ref().unwrap();
             let choices = self.choices(step);
             let entered = self.entering(&states[step]);
-            states.push(self.transition(&dynamics.trunk, dynamics.action.as_ref(), &entered, &choices));
+            states.push(self.transition(&dynamics.transition, &entered, &choices));
         }
         states
     }
@@ -118,7 +118,7 @@ impl Unroll<'_> {
         for step in 0..steps {
             let choices = self.choices(step);
             let entered = self.entering(&states[step]);
-            let afterstate = self.transition(&chance.afterstate, chance.action.as_ref(), &entered, &choices);
+            let afterstate = self.transition(&chance.afterstate, &entered, &choices);
             let mut codes = Vec::new();
             for encoding in &centred[step * positions..(step + 1) * positions] {
                 let values: Vec<f64> = encoding.iter().map(|&number| self.network.graph.value(number)).collect();
@@ -130,7 +130,7 @@ impl Unroll<'_> {
                     |(code, &number): (usize, &Variable)| self.network.graph.node(one_hot(code), [(number, 1.0)]);
                 codes.push(encoding.iter().enumerate().map(code).collect::<Vec<_>>());
             }
-            states.push(self.transition(&dynamics.trunk, dynamics.action.as_ref(), &afterstate, &codes));
+            states.push(self.transition(&dynamics.transition, &afterstate, &codes));
             afterstates.extend(afterstate);
         }
         let values = self.head(&chance.value, &afterstates);
@@ -264,16 +264,17 @@ impl Unroll<'_> {
         self.rescaled(features)
     }
 
-    fn transition(&mut self, trunk: &Trunk, planes: Option<&Layer>, states: &Maps, choices: &[Vec<Variable>]) -> Maps {
+    fn transition(&mut self, of: &Transition, states: &Maps, choices: &[Vec<Variable>]) -> Maps {
         let mut x = states.clone();
         for (position, choice) in x.iter_mut().zip(choices) {
+            let planes = of.action.as_ref();
             let beside = planes.map_or_else(|| choice.clone(), |planes| self.network.linear(planes, choice));
             let cells = position.len();
             for (cell, channels) in position.iter_mut().enumerate() {
                 channels.extend(beside.iter().skip(cell).step_by(cells));
             }
         }
-        let features = self.trunk(trunk, &x);
+        let features = self.trunk(&of.trunk, &x);
         self.rescaled(features)
     }
 
