@@ -523,7 +523,7 @@ impl training::Trainer for Trainer {
 
     fn contribute(&mut self, examples: &Examples, laps: &mut Laps<'_>) -> Result<Contributed, training::Error> {
         let Contributed { contribution, value_errors, mut times } =
-            self.contribute_in_laps(Some(examples), &[], laps)?;
+            self.contribute_on_device(Some(examples), &[], laps)?;
         let contribution = contribution.download()?;
         times.backward += laps.lap();
         Ok(Contributed { contribution, value_errors, times })

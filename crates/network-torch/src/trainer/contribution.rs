@@ -87,15 +87,6 @@ impl Trainer {
         beside: &[f32],
         laps: &mut Laps<'_>,
     ) -> Result<Contributed<DeviceContribution>, Error> {
-        self.contribute_in_laps(examples, beside, laps)
-    }
-
-    pub(super) fn contribute_in_laps(
-        &mut self,
-        examples: Option<&Examples>,
-        beside: &[f32],
-        laps: &mut Laps<'_>,
-    ) -> Result<Contributed<DeviceContribution>, Error> {
         let Some(examples) = examples else {
             let nothing =
                 vec![0.0; self.network.flat_parameters.numel() + self.network.flat_statistics.numel() + LOSSES];
