@@ -3,11 +3,11 @@
 use std::fmt;
 
 use run_metrics::RunMetrics;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use service::ConfigError;
 
 /// The section `[budget]` of a study file, before checking.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BudgetSection {
     pub minutes: Option<f64>,

@@ -10,15 +10,22 @@ use service::ConfigError;
 /// Maximum number of values that an objective averages. A run records its metrics every five seconds.
 const READINGS_MAX: usize = 10_000;
 
-/// A metric, whether to maximise or minimise the metric, and how many of its values to average.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The section `[objective]` of a study file: a metric, whether to maximise or minimise the metric, and how many values
+/// to average.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Objective {
     /// Name of the metric, as in event files, such as `elo/current`, `accuracy/search/optimal/overall` or
     /// `return/mean`.
     pub metric: String,
     pub direction: Direction,
     /// Number of values to average: the latest recorded values of the metric.
+    #[serde(default = "one")]
     pub readings: usize,
+}
+
+fn one() -> usize {
+    1
 }
 
 /// The direction of optimisation: whether a study maximises or minimises a metric.
@@ -42,14 +49,15 @@ impl Direction {
 }
 
 impl Objective {
-    /// Creates an objective and checks that runs of the game measure the metric.
+    /// Checks that runs of the game measure the metric.
     ///
     /// # Errors
     /// The metric is unknown or not measured in the game, or `readings` is out of range; [`ConfigError`] names the key.
-    pub(super) fn new(metric: String, direction: Direction, readings: usize, game: &str) -> Result<Self, ConfigError> {
+    pub(super) fn check(&self, game: &str) -> Result<(), ConfigError> {
+        let metric = &self.metric;
         let invalid = |reason: String| Err(ConfigError::invalid("objective.metric", reason));
         let metrics = metrics();
-        if !metrics.contains(&metric) {
+        if !metrics.contains(metric) {
             return invalid(format!("`{metric}` is not a metric of a run; metrics are {}", metrics.join(", ")));
         }
         // An external environment is scored by rewards, like every environment.
@@ -71,8 +79,7 @@ impl Objective {
         if !has_solved && starts(&["accuracy/"]) {
             return invalid(format!("`{metric}` is not measured in {game}, which has no solved positions"));
         }
-        ConfigError::within("objective.readings", readings, 1..=READINGS_MAX)?;
-        Ok(Self { metric, direction, readings })
+        ConfigError::within("objective.readings", self.readings, 1..=READINGS_MAX).map(drop)
     }
 
     /// Returns the value of the metric in one reading; `None` if the metric is not measured yet.
@@ -115,8 +122,12 @@ pub(crate) fn measures_of_positions() -> impl Iterator<Item = String> {
 mod tests {
     use super::*;
 
+    fn objective(metric: &str, direction: Direction) -> Objective {
+        Objective { metric: metric.to_owned(), direction, readings: 1 }
+    }
+
     fn refusal(metric: &str, game: &str) -> String {
-        Objective::new(metric.to_owned(), Direction::Maximise, 1, game).unwrap_err().to_string()
+        objective(metric, Direction::Maximise).check(game).unwrap_err().to_string()
     }
 
     #[test]
@@ -131,7 +142,7 @@ mod tests {
             ("loss/total", "catch"),
             ("learner/steps_per_second", "hex-5"),
         ] {
-            assert!(Objective::new(metric.to_owned(), Direction::Minimise, 1, game).is_ok(), "{metric}");
+            assert!(objective(metric, Direction::Minimise).check(game).is_ok(), "{metric}");
         }
         let error = refusal("elo", "tic_tac_toe");
         assert!(
@@ -154,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_reading_without_the_metric_or_with_one_that_is_not_finite_has_no_objective() {
-        let objective = Objective::new("loss/total".to_owned(), Direction::Minimise, 1, "catch").unwrap();
+        let objective = objective("loss/total", Direction::Minimise);
         let reading = |loss_total| RunMetrics { loss_total, ..RunMetrics::default() };
         assert_eq!(objective.of(&reading(Some(1.5))), Some(1.5));
         assert_eq!(objective.of(&reading(Some(f64::NAN))), None);

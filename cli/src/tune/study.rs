@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use service::ConfigError;
 
 use super::base::{self, Base, BaseSection, StudyText, settings_by_key};
 use super::budget::{Budget, BudgetSection};
 use super::halving::Halving;
-use super::objective::{Direction, Objective};
+use super::objective::Objective;
 use super::range::{Range, Setting, Values, text};
 use super::sampler::Sampler;
 use crate::screen::number;
@@ -31,7 +31,7 @@ struct StudyFile {
     study: StudySection,
     #[serde(default)]
     base: BaseSection,
-    objective: ObjectiveSection,
+    objective: Objective,
     budget: BudgetSection,
     #[serde(default)]
     halving: HalvingSection,
@@ -67,22 +67,8 @@ impl Default for StudySection {
     }
 }
 
-/// The section `[objective]` of a study file.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ObjectiveSection {
-    metric: String,
-    direction: Direction,
-    #[serde(default = "one")]
-    readings: usize,
-}
-
-fn one() -> usize {
-    1
-}
-
 /// The section `[halving]` of a study file.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct HalvingSection {
     rungs: u32,
@@ -138,11 +124,11 @@ impl Study {
         ConfigError::within("study.parallel", study.parallel, 1..=1_000)?;
         ConfigError::within("study.startup_trials", study.startup_trials, 1..=100_000)?;
         ConfigError::within("study.failures_max", study.failures_max, 1..=100_000)?;
-        let common = json!({
+        let mut definition = json!({
             "study": {"seed": study.seed, "sampler": study.sampler, "startup_trials": study.startup_trials},
-            "halving": {"rungs": halving.rungs, "reduction_factor": halving.reduction_factor},
-            "objective": {"metric": objective.metric, "direction": objective.direction, "readings": objective.readings},
-            "budget": {"minutes": budget.minutes, "positions": budget.positions, "minutes_max": budget.minutes_max},
+            "halving": halving,
+            "objective": objective,
+            "budget": budget,
             "settings": settings,
         });
         let budget = Budget::new(&budget)?;
@@ -152,8 +138,7 @@ impl Study {
         let settings = checked_settings(&settings, &base)?;
         let base = Base::new(base, budget, folder)?;
         let config = base.checked(&Values::new(), budget, compared(budget, &halving))?;
-        let objective = Objective::new(objective.metric, objective.direction, objective.readings, &config.run.game)?;
-        let mut definition = common;
+        objective.check(&config.run.game)?;
         definition["base"] = Value::from(service::config::print(&config)?);
         let options = base.arguments(&Values::new());
         definition["base_options"] = json!([options.actors, options.replay_servers, options.inference]);
