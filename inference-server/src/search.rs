@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use game::{Action, Game};
 use inference::{Attributes, Batch, Error, Evaluator, Predictions};
-use proto::convert::{self, Invalid};
+use proto::convert::{self, Invalid, invalid};
 use proto::inference::v1::{Analysis, MoveAnalysis};
 use proto::inference::{Moves, SearchQuery};
 use proto::limits::request_positions_max;
@@ -65,7 +65,7 @@ impl Searches {
         let Budget { simulations, until } = Budget::new(&query, inference)?;
         if let Some(other) = query.game.filter(|other| *other != game.to_string()) {
             let reason = format!("is `{other}`, this server plays {game}");
-            return Err(convert::status(&Invalid { field: "position.game".into(), reason }));
+            return Err(convert::status(&invalid("position.game", reason)));
         }
         let game = game.rules();
         let position = replay(&game, &query.moves).map_err(|invalid| convert::status(&invalid))?;
@@ -118,7 +118,7 @@ struct Budget {
 impl Budget {
     fn new(query: &SearchQuery, limits: &InferenceSection) -> Result<Self, Status> {
         let over = |field: &str, got: String, most: String| {
-            convert::status(&Invalid { field: field.into(), reason: format!("is {got}, the limit is {most}") })
+            convert::status(&invalid(field, format!("is {got}, the limit is {most}")))
         };
         if let Some(wanted) = query.simulations.filter(|wanted| *wanted > limits.simulations_max) {
             let most = format!("{} (inference.simulations_max)", limits.simulations_max);
@@ -142,7 +142,7 @@ impl Budget {
 fn replay<G: Game>(game: &G, moves: &Moves) -> Result<G::Position, Invalid> {
     let mut position = game.start();
     let play = |position: &mut G::Position, field: String, action: Action| {
-        let refuse = |error: game::Error| Invalid { field, reason: error.to_string() };
+        let refuse = |error: game::Error| invalid(field, error.to_string());
         game.try_play(position, action).map(drop).map_err(refuse)
     };
     match moves {
@@ -155,14 +155,14 @@ fn replay<G: Game>(game: &G, moves: &Moves) -> Result<G::Position, Invalid> {
             for (ply, text) in moves.iter().enumerate() {
                 let field = format!("position.notation[{ply}]");
                 let action = game.parse_action(&position, text);
-                let action = action.map_err(|error| Invalid { field: field.clone(), reason: error.to_string() })?;
+                let action = action.map_err(|error| invalid(&field, error.to_string()))?;
                 play(&mut position, field, action)?;
             }
         }
     }
     match game.outcome(&position) {
         None => Ok(position),
-        Some(_) => Err(Invalid { field: "position".into(), reason: "is final: there is no move to choose".into() }),
+        Some(_) => Err(invalid("position", "is final: there is no move to choose")),
     }
 }
 

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-pub use experience::Invalid;
+pub use experience::{Invalid, invalid};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
@@ -21,10 +21,6 @@ use crate::replay::MAIN_TABLE;
 pub fn status(invalid: &Invalid) -> Status {
     let details = ErrorDetails::with_bad_request_violation(&invalid.field, &invalid.reason);
     Status::with_error_details(Code::InvalidArgument, invalid.to_string(), details)
-}
-
-pub(crate) fn invalid(field: impl Into<String>, reason: impl Into<String>) -> Invalid {
-    Invalid { field: field.into(), reason: reason.into() }
 }
 
 /// Prefixes the field of an [`Invalid`] with the name of the outer field.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use experience::{Limits, Trajectory, TrajectoryId};
 use futures::Stream;
-use proto::convert::{self, Invalid};
+use proto::convert::{self, Invalid, invalid};
 use proto::replay::{
     Choice, ItemPriority, ListOrder, ListQuery, PriorityUpdate, Quarantine, Report, Revisable, ReviseRefusal,
     SearchQuery, Suspect, UpdatedPriorities, change_from_wire, choice_to_wire, revision_from_wire, v1,
@@ -155,7 +155,7 @@ impl v1::replay_server::Replay for ReplayService {
     }
 
     async fn get(&self, request: Request<v1::GetRequest>) -> Result<Response<v1::GetResponse>, Status> {
-        let missing = || convert::status(&Invalid { field: "trajectory".to_owned(), reason: "is missing".to_owned() });
+        let missing = || convert::status(&invalid("trajectory", "is missing"));
         let id = request.into_inner().trajectory.ok_or_else(missing)?.into();
         let located = self.handle.request(|reply| Command::Get(id, reply)).await?.ok_or(Refusal::NotHeld(id))?;
         Ok(Response::new(located.into()))
@@ -280,7 +280,7 @@ impl From<Refusal> for Status {
             Refusal::Priority(_) => Self::invalid_argument(message),
             Refusal::Setting(invalid) => convert::status(&invalid),
             Refusal::OtherEpisode(Invalid { field, reason }) => {
-                convert::status(&Invalid { field: format!("trajectory.{field}"), reason })
+                convert::status(&invalid(format!("trajectory.{field}"), reason))
             }
             Refusal::StaleRevision { .. } => Self::aborted(message),
             Refusal::OlderWeights { .. } => Self::failed_precondition(message),

@@ -61,7 +61,7 @@ use bytes::Bytes;
 use game::{Action, Outcome, Player};
 use weights::WeightsVersion;
 
-use crate::{Episode, Invalid, Limits, Observations, Step};
+use crate::{Episode, Invalid, Limits, Observations, Step, invalid};
 use builder::ColumnsBuilder;
 pub(crate) use codes::Kind;
 use codes::{ActionWidth, Kinds, PolicyActions, put_number};
@@ -349,7 +349,7 @@ impl Columns {
         });
         if u32::try_from(out.len()).is_err() {
             let reason = format!("have {} bytes, more than any trajectory", out.len());
-            return Err(Invalid { field: "columns".to_owned(), reason });
+            return Err(invalid("columns", reason));
         }
         // All offsets are at most the length, which was checked to fit in 32 bits.
         let moved = |at: u32| begin as u32 + (at - kinds_at);

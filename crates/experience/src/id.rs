@@ -1,6 +1,6 @@
 use std::str::FromStr;
 
-use crate::Invalid;
+use crate::{Invalid, invalid};
 
 /// The id of a trajectory, unique over all actors and restarts.
 ///
@@ -38,10 +38,7 @@ impl FromStr for TrajectoryId {
         let mut parts = text.split('/').map(str::parse);
         match (parts.next(), parts.next(), parts.next(), parts.next()) {
             (Some(Ok(actor)), Some(Ok(epoch)), Some(Ok(sequence)), None) => Ok(Self { actor, epoch, sequence }),
-            _ => Err(Invalid {
-                field: "trajectory".to_owned(),
-                reason: format!("`{text}` is not ACTOR/EPOCH/SEQUENCE, such as 0/1/42"),
-            }),
+            _ => Err(invalid("trajectory", format!("`{text}` is not ACTOR/EPOCH/SEQUENCE, such as 0/1/42"))),
         }
     }
 }

@@ -26,7 +26,7 @@ pub use element::Element;
 pub use episode::Episode;
 pub use filter::Filter;
 pub use id::TrajectoryId;
-pub use limits::{Invalid, Limits};
+pub use limits::{Invalid, Limits, invalid};
 pub use observation_layout::ObservationLayout;
 pub use observations::Observations;
 pub use policies::{POLICIES_BYTES_MAX, POLICY_ENTRIES_MAX, bound_policies};

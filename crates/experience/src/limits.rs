@@ -21,3 +21,8 @@ pub struct Invalid {
     /// The defect, to follow the field: `is empty`.
     pub reason: String,
 }
+
+/// Returns an [`Invalid`] with this field and defect.
+pub fn invalid(field: impl Into<String>, reason: impl Into<String>) -> Invalid {
+    Invalid { field: field.into(), reason: reason.into() }
+}

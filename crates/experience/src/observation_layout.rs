@@ -1,4 +1,4 @@
-use crate::{Element, Invalid};
+use crate::{Element, Invalid, invalid};
 
 /// Maximum size of one frame in bytes: an image of 512×512 pixels in four colours, or 262,144 float32 numbers.
 pub(crate) const FRAME_BYTES_MAX: usize = 1 << 20;
@@ -34,11 +34,11 @@ impl ObservationLayout {
         let frame_values_max = FRAME_BYTES_MAX / element.bytes();
         if frame_values == 0 || frame_values > frame_values_max {
             let reason = format!("have {frame_values} values per frame, expected 1 to {frame_values_max}");
-            return Err(Invalid { field: "observations".to_owned(), reason });
+            return Err(invalid("observations", reason));
         }
         if stack == 0 || stack > STACK_MAX {
             let reason = format!("stack {stack} frames, expected 1 to {STACK_MAX}");
-            return Err(Invalid { field: "observations".to_owned(), reason });
+            return Err(invalid("observations", reason));
         }
         Ok(self)
     }

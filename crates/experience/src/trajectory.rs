@@ -6,7 +6,7 @@ use weights::WeightsVersion;
 
 use crate::columns::parse::check_surprises;
 use crate::columns::{Columns, Extent, Kind};
-use crate::{Episode, Invalid, Limits, Observations, Segment, Step, TrajectoryId};
+use crate::{Episode, Invalid, Limits, Observations, Segment, Step, TrajectoryId, invalid};
 
 /// Every step of one episode, validated, in one immutable buffer that is cheap to clone.
 ///
@@ -166,7 +166,7 @@ impl Trajectory {
         for (field, length) in [("positions", positions.len()), ("surprises", surprises.len())] {
             if length > 0 && length != self.full_steps() {
                 let reason = format!("have length {length}, expected {} (one per full step)", self.full_steps());
-                return Err(Invalid { field: field.to_owned(), reason });
+                return Err(invalid(field, reason));
             }
         }
         check_surprises(surprises.iter().copied())?;
@@ -210,12 +210,9 @@ impl Trajectory {
     }
 
     fn check_revision(&self, searched: &Self) -> Result<(), Invalid> {
-        let unlike = |field: &str, stored: String, sent: String| Invalid {
-            field: field.to_owned(),
-            reason: format!("is {sent}, the trajectory has {stored}"),
-        };
-        let same = |field, stored: String, sent: String| {
-            if stored == sent { Ok(()) } else { Err(unlike(field, stored, sent)) }
+        let same = |field: &str, stored: String, sent: String| match stored == sent {
+            true => Ok(()),
+            false => Err(invalid(field, format!("is {sent}, the trajectory has {stored}"))),
         };
         same("id", self.id().to_string(), searched.id().to_string())?;
         same("game", format!("{:?}", self.game()), format!("{:?}", searched.game()))?;
@@ -225,7 +222,7 @@ impl Trajectory {
         let has_others = searched.positions().len() > 0 && !searched.positions().eq(self.positions());
         let stays = [("observations", searched.has_observations()), ("positions", has_others)];
         if let Some((field, _)) = stays.into_iter().find(|(_, is_refused)| *is_refused) {
-            return Err(Invalid { field: field.to_owned(), reason: "cannot be changed".to_owned() });
+            return Err(invalid(field, "cannot be changed"));
         }
         let mut actions = self.actions().zip(searched.actions()).enumerate();
         if let Some((ply, (stored, sent))) = actions.find(|(_, (stored, sent))| stored != sent) {

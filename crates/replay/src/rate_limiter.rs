@@ -1,6 +1,4 @@
-use experience::Invalid;
-
-use crate::settings::invalid;
+use experience::{Invalid, invalid};
 
 /// Keeps the ratio of samples to inserts within a band, like `SampleToInsertRatio` of Reverb (Cassirer et al. 2021),
 /// but counted in items.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use experience::Invalid;
+use experience::{Invalid, invalid};
 
 /// Settings of a [`Table`](crate::Table). All settings may change while the table holds trajectories.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -52,11 +52,6 @@ impl TableSettings {
     pub(crate) fn is_weighted(&self) -> bool {
         self.merge_positions || self.surprise_share > 0.0
     }
-}
-
-/// Returns the error for the parameter `key` of a table, which is out of range.
-pub(crate) fn invalid(key: &str, reason: impl Into<String>) -> Invalid {
-    Invalid { field: key.to_owned(), reason: reason.into() }
 }
 
 /// The rule for choosing the next item from the window.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use experience::Invalid;
+use experience::{Invalid, invalid};
 use replay::{RateLimiterSettings, Retention, Selector, TableSettings, Window};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -116,10 +116,6 @@ pub struct NamedTable {
     pub blocks_inserts: bool,
     /// The table's section of the run file, as written.
     pub section: TableSection,
-}
-
-fn invalid(key: &str, reason: impl ToString) -> Invalid {
-    Invalid { field: key.to_owned(), reason: reason.to_string() }
 }
 
 /// Converts an error of the run file loader to an error that names the key within the table.

@@ -4,7 +4,7 @@
 
 use game::Action;
 use inference::Batch;
-use proto::convert::Invalid;
+use proto::convert::{Invalid, invalid};
 use proto::limits::MESSAGE_REST_BYTES;
 use proto::open_inference::v2::infer_parameter::ParameterChoice;
 use proto::open_inference::v2::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
@@ -305,10 +305,6 @@ fn written(shape: &[i64]) -> String {
     let dims: Vec<String> = shape.iter().take(DIMS_MAX).map(i64::to_string).collect();
     let more = if shape.len() > DIMS_MAX { ", …" } else { "" };
     format!("[{}{more}]", dims.join(", "))
-}
-
-fn invalid(field: impl Into<String>, reason: impl Into<String>) -> Invalid {
-    Invalid { field: field.into(), reason: reason.into() }
 }
 
 #[cfg(test)]

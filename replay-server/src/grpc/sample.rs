@@ -170,7 +170,7 @@ impl SampleStream {
 fn too_large(batch_size: usize, items_max: u64) -> Status {
     let reason =
         format!("{batch_size} exceeds {items_max}, the limit at this replay.error_items; raise replay.error_items");
-    convert::status(&convert::Invalid { field: "batch_size".to_owned(), reason })
+    convert::status(&convert::invalid("batch_size", reason))
 }
 
 fn cut(drawn: &[Drawn], table: TableStats, unroll_steps: usize) -> SampleBatch {

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use experience::TrajectoryId;
-use proto::convert::Invalid;
+use proto::convert::{Invalid, invalid};
 use proto::replay::{Found, ListOrder, SearchPage, SearchQuery};
 use replay::{Held, Table};
 
@@ -137,7 +137,7 @@ fn place_at(cursor: &str, order: ListOrder) -> Result<Place, Invalid> {
     if cursor_at(place, order) == cursor {
         return Ok(place);
     }
-    Err(Invalid { field: "cursor".to_owned(), reason: "does not come from a search in this order".to_owned() })
+    Err(invalid("cursor", "does not come from a search in this order"))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use game::{Action, Outcome};
 use super::codes::{ActionWidth, Kind, Kinds, PolicyActions};
 use super::steps::VersionRun;
 use super::{Columns, Extent, Header, OBSERVATIONS, POSITIONS, REWARDS, SEED, SURPRISES, TRUNCATION};
-use crate::{ActionProbability, Episode, Invalid, Limits, Observations, Step, StepKind};
+use crate::{ActionProbability, Episode, Invalid, Limits, Observations, Step, StepKind, invalid};
 
 /// Builds columns step by step. The width of actions and the form of policies depend on all steps, so the buffer is
 /// written at the end.
@@ -52,11 +52,11 @@ impl ColumnsBuilder {
     ) -> Result<Columns, Invalid> {
         let Episode { seed, outcome, truncation_value } = episode;
         if let Some(ply) = self.without_policy {
-            return Err(Invalid { field: format!("steps[{ply}].policy"), reason: "is empty".to_owned() });
+            return Err(invalid(format!("steps[{ply}].policy"), "is empty"));
         }
         if outcome != Outcome::Truncated && truncation_value.to_bits() != 0 {
             let reason = format!("is {truncation_value} for an episode that is not truncated");
-            return Err(Invalid { field: "truncation".to_owned(), reason });
+            return Err(invalid("truncation", reason));
         }
         let observations = observations.map(|recorded| recorded.column(self.actions.len())).transpose()?;
         let observations = observations.unwrap_or_default();

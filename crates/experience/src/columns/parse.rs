@@ -6,7 +6,7 @@ use super::{
     Extent, FLAG_BIT_SETS, FLAG_WIDE_ACTIONS, FORMAT, Frames, Layout, OBSERVATIONS, POSITIONS, RESERVED, REWARDS, SEED,
     SURPRISES, Span, TRUNCATION,
 };
-use crate::{Invalid, Limits};
+use crate::{Invalid, Limits, invalid};
 
 /// Maximum length of a game's name, in bytes.
 const GAME_BYTES_MAX: usize = 256;
@@ -14,10 +14,6 @@ const GAME_BYTES_MAX: usize = 256;
 /// stays well below this.
 const SUM_TOLERANCE: f64 = 1e-3;
 const FLOAT_BYTES: usize = size_of::<f32>();
-
-fn invalid(field: impl Into<String>, reason: impl Into<String>) -> Invalid {
-    Invalid { field: field.into(), reason: reason.into() }
-}
 
 fn step(at: usize, field: &str) -> String {
     format!("steps[{at}].{field}")
