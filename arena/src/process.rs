@@ -123,7 +123,7 @@ async fn serve(
     let security = Security::open(security, context.listen)?;
     let listener = service::net::bind(context.listen).await?;
     let (service, publisher) = WeightsService::new(VERSIONS_SERVED);
-    let serving = proto::weights::serve(service, security, listener, context.drain.token());
+    let serving = proto::weights::serve(service, None, security, listener, context.drain.token());
     Ok(Some((publisher, tokio::spawn(async move { serving.await.context("serve weights") }))))
 }
 

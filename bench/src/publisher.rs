@@ -55,7 +55,7 @@ pub fn run(args: &PublisherArgs, out: &mut impl Write) -> anyhow::Result<()> {
         None => service,
     };
     let (address, drain) = (listener.local_addr()?, Drain::new());
-    let serving = runtime.spawn(proto::weights::serve(service, Security::default(), listener, drain.token()));
+    let serving = runtime.spawn(proto::weights::serve(service, None, Security::default(), listener, drain.token()));
     let mut networks = networks.iter().cycle();
     script::answer(out, json!({ "endpoint": format!("http://{address}") }), |version| {
         let Published { manifest, bytes } = networks.next().context("no network")?;

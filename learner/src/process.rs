@@ -73,7 +73,7 @@ async fn train(settings: Settings, security: Security, context: service::Context
     let exchange = Exchange::default();
     let service_of_group = || LearnersService::new(exchange.clone());
     let (learners, questions) = group::is_configured(&settings)?.then(service_of_group).unzip();
-    let serving = proto::weights::serve_with(service, learners, security, listener, context.drain.token());
+    let serving = proto::weights::serve(service, learners, security, listener, context.drain.token());
     let server = tokio::spawn(serving);
 
     let (priorities, updates) = Priorities::new();

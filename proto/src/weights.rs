@@ -11,7 +11,7 @@ mod subscriber;
 
 use ::weights::{Digest, Manifest, WeightsVersion};
 use bytes::Bytes;
-pub use serve::{serve, serve_with};
+pub use serve::serve;
 pub use service::{PublishError, Publisher, WeightsService};
 pub use subscriber::{Subscriber, SubscriberSettings, SubscriberStats};
 

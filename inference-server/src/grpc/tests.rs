@@ -153,7 +153,7 @@ impl Server {
         config.run.game = "tic_tac_toe".into();
         config.inference.learner = format!("http://{}", learner.local_addr().unwrap());
         change(&mut config.inference);
-        let learner = tokio::spawn(proto::weights::serve(service, Security::default(), learner, drain.token()));
+        let learner = tokio::spawn(proto::weights::serve(service, None, Security::default(), learner, drain.token()));
         let build = move |manifest: &Manifest, _: &Bytes| -> Result<Box<dyn Evaluator>, evaluators::Error> {
             Ok(Box::new(OnDevice { device: device.clone(), evaluator: Hashing::new(shape(), manifest.version.0) }))
         };

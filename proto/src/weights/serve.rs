@@ -13,26 +13,13 @@ use crate::reflection::health_and_reflection;
 /// Maximum number of open connections: thousands of subscribers, and a few operators.
 const CONNECTIONS_MAX: usize = 8_192;
 
-/// Serves weights, health and reflection on `listener`, to clients that `security` accepts, until `drain` fires. Then
-/// subscriptions stop and fetches in progress are finished. A caller that must not wait for fetches sets a deadline
-/// around this call.
+/// Serves weights, health and reflection on `listener`, and `learners` if the caller is a learner that trains in a
+/// group, to clients that `security` accepts, until `drain` fires. Then subscriptions stop and fetches in progress are
+/// finished. A caller that must not wait for fetches sets a deadline around this call.
 ///
 /// # Errors
 /// The transport cannot serve.
 pub async fn serve(
-    service: WeightsService,
-    security: Security,
-    listener: TcpListener,
-    drain: CancellationToken,
-) -> Result<(), tonic::transport::Error> {
-    serve_with(service, None, security, listener, drain).await
-}
-
-/// Serves as [`serve`] does, and also serves `learners` if this learner trains in a group.
-///
-/// # Errors
-/// The transport cannot serve.
-pub async fn serve_with(
     service: WeightsService,
     learners: Option<LearnersService>,
     security: Security,
@@ -83,7 +70,7 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = endpoint(listener.local_addr().unwrap());
         let mut task = JoinSet::new();
-        task.spawn(serve(service, Security::default(), listener, CancellationToken::new()));
+        task.spawn(serve(service, None, Security::default(), listener, CancellationToken::new()));
         (endpoint, publisher, task)
     }
 

@@ -81,7 +81,7 @@ impl Learners {
         let listener = tokio::net::TcpListener::from_std(listener).unwrap();
         let ((weights, publisher), (learners, questions)) =
             (WeightsService::new(1), LearnersService::new(Exchange::default()));
-        let serving = proto::weights::serve_with(weights, Some(learners), Security::default(), listener, drain.token());
+        let serving = proto::weights::serve(weights, Some(learners), Security::default(), listener, drain.token());
         self.runtime.spawn(serving);
         let settings = GroupSettings {
             own,

@@ -40,7 +40,7 @@ async fn server() -> Server {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (address, drain) = (listener.local_addr().unwrap(), CancellationToken::new());
     let mut task = JoinSet::new();
-    task.spawn(serve(service, Security::default(), listener, drain.clone()));
+    task.spawn(serve(service, None, Security::default(), listener, drain.clone()));
     Server { publisher, address, drain, task }
 }
 
