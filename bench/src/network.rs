@@ -16,7 +16,7 @@ use proto::weights::Published;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
-use weights::{Architecture, Digest, Manifest, WeightsVersion};
+use weights::{Architecture, Manifest, WeightsVersion};
 
 use crate::series::Work;
 use crate::threads;
@@ -106,8 +106,7 @@ pub(crate) fn random_weights(spec: &Spec, blocks: usize, channels: usize, seed: 
 /// The network size is invalid.
 pub(crate) fn published(architecture: Architecture, seed: u64) -> anyhow::Result<Published> {
     let bytes = Network::new(&architecture, Device::Cpu, seed)?.to_safetensors()?;
-    let (version, digest, size_bytes) = (WeightsVersion(1), Digest::of(&bytes), bytes.len() as u64);
-    let manifest = Manifest { version, training_step: 0, digest, size_bytes, architecture };
+    let manifest = Manifest::of(&bytes, WeightsVersion(1), 0, architecture);
     Ok(Published { manifest, bytes: bytes.into() })
 }
 

@@ -418,13 +418,7 @@ fn published(
     architecture: &Architecture,
 ) -> anyhow::Result<Published> {
     let bytes: Bytes = trainer.published()?.into();
-    let manifest = Manifest {
-        version,
-        training_step: trainer.step_count(),
-        digest: Digest::of(&bytes),
-        size_bytes: bytes.len() as u64,
-        architecture: architecture.clone(),
-    };
+    let manifest = Manifest::of(&bytes, version, trainer.step_count(), architecture.clone());
     Ok(Published { manifest, bytes })
 }
 

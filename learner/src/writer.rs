@@ -15,7 +15,7 @@ use service::trace::Span;
 use training::{ModelLayers, Snapshot};
 use version_store::checkpoint::{Checkpoint, Checkpoints, Progress};
 use version_store::{Retention, VersionStore};
-use weights::{Architecture, Digest, Manifest, WeightsVersion};
+use weights::{Architecture, Manifest, WeightsVersion};
 
 use crate::metrics;
 use crate::records::{self, AtPublication, Records};
@@ -141,15 +141,9 @@ impl<P: FnMut(Manifest, Bytes)> Writer<P> {
         mut span: Option<Span>,
     ) -> anyhow::Result<WeightsVersion> {
         let bytes = snapshot.published().context("read the averaged weights")?;
-        let manifest = Manifest {
-            version: version.map_or_else(|| self.versions.next_version(), Ok)?,
-            training_step,
-            digest: Digest::of(&bytes),
-            size_bytes: bytes.len() as u64,
-            architecture: self.architecture.clone(),
-        };
+        let version = version.map_or_else(|| self.versions.next_version(), Ok)?;
+        let manifest = Manifest::of(&bytes, version, training_step, self.architecture.clone());
         self.versions.write(&manifest, &bytes, Retention::Latest(self.versions_kept))?;
-        let version = manifest.version;
         tracing::info!("published weights {version} at training step {training_step}");
         if let Some(span) = &mut span {
             span.set("weights_version", version.0);

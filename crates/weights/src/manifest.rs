@@ -302,6 +302,14 @@ pub struct Manifest {
     pub architecture: Architecture,
 }
 
+impl Manifest {
+    /// Describes `bytes`, published as `version` after training step `training_step`.
+    #[must_use]
+    pub fn of(bytes: &[u8], version: WeightsVersion, training_step: u64, architecture: Architecture) -> Self {
+        Self { version, training_step, digest: Digest::of(bytes), size_bytes: bytes.len() as u64, architecture }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Activation, Architecture, BlockKind, Design, HeadKind, Model, NormKind};
