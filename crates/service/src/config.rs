@@ -172,7 +172,7 @@ impl Layers {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn load_over<T: Serialize + DeserializeOwned>(&self, defaults: &T) -> Result<T, ConfigError> {
-        let defaults = Table::try_from(defaults).map_err(|source| ConfigError::Defaults { source })?;
+        let defaults = Table::try_from(defaults)?;
         self.reader(&defaults, self.preset.as_ref())?.apply()
     }
 
@@ -181,7 +181,7 @@ impl Layers {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn given<T: Serialize>(&self, defaults: &T) -> Result<BTreeSet<String>, ConfigError> {
-        let defaults = Table::try_from(defaults).map_err(|source| ConfigError::Defaults { source })?;
+        let defaults = Table::try_from(defaults)?;
         let given = self.reader(&defaults, None)?.overrides;
         Ok(given.into_iter().map(|each| each.path.join(".")).collect())
     }
@@ -229,7 +229,7 @@ fn text_of(name: &OsStr, part: &OsStr) -> Result<String, ConfigError> {
 /// Returns the configuration as TOML, including defaults, as `--print-config` prints it. The text is also a valid run
 /// file.
 pub fn print<T: Serialize>(config: &T) -> Result<String, ConfigError> {
-    toml::to_string(config).map_err(|source| ConfigError::Defaults { source })
+    Ok(toml::to_string(config)?)
 }
 
 /// A key with different values in two configurations.
@@ -248,8 +248,7 @@ pub struct Difference {
 /// # Errors
 /// [`ConfigError::Defaults`] if a configuration cannot be written as TOML, which is a bug.
 pub fn differences<T: Serialize>(before: &T, after: &T) -> Result<Vec<Difference>, ConfigError> {
-    let table = |config| Table::try_from(config).map_err(|source| ConfigError::Defaults { source });
-    let (before, after) = (table(before)?, table(after)?);
+    let (before, after) = (Table::try_from(before)?, Table::try_from(after)?);
     let differs = |(key, before): (&String, &Value)| {
         let after = after.get(key).filter(|&after| after != before)?;
         Some(Difference { key: key.clone(), before: before.to_string(), after: after.to_string() })
@@ -275,8 +274,7 @@ pub struct Compared {
 /// # Errors
 /// [`ConfigError::Defaults`] if a configuration cannot be written as TOML, which is a bug.
 pub fn compared<T: Serialize>(config: &T, other: &T) -> Result<Vec<Compared>, ConfigError> {
-    let table = |config| Table::try_from(config).map_err(|source| ConfigError::Defaults { source });
-    let (config, other) = (table(config)?, table(other)?);
+    let (config, other) = (Table::try_from(config)?, Table::try_from(other)?);
     let sections = config.iter().filter_map(|(section, keys)| Some((section, keys.as_table()?)));
     let keys = sections.flat_map(|(section, keys)| keys.iter().map(move |(key, value)| (section, key, value)));
     let compare = |(section, key, value): (&String, &String, &Value)| {
@@ -384,6 +382,7 @@ pub enum ConfigError {
     #[error("cannot write the configuration as TOML")]
     Defaults {
         /// Error of the serialiser.
+        #[from]
         source: toml::ser::Error,
     },
 }
