@@ -200,33 +200,15 @@ fn abridged(text: &str) -> String {
     }
 }
 
-/// The quality of a chosen action.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ActionQuality {
-    /// True if the score has the sign of the best score, so that the theoretical win, draw or loss is preserved.
-    pub outcome_preserving: bool,
-    /// True if the action has the best score.
-    pub optimal: bool,
-}
-
-/// Scores an action. An illegal action is neither optimal nor outcome-preserving.
-#[must_use]
-pub fn score(chosen: Action, position: &SolvedPosition) -> ActionQuality {
-    let score = position.score_of(chosen);
-    ActionQuality {
-        outcome_preserving: score.is_some_and(|score| score.signum() == position.best.signum()),
-        optimal: score == Some(position.best),
-    }
-}
-
 /// Counts of good actions in scored positions, and the sum of value errors.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct MoveTally {
     /// Number of scored positions.
     pub positions: u64,
-    /// Number of outcome-preserving actions.
+    /// Number of outcome-preserving actions: their score has the sign of the best score, so that the theoretical win,
+    /// draw or loss is preserved.
     pub outcome_preserving: u64,
-    /// Number of optimal actions.
+    /// Number of optimal actions, which have the best score.
     pub optimal: u64,
     /// Number of positions with an expected value.
     pub values: u64,
@@ -235,13 +217,16 @@ pub struct MoveTally {
 }
 
 impl MoveTally {
-    /// Counts one scored action; `value_error` is the distance between the expected value and the result of best play.
-    pub fn add(&mut self, judgement: ActionQuality, value_error: Option<f64>) {
+    /// Counts one chosen action and the expected value. An illegal action is neither optimal nor outcome-preserving.
+    pub fn add(&mut self, position: &SolvedPosition, Assessment { action, value }: Assessment) {
+        let (score, result) = (position.score_of(action), position.best.signum());
         self.positions += 1;
-        self.outcome_preserving += u64::from(judgement.outcome_preserving);
-        self.optimal += u64::from(judgement.optimal);
-        self.values += u64::from(value_error.is_some());
-        self.value_errors += value_error.unwrap_or_default();
+        self.outcome_preserving += u64::from(score.is_some_and(|score| score.signum() == result));
+        self.optimal += u64::from(score == Some(position.best));
+        if let Some(value) = value {
+            self.values += 1;
+            self.value_errors += (f64::from(value) - f64::from(result)).abs();
+        }
     }
 
     /// Returns the mean distance between expected values and results of best play, in `[0, 2]`; `None` without values.
@@ -316,15 +301,13 @@ impl Accuracy {
     }
 
     /// Counts one chosen action and the expected value.
-    pub fn add(&mut self, position: &SolvedPosition, Assessment { action, value }: Assessment) {
-        let judgement = score(action, position);
-        let error = value.map(|value| (f64::from(value) - f64::from(position.best.signum())).abs());
-        self.overall.add(judgement, error);
+    pub fn add(&mut self, position: &SolvedPosition, chosen: Assessment) {
+        self.overall.add(position, chosen);
         match self.bands.iter_mut().find(|band| band.band == position.band) {
-            Some(band) => band.tally.add(judgement, error),
+            Some(band) => band.tally.add(position, chosen),
             None => {
                 let mut tally = MoveTally::default();
-                tally.add(judgement, error);
+                tally.add(position, chosen);
                 self.bands.push(BandTally { band: position.band.clone(), tally });
             }
         }
@@ -351,9 +334,15 @@ mod tests {
         read(&format!(",early,{scores}")).unwrap().remove(0)
     }
 
+    /// Returns whether an action is outcome-preserving, and whether it is optimal.
+    fn score(action: Action, position: &SolvedPosition) -> (bool, bool) {
+        let mut tally = MoveTally::default();
+        tally.add(position, Assessment { action, value: None });
+        (tally.outcome_preserving == 1, tally.optimal == 1)
+    }
+
     fn judged(action: u16, scores: &str) -> (bool, bool) {
-        let judgement = score(Action(action), &position(scores));
-        (judgement.outcome_preserving, judgement.optimal)
+        score(Action(action), &position(scores))
     }
 
     #[test]
@@ -383,9 +372,7 @@ mod tests {
     #[test]
     fn an_illegal_action_is_never_good() {
         let full = &read("444444,late,0,0,0,,0,0,0").unwrap()[0];
-        let judgement = score(Action(3), full);
-        assert!(!judgement.outcome_preserving && !judgement.optimal);
-        assert!(!score(Action(u16::MAX), full).optimal);
+        assert_eq!([3, u16::MAX].map(|action| score(Action(action), full)), [(false, false); 2]);
     }
 
     #[test]
@@ -491,7 +478,7 @@ mod tests {
             let board = position.position(&hex.rules());
             let mut legal = Vec::new();
             hex.rules().legal_actions(&board, &mut legal);
-            let outcomes = legal.iter().map(|&action| score(action, position).outcome_preserving);
+            let outcomes = legal.iter().map(|&action| score(action, position).0);
             assert!(outcomes.clone().any(|preserved| preserved) && !outcomes.clone().all(|preserved| preserved));
         }
         let is_measured = |name: &str| is_measured(&name.parse().unwrap());
@@ -506,7 +493,7 @@ mod tests {
         let positions = bundled(&ConnectFour::new()).unwrap();
         let expected = positions.iter().map(|position| {
             let legal: Vec<Action> = (0..7).map(Action).filter(|&action| position.score_of(action).is_some()).collect();
-            let good = legal.iter().filter(|&&action| score(action, position).outcome_preserving).count();
+            let good = legal.iter().filter(|&&action| score(action, position).0).count();
             good as f64 / legal.len() as f64
         });
         let mean = expected.sum::<f64>() / positions.len() as f64;
