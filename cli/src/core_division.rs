@@ -14,7 +14,7 @@ const MEASURED_STEPS: f64 = 100.0;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct CoreDivision {
     cores: usize,
-    actors: usize,
+    pub(crate) actors: usize,
     /// Number of learner threads while the costs are measured.
     learner_threads: usize,
     /// Samples per training step.

@@ -85,8 +85,11 @@ pub(crate) fn write(run: &RunDirectory, restarts: Vec<(String, u32)>, origin: Or
     let title = format!("zerofleet learns {}: run {}", summary.games(), summary.run);
     replace(&picture, charts::picture(&title, &readings).svg().as_bytes())?;
     let report = run.path().join("report.html");
-    replace(&report, web_console::report(run)?.as_bytes())?;
-    Ok(format!("{}\npicture: {}\nreport: {}", summary.plain(), picture.display(), report.display()))
+    let written = web_console::report(run).and_then(|page| Ok(replace(&report, page.as_bytes())?));
+    // The summary is printed in any case.
+    let line =
+        written.map_or_else(|error| format!("no report: {error:#}"), |()| format!("report: {}", report.display()));
+    Ok(format!("{}\npicture: {}\n{line}", summary.plain(), picture.display()))
 }
 
 /// Rewrites the report of a run, with restarts and origin from the last summary.

@@ -296,14 +296,13 @@ impl Session<'_> {
     /// Makes a change that a visitor of the console has requested, and records it.
     fn change(&mut self, change: Change, visitor: &str, drain: &Drain, now: Instant) {
         let change = match change {
-            Change::Actors(count) => {
-                // The division is for another number of actors.
-                self.division = None;
-                match self.fleet.change_actors(self.plan, count, now) {
-                    Ok(before) => format!("actors {before} → {count} until the session ends"),
-                    Err(error) => format!("a change to {count} actors failed: {error:#}"),
+            Change::Actors(count) => match self.fleet.change_actors(self.plan, count, now) {
+                Ok(before) => {
+                    self.division.iter_mut().for_each(|division| division.actors = count);
+                    format!("actors {before} → {count} until the session ends")
                 }
-            }
+                Err(error) => format!("a change to {count} actors failed: {error:#}"),
+            },
             // The console has changed the replay servers.
             Change::SamplesPerInsert(samples) => format!("samples per insert {samples}"),
             Change::Stop => {
@@ -388,7 +387,8 @@ impl Session<'_> {
 
     fn handle(&mut self, index: usize, event: Event) -> anyhow::Result<()> {
         let Member { role, child, .. } = &self.fleet.members()[index];
-        let name = child.name();
+        let (name, is_replaceable) = (child.name(), self.fleet.has_similar_actor(index));
+        let without = |happened: &str| without(*role, self.is_gated, is_replaceable, happened);
         match event {
             Event::Died { how, last_log_line, pause } => {
                 let seconds = pause.as_secs_f64();
@@ -401,31 +401,32 @@ impl Session<'_> {
             Event::Refused { why } => {
                 // The log is deleted with the directory of a new run, so the message contains the reason: the last log
                 // line.
-                self.announce(&without(*role, self.is_gated, &format!("{name} {why}"))?);
+                self.announce(&without(&format!("{name} {why}"))?);
             }
             Event::GivenUp { why } => {
                 // Keep the run directory, since the logs show the reason for the failures.
                 self.start.succeeded();
                 let log = self.log(index);
-                let happened = format!("{name} {why} (full log: {})", log.display());
-                self.announce(&without(*role, self.is_gated, &happened)?);
+                self.announce(&without(&format!("{name} {why} (full log: {})", log.display()))?);
             }
         }
         Ok(())
     }
 }
 
-/// Returns the message about a process of this role that is no longer restarted.
+/// Returns the message about a process of this role that is no longer restarted. An actor is replaceable if another one
+/// plays on the same board.
 ///
 /// # Errors
-/// Training cannot continue without this role.
-fn without(role: Role, is_gated: bool, what_happened: &str) -> anyhow::Result<String> {
+/// Training cannot continue without the process.
+fn without(role: Role, is_gated: bool, is_replaceable: bool, what_happened: &str) -> anyhow::Result<String> {
     match role {
         Role::Arena if is_gated => bail!("{what_happened}; with arena.gate the actors get weights only from the arena"),
         // The arena only measures, and no process waits for it.
         Role::Arena => Ok(format!("{what_happened}; training continues unmeasured")),
         // Actors then evaluate positions without the server.
         Role::Inference => Ok(format!("{what_happened}; training continues without it")),
+        Role::Actor if is_replaceable => Ok(format!("{what_happened}; the other actors continue")),
         Role::Actor | Role::Replay | Role::Learner => bail!("{what_happened}"),
     }
 }
@@ -446,13 +447,14 @@ mod tests {
 
     #[test]
     fn an_arena_or_inference_server_that_is_given_up_does_not_end_the_training() {
-        let goes_on = |role| without(role, false, "it is gone").unwrap();
+        let goes_on = |role| without(role, false, true, "it is gone").unwrap();
         assert_eq!(goes_on(Role::Arena), "it is gone; training continues unmeasured");
         assert_eq!(goes_on(Role::Inference), "it is gone; training continues without it");
-        let error = without(Role::Arena, true, "it is gone").unwrap_err().to_string();
+        assert_eq!(goes_on(Role::Actor), "it is gone; the other actors continue");
+        let error = without(Role::Arena, true, false, "it is gone").unwrap_err().to_string();
         assert_eq!(error, "it is gone; with arena.gate the actors get weights only from the arena");
         for role in [Role::Actor, Role::Replay, Role::Learner] {
-            assert_eq!(without(role, false, "it is gone").unwrap_err().to_string(), "it is gone");
+            assert_eq!(without(role, false, false, "it is gone").unwrap_err().to_string(), "it is gone");
         }
     }
 }

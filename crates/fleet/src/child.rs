@@ -224,6 +224,11 @@ impl Child {
         last_line(&self.settings)
     }
 
+    /// Returns true while the process is alive or to be restarted.
+    pub fn is_kept(&self) -> bool {
+        !self.draining && (self.running() || self.restart_at.is_some())
+    }
+
     /// Returns true while the process is alive or not yet reaped.
     pub fn running(&self) -> bool {
         self.process.is_some()

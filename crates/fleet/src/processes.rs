@@ -338,6 +338,14 @@ impl Fleet {
         Ok(())
     }
 
+    /// Returns true if another actor plays on the board of this actor, or is about to be restarted.
+    pub fn has_similar_actor(&self, index: usize) -> bool {
+        let board = |member: &Member| member.child.name().rsplit_once('-').map(|(board, _)| board.to_owned());
+        let (member, others) = (&self.members[index], self.members.iter().enumerate().filter(|(at, _)| *at != index));
+        let is_similar = |other: &Member| other.role == Role::Actor && board(other) == board(member);
+        member.role == Role::Actor && others.into_iter().any(|(_, other)| is_similar(other) && other.child.is_kept())
+    }
+
     /// Drains every process in order: actors and arena, then learner and inference server, then replay servers.
     /// Returns a sentence for each process that failed to drain.
     pub fn drain(&mut self) -> anyhow::Result<Vec<String>> {
