@@ -8,22 +8,25 @@ use std::collections::BTreeMap;
 
 use fleet::ACTORS_MAX;
 use maud::{Markup, html};
-use proto::replay::{RequestError, TableChange};
+use proto::replay::TableChange;
 use transport::security::Scope;
 
-use crate::replay_servers::{Problem, all, within};
+use crate::replay_servers::{Problem, all, check_session, within};
 use crate::site::Site;
 use crate::snapshot::FLEET;
 use crate::visitors::Form;
 
 /// Path of the page with the forms, and of the forms.
 pub(crate) const PATH: &str = "/fleet/changes";
-/// Query with which the page of the fleet shows the notice of a change.
+/// Queries with which the page of the fleet shows the notice of a change: the supervisor makes it, or it is made.
 pub(crate) const REQUESTED: &str = "change=requested";
+pub(crate) const MADE: &str = "change=made";
 
 /// Key of the samples per insert in the run file, with the maximum.
 const SAMPLES: &str = "samples_per_insert";
 const SAMPLES_MAX: f64 = 1e6;
+/// Longest value in bytes.
+const VALUE_LENGTH_MAX: usize = 32;
 
 /// A change of a session.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -37,9 +40,10 @@ pub enum Change {
 }
 
 impl Change {
-    /// Parses a change; `None` for an unknown name or a value out of range.
+    /// Parses a change; `None` for an unknown name or a value that is out of range or too long for a line.
     fn parse(name: &str, value: &str) -> Option<Self> {
         match name {
+            _ if value.len() > VALUE_LENGTH_MAX => None,
             "actors" => value.parse().ok().filter(|count| (1..=ACTORS_MAX).contains(count)).map(Self::Actors),
             SAMPLES => {
                 let is_in_range = |samples: &f64| *samples > 0.0 && *samples <= SAMPLES_MAX;
@@ -67,6 +71,7 @@ pub(crate) async fn change(site: &Site, visitor: &str, form: &Form) -> Result<St
         return Err(Problem::invalid(format!("`{name}` cannot be changed to `{value}`.")));
     };
     form.confirmed()?;
+    check_session(site)?;
     tracing::info!(visitor, change = name, value, "a visitor requested a change of the session");
     let is_of_replay = matches!(change, Change::SamplesPerInsert(_));
     if is_of_replay {
@@ -77,21 +82,19 @@ pub(crate) async fn change(site: &Site, visitor: &str, form: &Form) -> Result<St
     if !is_sent && !is_of_replay {
         return Err(Problem::invalid("zerofleet train has not started this console, or is busy; try again later."));
     }
-    Ok(format!("{FLEET}?{REQUESTED}"))
+    Ok(format!("{FLEET}?{}", if is_sent { REQUESTED } else { MADE }))
 }
 
 /// Changes settings of the main table on every replay server, and returns each server with the samples per insert.
 async fn configure(site: &Site, settings: BTreeMap<String, String>) -> Result<Vec<(String, String)>, Problem> {
     let (servers, change) = (all(site).await?, TableChange { settings, ..TableChange::default() });
-    let configured = async {
-        let mut in_force = Vec::new();
-        for (name, inspector) in servers {
-            let samples = inspector.configure(change.clone()).await?.remove(SAMPLES);
-            in_force.push((name, samples.unwrap_or_default()));
-        }
-        Ok::<_, RequestError>(in_force)
-    };
-    within(configured).await
+    let mut in_force = Vec::new();
+    for (name, inspector) in servers {
+        let configured = within(inspector.configure(change.clone())).await;
+        let mut settings = configured.map_err(|problem| problem.after(&in_force))?;
+        in_force.push((name, settings.remove(SAMPLES).unwrap_or_default()));
+    }
+    Ok(in_force)
 }
 
 /// Renders the page with a form for each change, or with commands.
@@ -103,7 +106,9 @@ pub(crate) async fn render(site: &Site) -> Markup {
     let run = site.run.name();
     html! {
         h1 { "Changes of " (run) }
-        p.note { "Each change is an event of the run, with the name of the visitor's token." }
+        @if site.supervisor.is_some() {
+            p.note { "Each change is an event of the run, with the name of the visitor's token." }
+        }
         h2 { "Samples per insert" }
         p.note {
             "At most error_items of the table. A resume keeps the value until the run file changes the table. The ratio \
@@ -117,7 +122,7 @@ pub(crate) async fn render(site: &Site) -> Markup {
             Err(Problem { text, .. }) => { p.empty { (text) } },
         }
         h2 { "Actors and stop" }
-        @if site.supervisor.is_some() {
+        @if site.supervisor.is_some() && site.snapshot().is_trained {
             p.note {
                 "The number of actors holds until the session ends: a resume starts the number of --actors. A further \
                  actor has the threads and the device of an earlier one. An excess actor drains, and keeps games that \

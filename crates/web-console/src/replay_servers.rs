@@ -27,6 +27,12 @@ impl Problem {
         Self { status: StatusCode::BAD_REQUEST, text: text.into() }
     }
 
+    /// Returns the problem after changes of these servers, each with a setting.
+    pub(crate) fn after(self, changed: &[(String, String)]) -> Self {
+        let names = changed.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
+        if names.is_empty() { self } else { Self::unavailable(format!("{} Changed before: {names}.", self.text)) }
+    }
+
     /// The run or a replay server cannot respond now.
     pub(crate) fn unavailable(text: impl Into<String>) -> Self {
         Self { status: StatusCode::SERVICE_UNAVAILABLE, text: text.into() }
@@ -61,9 +67,7 @@ impl Servers {
 
 /// Returns all servers by name, at least one. An inspector connects with the first request.
 pub(crate) async fn all(site: &Site) -> Result<Vec<(String, Inspector)>, Problem> {
-    if !site.snapshot().is_trained {
-        return Err(Problem::unavailable(without_session(site)));
-    }
+    check_session(site)?;
     let run = site.run.clone();
     // The files of a run are on a disk.
     let reached = spawn_blocking(move || run.reach_replay_servers()).await;
@@ -77,6 +81,11 @@ pub(crate) async fn all(site: &Site) -> Result<Vec<(String, Inspector)>, Problem
     }
     let failed = |error| Problem::unavailable(RequestError::Endpoint(error).explained());
     servers.iter().map(|server| Ok((name(server), Inspector::new(&server.endpoint).map_err(failed)?))).collect()
+}
+
+/// Checks that a session trains the run.
+pub(crate) fn check_session(site: &Site) -> Result<(), Problem> {
+    if site.snapshot().is_trained { Ok(()) } else { Err(Problem::unavailable(without_session(site))) }
 }
 
 /// Says that no replay server runs, in a sentence.
@@ -93,6 +102,7 @@ fn name(server: &ReplayServer) -> String {
 /// Waits for the response to a request, with a time limit.
 pub(crate) async fn within<T>(request: impl Future<Output = Result<T, RequestError>>) -> Result<T, Problem> {
     match timeout(TIMEOUT, request).await {
+        Ok(Err(error)) if error.is_refused() => Err(Problem::invalid(error.explained())),
         Ok(result) => result.map_err(|error| Problem::unavailable(error.explained())),
         Err(_) => {
             let seconds = TIMEOUT.as_secs();

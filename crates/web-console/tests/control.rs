@@ -10,7 +10,7 @@ use fleet::run_directory::Progress;
 use proto::replay::{Inspector, TableChange};
 use run_file::RunFile;
 use scripted::ReplayScript;
-use service::{Drain, SecuritySection};
+use service::Drain;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -43,9 +43,8 @@ impl Visited {
         std::fs::write(run.config(), service::config::print(&RunFile::default()).unwrap()).unwrap();
         run.keep_progress(&Progress { minutes: 10.0, replay, ..Progress::default() }).unwrap();
         let lock = run.lock().unwrap();
-        let (security, scopes) = (SecuritySection::default(), scopes.parse().unwrap());
-        let settings = Settings { run, listen: "127.0.0.1:0".parse().unwrap(), security, scopes };
-        let console = Console::start_under(supervisor, settings, Drain::new()).await.unwrap();
+        let settings = Settings { scopes: scopes.parse().unwrap(), supervisor, ..crate::settings(run) };
+        let console = Console::start(settings, Drain::new()).await.unwrap();
         let visited = Self { console, _lock: lock, _folder: folder };
         let begin = Instant::now();
         while visited.get(PAGE).await.contains("No session trains the run") {

@@ -38,6 +38,12 @@ impl RequestError {
         matches!(self, Self::Status(status) if status.code() == Code::Unavailable)
     }
 
+    /// Returns true if the server refused the request, so that nothing has changed.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        matches!(self, Self::Status(status) if status.code() == Code::InvalidArgument)
+    }
+
     /// Explains the error in a sentence, for readers who know no status codes.
     #[must_use]
     pub fn explained(&self) -> String {
