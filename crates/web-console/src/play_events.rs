@@ -6,6 +6,7 @@ use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -17,6 +18,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::task::AbortOnDropHandle;
+use transport::security::Caller;
 
 use crate::events::KEEP_ALIVE;
 use crate::page::{busy, notice};
@@ -28,11 +30,13 @@ use crate::thinking::Ticket;
 use crate::visitors::Form;
 
 /// Time limit of a search that the script follows. The moves found so far count.
-const SEARCH_TIME: Duration = Duration::from_secs(60);
+const SEARCH_TIME: Duration = Duration::from_secs(20);
 /// Time after which a request stops to wait in the queue, and after which the search ends: below the time limit of a
 /// request.
 const QUEUE_TIME: Duration = Duration::from_secs(3);
 const ANSWER_TIME: Duration = Duration::from_secs(8);
+/// Time for the end of a search that is to stop.
+const GRACE: Duration = Duration::from_secs(1);
 /// Time after which a browser asks again for a place in the queue.
 const RETRY: Duration = Duration::from_secs(5);
 /// Maximum number of events that wait for a slow reader.
@@ -42,7 +46,7 @@ const FULL: &str = "Every place in the queue of searches is taken; the browser a
 
 /// Searches for the page with this address. Sends place in the queue, value and variation, and at last the address of
 /// the next position, or the parts of the page with the opinion.
-pub(crate) async fn stream(State(site): State<Arc<Site>>, uri: Uri) -> Response {
+pub(crate) async fn stream(State(site): State<Arc<Site>>, Extension(caller): Extension<Caller>, uri: Uri) -> Response {
     let Ok(place) = Arc::clone(&site.streams).try_acquire_owned() else {
         return busy("Too many tabs", "Close a tab of this console.");
     };
@@ -52,7 +56,7 @@ pub(crate) async fn stream(State(site): State<Arc<Site>>, uri: Uri) -> Response 
         Err(Problem { status, text }) => return notice(status, "The game cannot be shown", &text),
     };
     let (sender, receiver) = mpsc::channel(EVENTS_WAITING_MAX);
-    let search = AbortOnDropHandle::new(tokio::spawn(follow(site, page, sender)));
+    let search = AbortOnDropHandle::new(tokio::spawn(follow(site, caller, page, sender)));
     let events = ReceiverStream::new(receiver).map(move |event| {
         let _held = (&place, &search);
         Ok::<_, Infallible>(event)
@@ -61,8 +65,8 @@ pub(crate) async fn stream(State(site): State<Arc<Site>>, uri: Uri) -> Response 
 }
 
 /// Sends the events of a search. A closed stream takes no events, and ends this task.
-async fn follow(site: Arc<Site>, page: Page, events: Sender<Event>) {
-    let Some(mut ticket) = site.thinking.join() else {
+async fn follow(site: Arc<Site>, caller: Caller, page: Page, events: Sender<Event>) {
+    let Some(mut ticket) = site.thinking.join(caller.name()) else {
         // The browser connects again when the stream has ended.
         let _ = events.send(Event::default().retry(RETRY).data(progress(FULL).0)).await;
         return;
@@ -83,20 +87,24 @@ async fn follow(site: Arc<Site>, page: Page, events: Sender<Event>) {
 }
 
 /// Searches within the request, and moves on to the next position or shows the opinion.
-pub(crate) async fn answer(site: &Site, fields: Form) -> Result<Shown, Problem> {
+pub(crate) async fn answer(site: &Site, caller: &Caller, fields: Form) -> Result<Shown, Problem> {
     let begin = Instant::now();
     let page = Page::read(site, fields).await?;
     if !page.play.needs_search() {
         return Ok(Shown::Moved(page.play.address.link(PATH)));
     }
-    let Some(mut ticket) = site.thinking.join() else {
+    let Some(mut ticket) = site.thinking.join(caller.name()) else {
         return Ok(page.shown(&News { seconds: Some(RETRY.as_secs()), text: FULL, ..News::default() }));
     };
     let mut text = String::new();
     if timeout_at(begin + QUEUE_TIME, ticket.turn(|ahead| text = in_queue(ahead))).await.is_err() {
         return Ok(page.shown(&News { seconds: Some(0), text: &text, ..News::default() }));
     }
-    Ok(search(ticket, &page, begin + ANSWER_TIME, |_| Continue(())).await)
+    let limit = begin + ANSWER_TIME;
+    let found = timeout_at(limit + GRACE, search(ticket, &page, limit, |_| Continue(()))).await;
+    // A search that cannot be stopped goes on, and the opinion is kept for the next request.
+    let later = |_| page.shown(&News { text: "The search goes on.", seconds: Some(1), ..News::default() });
+    Ok(found.unwrap_or_else(later))
 }
 
 /// Searches the position until the simulations are reached, the time is up, or `report` breaks off. Returns the next

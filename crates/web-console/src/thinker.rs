@@ -10,7 +10,7 @@ use selfplay::Analysis;
 use weights::WeightsVersion;
 
 /// A position to search, reached by legal actions from the start position.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Question {
     /// The game, on a board that the network fits.
     pub game: GameKind,

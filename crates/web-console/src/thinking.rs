@@ -1,12 +1,14 @@
 //! Queues the searches for visitors: one search at a time, and the rest wait in order of arrival. Start with
 //! [`Thinking::join`].
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ops::ControlFlow::{self, Break};
 use std::sync::Arc;
 
+use anyhow::Context as _;
+use parking_lot::Mutex;
 use selfplay::Analysis;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
@@ -14,37 +16,62 @@ use crate::thinker::{Opinion, Question, Thinker};
 
 /// Maximum number of searches that wait: more than a team asks for, few enough for a wait of minutes.
 const WAITING_MAX: usize = 32;
+/// Maximum number of places for a token, so that one visitor does not take all.
+const PLACES_MAX: usize = 4;
+/// Maximum number of kept opinions that no visitor has seen.
+const UNREAD_MAX: usize = 4;
 
 /// The searches of visitors: one at a time; the rest wait in a bounded queue.
 #[derive(Debug)]
 pub(crate) struct Thinking {
     thinker: Arc<dyn Thinker>,
-    /// The numbers of the tickets, ascending by arrival. The first one searches.
-    tickets: watch::Sender<BTreeSet<u64>>,
+    /// The names of the tokens by ticket, ascending by arrival. The first ticket searches.
+    tickets: watch::Sender<BTreeMap<u64, Option<Arc<str>>>>,
+    /// Opinions whose visitors had left, for those who ask again: a search that cannot be stopped may take longer than
+    /// a request.
+    unread: Mutex<Vec<(Question, Opinion)>>,
 }
 
 /// A place in the queue.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     thinking: Arc<Thinking>,
-    tickets: watch::Receiver<BTreeSet<u64>>,
+    tickets: watch::Receiver<BTreeMap<u64, Option<Arc<str>>>>,
     number: u64,
 }
 
 impl Thinking {
     pub(crate) fn new(thinker: Arc<dyn Thinker>) -> Self {
-        Self { thinker, tickets: watch::Sender::default() }
+        Self { thinker, tickets: watch::Sender::default(), unread: Mutex::default() }
     }
 
-    /// Takes the last place of the queue; `None` if all places are taken.
-    pub(crate) fn join(self: &Arc<Self>) -> Option<Ticket> {
+    /// Takes the last place of the queue for a visitor with this token, if any; `None` if all places are taken.
+    pub(crate) fn join(self: &Arc<Self>, token: Option<&Arc<str>>) -> Option<Ticket> {
         let mut number = None;
         self.tickets.send_if_modified(|tickets| {
-            let next = tickets.last().map_or(0, |last| last + 1);
-            number = (tickets.len() <= WAITING_MAX).then_some(next);
-            number.is_some() && tickets.insert(next)
+            let next = tickets.last_key_value().map_or(0, |(last, _)| last + 1);
+            let own = tickets.values().flatten().filter(|name| Some(*name) == token).count();
+            number = (tickets.len() <= WAITING_MAX && own < PLACES_MAX).then_some(next);
+            tickets.extend(number.map(|next| (next, token.cloned())));
+            number.is_some()
         });
         Some(Ticket { thinking: Arc::clone(self), tickets: self.tickets.subscribe(), number: number? })
+    }
+
+    /// Keeps an opinion, in place of the oldest one of too many.
+    fn keep(&self, question: Question, opinion: Opinion) {
+        let mut unread = self.unread.lock();
+        if unread.len() == UNREAD_MAX {
+            unread.remove(0);
+        }
+        unread.push((question, opinion));
+    }
+
+    /// Takes the kept opinion on a question.
+    fn unread(&self, question: &Question) -> Option<Opinion> {
+        let mut unread = self.unread.lock();
+        let index = unread.iter().position(|(kept, _)| kept == question)?;
+        Some(unread.remove(index).1)
     }
 }
 
@@ -74,21 +101,37 @@ impl Ticket {
         mut progress: impl FnMut(&Analysis) -> ControlFlow<()> + Send + 'static,
     ) -> anyhow::Result<Opinion> {
         self.turn(|_| ()).await;
+        if let Some(opinion) = self.thinking.unread(&question) {
+            return Ok(opinion);
+        }
         let stop = CancellationToken::new();
         let _stops = stop.clone().drop_guard();
-        let searched = spawn_blocking(move || {
+        let (sender, found) = oneshot::channel();
+        spawn_blocking(move || {
             // The place is free after the search, however early the visitor leaves.
-            let ticket = self;
-            let mut progress = |so_far: &Analysis| if stop.is_cancelled() { Break(()) } else { progress(so_far) };
-            ticket.thinking.thinker.think(&question, &mut progress)
+            let (ticket, mut is_whole) = (self, true);
+            let mut progress = |so_far: &Analysis| {
+                let next = if stop.is_cancelled() { Break(()) } else { progress(so_far) };
+                is_whole &= next.is_continue();
+                next
+            };
+            let found = ticket.thinking.thinker.think(&question, &mut progress);
+            match found {
+                Ok(opinion) if is_whole && sender.is_closed() => ticket.thinking.keep(question, opinion),
+                found => {
+                    drop(ticket);
+                    // A visitor who leaves now does without.
+                    let _ = sender.send(found);
+                }
+            }
         });
-        searched.await?
+        found.await.context("the search panicked")?
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.thinking.tickets.send_if_modified(|tickets| tickets.remove(&self.number));
+        self.thinking.tickets.send_if_modified(|tickets| tickets.remove(&self.number).is_some());
     }
 }
 
@@ -96,11 +139,13 @@ impl Drop for Ticket {
 mod tests {
     use std::iter;
     use std::thread;
+    use std::time::Duration;
 
     use game::Action;
     use games::GameKind;
     use selfplay::Proven;
     use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+    use tokio::time::timeout;
     use weights::WeightsVersion;
 
     use super::*;
@@ -156,10 +201,34 @@ mod tests {
         ControlFlow::Continue(())
     }
 
+    /// A thinker that cannot be stopped, and searches as often as it is released.
+    #[derive(Debug)]
+    struct Unstoppable(Mutex<std::sync::mpsc::Receiver<()>>);
+
+    impl Thinker for Unstoppable {
+        fn think(&self, _: &Question, _: &mut dyn FnMut(&Analysis) -> ControlFlow<()>) -> anyhow::Result<Opinion> {
+            self.0.lock().recv()?;
+            Ok(Opinion { analysis: analysis(), version: WeightsVersion(1) })
+        }
+    }
+
+    #[tokio::test]
+    async fn an_opinion_whose_visitor_has_left_is_kept_for_the_next_request() {
+        let (release, released) = std::sync::mpsc::channel();
+        let thinking = Arc::new(Thinking::new(Arc::new(Unstoppable(Mutex::new(released)))));
+        let left = timeout(Duration::ZERO, thinking.join(None).unwrap().think(question(1), go_on)).await;
+        assert!(left.is_err());
+        release.send(()).unwrap();
+        drop(release);
+        thinking.join(None).unwrap().think(question(1), go_on).await.unwrap();
+        let error = thinking.join(None).unwrap().think(question(1), go_on).await;
+        assert!(error.is_err(), "an opinion is kept for one request");
+    }
+
     #[tokio::test]
     async fn searches_run_one_after_the_other_in_the_order_of_the_tickets() {
         let (thinking, mut reports) = thinking();
-        let [first, second, third] = [(); 3].map(|()| thinking.join().unwrap());
+        let [first, second, third] = [(); 3].map(|()| thinking.join(None).unwrap());
         assert_eq!([&first, &second, &third].map(Ticket::ahead), [0, 1, 2]);
         let (third, second, first) = tokio::join!(
             third.think(question(3), go_on),
@@ -170,20 +239,26 @@ mod tests {
         for report in ["start 1", "end 1", "start 13", "end 13", "start 3", "end 3"] {
             assert_eq!(reports.recv().await.as_deref(), Some(report));
         }
-        assert_eq!(thinking.join().unwrap().ahead(), 0, "all places are free again");
+        assert_eq!(thinking.join(None).unwrap().ahead(), 0, "all places are free again");
     }
 
     #[tokio::test]
     async fn a_full_queue_has_no_place_until_a_visitor_leaves_and_those_who_wait_move_up() {
         let (thinking, _reports) = thinking();
-        let mut tickets: Vec<Ticket> = iter::from_fn(|| thinking.join()).take(2 * WAITING_MAX).collect();
-        assert!(tickets.len() == WAITING_MAX + 1 && thinking.join().is_none());
+        let mut tickets: Vec<Ticket> = iter::from_fn(|| thinking.join(None)).take(2 * WAITING_MAX).collect();
+        assert!(tickets.len() == WAITING_MAX + 1 && thinking.join(None).is_none());
+        tickets.clear();
+        let [alice, bob] = ["alice", "bob"].map(Arc::from);
+        let own: Vec<Ticket> = iter::from_fn(|| thinking.join(Some(&alice))).take(2 * WAITING_MAX).collect();
+        assert!(own.len() == PLACES_MAX && thinking.join(Some(&bob)).is_some());
+        drop(own);
+        tickets.extend(iter::from_fn(|| thinking.join(None)).take(2 * WAITING_MAX));
         let mut last = tickets.pop().unwrap();
         assert_eq!(last.ahead(), WAITING_MAX);
         drop(tickets.remove(4));
         assert_eq!(last.ahead(), WAITING_MAX - 1);
         assert_eq!(tickets[3].ahead(), 3, "earlier places stay");
-        let next = thinking.join().unwrap();
+        let next = thinking.join(None).unwrap();
         assert_eq!(next.ahead(), WAITING_MAX);
         let mut seen = Vec::new();
         tokio::join!(last.turn(|ahead| seen.push(ahead)), async { tickets.clear() });
@@ -194,7 +269,7 @@ mod tests {
     #[tokio::test]
     async fn a_visitor_who_leaves_ends_the_search_and_the_place_in_the_queue() {
         let (thinking, mut reports) = thinking();
-        let [searches, waits, next] = [(); 3].map(|()| thinking.join().unwrap());
+        let [searches, waits, next] = [(); 3].map(|()| thinking.join(None).unwrap());
         let searches = tokio::spawn(searches.think(question(0), go_on));
         let waits = tokio::spawn(waits.think(question(2), go_on));
         assert_eq!(reports.recv().await.as_deref(), Some("start 0"));
@@ -211,8 +286,8 @@ mod tests {
     #[tokio::test]
     async fn a_search_that_panics_is_an_error_and_frees_the_place() {
         let (thinking, _reports) = thinking();
-        assert!(thinking.join().unwrap().think(question(99), go_on).await.is_err());
+        assert!(thinking.join(None).unwrap().think(question(99), go_on).await.is_err());
         let stop = |_: &Analysis| Break(());
-        thinking.join().unwrap().think(question(0), stop).await.unwrap();
+        thinking.join(None).unwrap().think(question(0), stop).await.unwrap();
     }
 }
