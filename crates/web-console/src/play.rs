@@ -73,7 +73,20 @@ impl Address {
             from: text("from"),
             moves: text("moves"),
         };
-        Ok(if fields.text("new").is_empty() { found } else { Self { moves: String::new(), ..found }.of_play() })
+        Ok(if Self::starts_anew(fields) { Self { moves: String::new(), ..found }.of_play() } else { found })
+    }
+
+    /// Returns true if the fields of a form start another game: by the button, or as board or seed differ from those of
+    /// the moves.
+    pub(crate) fn starts_anew(fields: &Form) -> bool {
+        let of = fields.text("of");
+        let is_other = format!("{} {}", fields.text("game"), fields.number("seed", "Seed").ok().flatten().unwrap_or(0));
+        !fields.text("new").is_empty() || !of.is_empty() && of != is_other
+    }
+
+    /// Returns board and seed of the moves.
+    pub(crate) fn episode(&self) -> String {
+        format!("{} {}", self.game, self.seed)
     }
 
     /// Returns the address after these actions from the start; `None` for a game without rules or with too many moves,
@@ -210,6 +223,13 @@ impl Play {
     pub(crate) fn until(&self, ply: usize) -> Address {
         let names: Vec<&str> = self.moves[..ply].iter().map(|each| each.name.as_str()).collect();
         Address { moves: names.join(SEPARATOR), ..self.address.clone() }.of_play()
+    }
+
+    /// Returns the address at which a visitor plays on from the position, with the side to move; `None` after the end.
+    pub(crate) fn played_on(&self) -> Option<Address> {
+        let (side, found) = (self.rules.to_move(&self.position), self.until(self.ply));
+        let simulations = if found.simulations == 0 { SIMULATIONS_USUAL } else { found.simulations };
+        self.outcome().is_none().then_some(Address { side, simulations, ..found })
     }
 
     /// Returns the address after a legal action in the position.

@@ -25,6 +25,8 @@ use crate::site::Site;
 use crate::thinker::Opinion;
 use crate::visitors::Form;
 
+/// The game to play next to a run whose game has no rules in this program.
+const USUAL: &str = "connect_four";
 /// Number of moves in the table of a search.
 const MOVES_SHOWN: usize = 8;
 
@@ -66,10 +68,10 @@ pub(crate) struct Page {
 }
 
 /// Shows the game of an address, or moves on to the address after a typed move.
-pub(crate) async fn show(site: &Site, fields: Form) -> Result<Shown, Problem> {
+pub(crate) async fn show(site: &Site, may_search: bool, fields: Form) -> Result<Shown, Problem> {
     // A button comes before the text, which stays in the form.
     let typed = ["choice", "move"].map(|name| fields.text(name)).into_iter().find(|text| !text.is_empty());
-    let (typed, is_new) = (typed.map(str::to_owned), !fields.text("new").is_empty());
+    let (typed, is_new) = (typed.map(str::to_owned), Address::starts_anew(&fields));
     let page = Page::read(site, fields).await?;
     match typed.map(|text| page.play.typed(&text)) {
         Some(Ok(address)) => Ok(Shown::Moved(address.link(PATH))),
@@ -77,6 +79,9 @@ pub(crate) async fn show(site: &Site, fields: Form) -> Result<Shown, Problem> {
             Ok(page.shown(&News { text: &problem, failure: Some(StatusCode::BAD_REQUEST), ..News::default() }))
         }
         None if is_new => Ok(Shown::Moved(page.play.address.link(PATH))),
+        None if page.play.needs_search() && !may_search => {
+            Ok(page.shown(&News { text: "A search needs a token with the scope infer.", ..News::default() }))
+        }
         None if page.play.needs_search() => {
             Ok(page.shown(&News { text: "Thinking…", seconds: Some(0), ..News::default() }))
         }
@@ -101,7 +106,9 @@ impl Page {
         let unreadable = |error: anyhow::Error| Problem::unavailable(format!("The run cannot be read: {error:#}."));
         let config: RunFile = load_run(run).map_err(|error| unreadable(error.into()))?;
         let kept = VersionStore::kept(run.path()).map_err(unreadable)?;
-        let play = Address::read(fields, &config.run.game).and_then(Play::new).map_err(Problem::invalid)?;
+        // An environment outside this program has no rules here.
+        let usual = if games::is_outside(&config.run.game) { USUAL } else { &config.run.game };
+        let play = Address::read(fields, usual).and_then(Play::new).map_err(Problem::invalid)?;
         Ok(Self { play, versions: kept.into_keys().rev().collect() })
     }
 
@@ -166,7 +173,7 @@ impl Page {
             nav.plies aria-label="Game" {
                 @if play.address.ply.is_some() {
                     (steps(ply, plies, |ply| at(ply).link(PATH)))
-                    (link("Play from here", from(play.rules.to_move(&play.position))))
+                    (link("Play from here", play.played_on()))
                     form method="get" action=(PATH) {
                         (hidden(&play.until(plies)))
                         label { "Ply " input type="range" name="ply" min="0" max=(plies) value=(ply) data-submit; }
@@ -226,6 +233,7 @@ impl Page {
                 } }
                 @if let Some(ply) = address.ply { input type="hidden" name="ply" value=(ply); }
                 input type="hidden" name="moves" value=(play.until(moves.len()).moves);
+                input type="hidden" name="of" value=(address.episode());
                 button { "Change" }
                 button name="new" value="1" { "New game" }
             }
@@ -247,7 +255,8 @@ fn links(play: &Play, board: &Board) -> Vec<Link> {
         if let Place::Step { from: cell, .. } = place {
             let is_chosen = Some(cell) == origin;
             let from = if is_chosen { String::new() } else { name(cell) };
-            let (address, label) = (Address { from, ..here.clone() }.link(PATH), format!("move from {}", name(cell)));
+            let verb = if is_chosen { "cancel the choice of" } else { "move from" };
+            let (address, label) = (Address { from, ..here.clone() }.link(PATH), format!("{verb} {}", name(cell)));
             links.insert(cell, Link { cell, address, label, is_chosen });
         }
         let (Place::Cell(cell) | Place::Step { to: cell, .. }) = place else { continue };
@@ -322,7 +331,8 @@ pub(crate) fn summary(play: &Play, analysis: &Analysis) -> String {
     };
     let expected: Vec<String> = play.variation(analysis).into_iter().map(|(name, _)| name).collect();
     let expected = expected.join(" ");
-    format!("Value {value:+.2} for {mover} (network {network_value:+.2}){proven}; expects {expected}.")
+    let of = if play.rules.spec().players == Players::One { String::new() } else { format!(" for {mover}") };
+    format!("Value {value:+.2}{of} (network {network_value:+.2}){proven}; expects {expected}.")
 }
 
 #[cfg(test)]
@@ -398,7 +408,7 @@ mod tests {
         let view = page.view(&News { opinion: Some(&opinion), ..News::default() }).into_string();
         let value = "Value +0.50 for first player (network +0.25), a proven win; expects 5 1. Weights v3.";
         let row = "moves=5\">5</a></th><td>30.0 %</td><td>60</td><td>30.0 %</td><td>+0.50</td>";
-        for part in [value, row, "60 % of visits", "class=\"order\" x=\"15\" y=\"15\">1<"] {
+        for part in [value, row, "60 % of the search", "class=\"order\" x=\"15\" y=\"15\">1<"] {
             assert!(view.contains(part), "{part} is not in {view}");
         }
         let [best, other] = ["moves=5\">5</a>", "moves=9\">9</a>"].map(|part| view.find(part).unwrap());

@@ -11,7 +11,7 @@ use fleet::run_directory::Progress;
 use game::Game as _;
 use run_file::RunFile;
 use selfplay::{Analysis, Proven};
-use service::{Drain, SecuritySection};
+use service::Drain;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -89,13 +89,8 @@ impl Visited {
         std::fs::write(run.config(), service::config::print(&config).unwrap()).unwrap();
         run.keep_progress(&Progress::default()).unwrap();
         let thinker = Arc::<Scripted>::default();
-        let settings = Settings {
-            run: run.clone(),
-            listen: "127.0.0.1:0".parse().unwrap(),
-            security: SecuritySection::default(),
-            scopes: scopes.parse().unwrap(),
-            thinker: thinker.clone(),
-        };
+        let scopes = scopes.parse().unwrap();
+        let settings = Settings { scopes, thinker: thinker.clone(), ..crate::settings(run.clone()) };
         Self { console: Console::start(settings, Drain::new()).await.unwrap(), thinker, run, _folder: folder }
     }
 
@@ -263,7 +258,7 @@ async fn a_hint_shows_the_search_next_to_a_board_that_can_be_played_on() {
     let page = visited.open("/play?moves=5_1&simulations=50").await;
     assert!(!page.contains("Best moves"), "{page}");
     let page = visited.click(&page, "Hint").await;
-    for part in ["Best moves of the search", "expects 2. Weights v9.", "100 % of visits", "aria-label=\"play 2\""] {
+    for part in ["Best moves of the search", "expects 2. Weights v9.", "100 % of the search", "aria-label=\"play 2\""] {
         assert!(page.contains(part), "{part} is not in {page}");
     }
     let page = visited.click(&page, "2").await;
@@ -283,7 +278,7 @@ async fn a_stream_sends_the_variation_and_the_address_of_the_next_position() {
     assert!(report.contains("expects 1."), "{text}");
     assert!(end.contains("data: /play?game=tic_tac_toe&side=first&simulations=200&moves=5_1\n"), "{text}");
     let (_stream, text) = visited.events("moves=5_1&hint=1", "event: shown").await;
-    assert!(text.contains("id=\"progress\"") && text.contains("100 % of visits"), "{text}");
+    assert!(text.contains("id=\"progress\"") && text.contains("100 % of the search"), "{text}");
     assert_eq!(status(&visited.get("/play/events?moves=5_1").await), 400, "the visitor is to move");
 }
 
@@ -378,6 +373,11 @@ async fn records_up_to_a_limit_are_read_and_other_files_are_refused() {
 async fn a_visitor_without_the_scope_infer_sees_positions_and_no_search() {
     let visited = Visited::with("view").await;
     assert!(visited.get("/play?moves=5_1").await.contains("You are to move"));
+    for looked_at in ["moves=5_1&ply=1", "moves=5&side=first", "side=second", "hint=1"] {
+        let page = visited.get(&format!("/play?{looked_at}")).await;
+        assert!(page.contains("needs a token with the scope infer"), "{looked_at}: {page}");
+        assert!(!page.contains("data-events") && !page.contains("http-equiv"), "{looked_at}: {page}");
+    }
     for path in ["/play/answer?moves=5", "/play/events?moves=5"] {
         let refused = visited.get(path).await;
         assert!(status(&refused) == 403 && refused.contains("does not grant the scope infer"), "{refused}");
