@@ -12,8 +12,11 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
-use transport::security::Scopes;
 use web_console::{Console, Settings};
+
+use settings::settings;
+
+mod settings;
 
 /// Time limit of every wait, far longer than any expected event takes.
 const DEADLINE: Duration = Duration::from_secs(90);
@@ -47,8 +50,7 @@ impl Visited {
         config.run.game = "hex-5".to_owned();
         std::fs::write(run.config(), service::config::print(&config).unwrap()).unwrap();
         run.keep_progress(&Progress { minutes: 10.0, ..Progress::default() }).unwrap();
-        let listen = "127.0.0.1:0".parse().unwrap();
-        let settings = Settings { run: run.clone(), listen, security, scopes: Scopes::default() };
+        let settings = Settings { security, ..settings(run.clone()) };
         Self { console: Console::start(settings, Drain::new()).await.unwrap(), run, _folder: folder }
     }
 

@@ -289,7 +289,7 @@ fn the_report_of_a_long_run_is_a_small_file_that_loads_nothing() {
         ">v2000<",
         ">20000<",
         "event &lt;1000&gt;",
-        "| loss | a\\|b |",
+        "<th scope=\"row\">loss</th><td>a|b</td>",
         "<code>run.seed</code>",
         "training steps",
         "prefers-color-scheme: dark",

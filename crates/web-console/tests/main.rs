@@ -1,0 +1,11 @@
+//! Tests of the web console over HTTP, as one program.
+
+mod cluster;
+mod control;
+mod matches;
+mod play;
+mod replay;
+mod settings;
+mod visits;
+
+use settings::settings;
