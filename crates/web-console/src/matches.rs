@@ -11,7 +11,7 @@ use maud::{Markup, html};
 use parking_lot::Mutex;
 use run_metrics::words::{clock, date, unix_seconds};
 use service::Drain;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader, copy, sink};
 use tokio::process::{Child, Command};
 use tokio_util::task::AbortOnDropHandle;
 use weights::WeightsVersion;
@@ -68,6 +68,9 @@ impl Matches {
             return Err("The form lacks a number.".to_owned());
         };
         let [games, simulations] = [games.min(GAMES_MAX), simulations.min(SIMULATIONS_MAX)];
+        if self.run.admins().is_some() {
+            return Err("In a cluster, play the match with zerofleet match where the weights are.".to_owned());
+        }
         let mut started = self.started.lock();
         if started.as_ref().is_some_and(is_played) {
             return Err("Another match is being played; stop it first.".to_owned());
@@ -164,6 +167,9 @@ async fn follow(mut child: Child, shown: &Mutex<Match>) {
     while let Ok(Some(line)) = lines.next_line().await {
         shown.lock().text = line;
     }
+    // A full pipe would stop the process.
+    let mut rest = lines.into_inner().into_inner().into_inner();
+    let _drained = AbortOnDropHandle::new(tokio::spawn(async move { copy(&mut rest, &mut sink()).await }));
     let mut report = String::new();
     let read = output.take(OUTPUT_BYTES_MAX).read_to_string(&mut report).await;
     let status = read.and(child.wait().await);

@@ -25,7 +25,7 @@ use crate::{configuration, strength_page, versions};
 const PARTS: [&str; 6] = ["state", "strength", "weights", "configuration", "events", "summary"];
 /// Ids of the fragments from the overview.
 const FRAGMENTS: [&str; 5] = ["warnings", "state", "now", "charts", "events"];
-/// Maximum number of characters of the summary.
+/// Maximum number of characters in the summary.
 const SUMMARY_LENGTH_MAX: usize = 20_000;
 
 /// Renders the report of a run from the files of the run: state, charts, strength, weights, differing configuration,
@@ -55,6 +55,11 @@ pub fn report(run: &RunDirectory) -> anyhow::Result<String> {
     let summary = run.path().join("summary.md");
     let summary = if_exists(fs::read_to_string(&summary)).with_context(|| format!("read {}", summary.display()))?;
     let summary: String = summary.unwrap_or_default().chars().take(SUMMARY_LENGTH_MAX).collect();
+    let row = |line: &str| {
+        line.strip_prefix("| ")?.strip_suffix(" |")?.split_once(" | ").map(|(a, b)| vec![words(a), words(b)])
+    };
+    let summary: Vec<Vec<String>> =
+        summary.lines().skip_while(|line| !line.starts_with("|--")).filter_map(row).collect();
     let (now, unix_seconds) = (Instant::now(), unix_seconds(SystemTime::now()));
     let total_seconds = run.progress()?.map(|progress| 60.0 * progress.minutes);
     // A session that has ended holds the lock while it writes the report.
@@ -102,10 +107,15 @@ pub fn report(run: &RunDirectory) -> anyhow::Result<String> {
                         (table("Weights versions, the latest first", &versions::COLUMNS, &rows))
                     }
                     section id="configuration" { h1 { "Configuration" } (configuration::differences(&game, &keys)) }
-                    section id="summary" { h1 { "Summary" } pre.output { (summary) } }
+                    section id="summary" { h1 { "Summary" } (table("Summary of the last session", &["metric", "value"], &summary)) }
                 }
             }
         }
     };
     Ok(page.into_string())
+}
+
+/// Returns a cell of Markdown as plain text.
+fn words(cell: &str) -> String {
+    cell.replace("\\|", "|")
 }

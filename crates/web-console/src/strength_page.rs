@@ -37,7 +37,7 @@ pub(crate) fn render(site: &Site, fields: &Form) -> Markup {
         } @else { p.empty { "Reading the run…" } }
         h2 { "Match" }
         (site.matches.render())
-        @if let Some(word) = site.word_of_changes() { (site.matches.controls(word, chosen)) }
+        @if let Some(word) = site.word_of_changes().filter(|_| site.run.admins().is_none()) { (site.matches.controls(word, chosen)) }
     }
 }
 
