@@ -120,6 +120,7 @@ impl Tab {
         let messages = self.browser.messages().unwrap().into_iter();
         let mut lines: Vec<String> =
             messages.filter(|text| ["\"SEVERE\"", "\"WARNING\""].iter().any(|level| text.starts_with(level))).collect();
+        lines.retain(|line| !(line.contains("/nothing ") && line.contains("status of 404")));
         let own = format!("{}/", self.console);
         let requests = self.browser.requests().unwrap().into_iter();
         lines.extend(requests.filter(|address| !address.starts_with(&own) && !address.starts_with("data:")));
@@ -154,8 +155,7 @@ impl Tab {
         if width.as_u64() > Some(view.width.into()) {
             faults.push(format!("{width} pixels wide"));
         }
-        let is_expected = |line: &String| page.ends_with("/nothing") && line.contains("status of 404");
-        faults.extend(self.logged().into_iter().filter(|line| !is_expected(line)));
+        faults.extend(self.logged());
         if let Some(folder) = std::env::var_os("ZEROFLEET_SCREENSHOTS") {
             let name = format!("{}-{}.png", file_name(page, &self.console), view.name);
             std::fs::create_dir_all(&folder).unwrap();

@@ -54,10 +54,11 @@ fn a_killed_console_is_restarted_and_changes_from_its_pages_are_made_and_recorde
     for event in [
         "actors 1 → 2 until the session ends, by a visitor of this machine in the console",
         "actors 2 → 1 until the session ends, by a visitor of this machine in the console",
-        "actor-1 has drained and ended with status 0",
     ] {
         run.until(event, DEADLINE, |run| shows(run, event)).unwrap();
     }
+    let is_gone = |run: &TrainingRun| run.metric("actor-1", "zerofleet_actor_moves_total").is_none();
+    run.until("the second actor has ended", DEADLINE, is_gone).unwrap();
     let fleet = |run: &TrainingRun| response(run, "/fleet", None).unwrap();
     assert!(!fleet(&run).contains("actor-1 stopped responding"));
     change(&run, "samples_per_insert", "5");
