@@ -25,7 +25,7 @@ const STACK_MAX: usize = 64;
 /// Time limit for outstanding requests once the process drains: long for a step, and short for the supervisor of a
 /// draining process.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
-/// Minimum and maximum time between two pictures of an environment: a multiple of the time for the pictures of all
+/// Minimum and maximum time between two pictures of an environment: a multiple of the time for the pictures from all
 /// shown environments, so that pictures take a small share of the time.
 const PICTURE_INTERVAL_MIN: Duration = Duration::from_secs(1);
 const PICTURE_INTERVAL_MAX: Duration = Duration::from_secs(60);

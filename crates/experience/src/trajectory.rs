@@ -210,9 +210,11 @@ impl Trajectory {
     }
 
     fn check_revision(&self, searched: &Self) -> Result<(), Invalid> {
-        let same = |field: &str, stored: String, sent: String| match stored == sent {
-            true => Ok(()),
-            false => Err(invalid(field, format!("is {sent}, the trajectory has {stored}"))),
+        let unlike = |field: &str, stored: String, sent: String| {
+            invalid(field, format!("is {sent}, the trajectory has {stored}"))
+        };
+        let same = |field: &str, stored: String, sent: String| {
+            if stored == sent { Ok(()) } else { Err(unlike(field, stored, sent)) }
         };
         same("id", self.id().to_string(), searched.id().to_string())?;
         same("game", format!("{:?}", self.game()), format!("{:?}", searched.game()))?;

@@ -341,10 +341,6 @@ mod tests {
         (tally.outcome_preserving == 1, tally.optimal == 1)
     }
 
-    fn judged(action: u16, scores: &str) -> (bool, bool) {
-        score(Action(action), &position(scores))
-    }
-
     #[test]
     fn a_position_has_the_score_of_each_action() {
         let position = &read("444444,middle,-2,0,3,,1,1,-1").unwrap()[0];
@@ -358,7 +354,7 @@ mod tests {
     fn a_move_that_keeps_the_win_preserves_the_outcome_and_the_quickest_is_optimal() {
         let scores = "5,9,0,-1,9,1,-2";
         assert_eq!(
-            [1, 0, 2, 3].map(|action| judged(action, scores)),
+            [1, 0, 2, 3].map(|action| score(Action(action), &position(scores))),
             [(true, true), (true, false), (false, false), (false, false)]
         );
     }
@@ -366,7 +362,7 @@ mod tests {
     #[test]
     fn in_a_lost_position_every_move_preserves_the_outcome() {
         let scores = "-5,-9,-1,-1,-9,-3,-2";
-        assert_eq!([0, 2].map(|action| judged(action, scores)), [(true, false), (true, true)]);
+        assert_eq!([0, 2].map(|action| score(Action(action), &position(scores))), [(true, false), (true, true)]);
     }
 
     #[test]

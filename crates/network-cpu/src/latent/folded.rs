@@ -61,7 +61,7 @@ pub(crate) enum Trunk {
 #[derive(Debug, Clone)]
 pub(crate) struct Head {
     pub(crate) features: Features,
-    /// Features or hidden units to logits: `[A]` of a policy, `[2n + 1]` of a number, `[M]` of the chance codes.
+    /// Features or hidden units to logits: `[A]` for a policy, `[2n + 1]` for a number, `[M]` for the chance codes.
     pub(crate) output: Dense,
 }
 

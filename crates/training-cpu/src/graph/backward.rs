@@ -283,7 +283,7 @@ impl<'a> Part<'a> {
         self.results.losses = sums;
     }
 
-    /// Adds the gradient of a loss to the gradient of a value: `replace` overwrites a copy of the numbers with it.
+    /// Adds the gradient of a loss to that of a value: `replace` overwrites the copied numbers with the gradient.
     fn differentiate(&mut self, value: Value, replace: impl FnOnce(&Self, &mut [f32])) {
         self.add_gradient(value, |part, of| {
             of.copy_from_slice(part.read(value));
