@@ -232,7 +232,7 @@ impl View {
                 form method="get" action=(PATH) {
                     input type="hidden" name="server" value=(self.server);
                     input type="hidden" name="id" value=(id.slashed());
-                    label { "Ply " input type="number" name="ply" min="0" max=(plies) value=(ply) required; }
+                    label { "Ply " input type="range" name="ply" min="0" max=(plies) value=(ply) data-submit; }
                     " " button { "Show" }
                 }
             }
