@@ -7,8 +7,10 @@ use super::row::{Row, Rows};
 use super::session::Session;
 use crate::files;
 
-/// Minimum multiples of the baseline, by step and start of a name.
-const BARS: [(&str, &str, f64); 3] =
+type Bar = (&'static str, &'static str, f64);
+
+/// Minimum multiples of the baseline on a GPU, by step and start of a name.
+const BARS: [Bar; 3] =
     [("learner", "6x64 bf16, batch 256", 2.5), ("selfplay", "6x64, ", 1.15), ("muzero", "MuZero, ", 5.0)];
 
 /// Compares every speed that both checks measured.
@@ -22,15 +24,16 @@ pub(super) fn compare(session: &mut Session) -> Result<()> {
     let card = report["machine"]["card"].as_str().unwrap_or("unknown");
     session.rows.claim("the baseline was measured on this card", card, is_same);
     let rows = serde_json::from_value(report["rows"].take()).context("read the rows of the baseline")?;
-    multiples(&mut session.rows, rows);
+    let bars = if session.gpu.is_ok() { &BARS[..] } else { &[] };
+    multiples(&mut session.rows, rows, bars);
     Ok(())
 }
 
 /// Adds the multiple of each speed in `baseline` that is among the rows.
-fn multiples(rows: &mut Rows, baseline: Vec<Row>) {
+fn multiples(rows: &mut Rows, baseline: Vec<Row>, bars: &[Bar]) {
     for Row { step, name, value, .. } in baseline.into_iter().filter(|row| row.unit.ends_with("/s")) {
         let Some((speed, before)) = rows.best(&step, |row| row == name).zip(value.as_f64()) else { continue };
-        let bar = BARS.iter().find(|(of, start, _)| step == *of && name.starts_with(start)).map(|(.., bar)| *bar);
+        let bar = bars.iter().find(|(of, start, _)| step == *of && name.starts_with(start)).map(|(.., bar)| *bar);
         rows.speed(&format!("{step}: {name}"), (speed / before, "x"), bar);
     }
 }
@@ -55,7 +58,7 @@ mod tests {
         let verdicts = |speed: f64| {
             let mut rows = measured(&[("6x64 bf16, batch 256", speed), ("6x64 bf16, batch 1024", 80.0)]);
             rows.start("baseline");
-            multiples(&mut rows, baseline.all().to_vec());
+            multiples(&mut rows, baseline.all().to_vec(), &BARS);
             let added = rows.all().iter().filter(|row| row.step == "baseline");
             added.map(|row| (row.name.clone(), row.value.as_f64(), row.verdict())).collect::<Vec<_>>()
         };
