@@ -153,13 +153,18 @@ impl Child {
         self.process.as_ref().map(std::process::Child::id)
     }
 
-    /// Checks the process, and restarts an exited process once the delay is over.
+    /// Checks the process, and restarts an exited process once the delay is over. A drain that succeeds is no event.
     pub fn watch(&mut self, now: Instant) -> io::Result<Option<Event>> {
+        if self.draining {
+            let why = |exit: Exit| format!("{} instead of draining; last log line: {}", exit.how, exit.last_log_line);
+            let failed = self.exit()?.filter(|exit| !exit.succeeded);
+            return Ok(failed.map(|exit| Event::GivenUp { why: why(exit) }));
+        }
         if let Some(status) = self.reap()? {
-            if !self.restarting && !self.draining {
+            if !self.restarting {
                 return Ok(Some(self.died(status, now)));
             }
-            self.restart_at = (!self.draining).then_some(now);
+            self.restart_at = Some(now);
         }
         if self.restart_at.is_some_and(|at| at <= now) {
             self.process = Some(spawn(&self.settings, self.output.as_ref())?);

@@ -313,7 +313,9 @@ impl Fleet {
         let started = all.zip(counts).try_for_each(|(board, (count, planned))| {
             (planned..count).try_for_each(|number| self.start_actor(plan, board, number, number % planned))
         });
-        self.list(&plan.run.fleet()).and(started)?;
+        let listed = self.list(&plan.run.fleet());
+        started?;
+        listed.context("the actors have changed, but not the list of processes")?;
         Ok(before)
     }
 

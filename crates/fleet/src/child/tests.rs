@@ -105,6 +105,31 @@ fn a_process_that_fails_repeatedly_is_given_up_with_its_last_log_line() {
 }
 
 #[test]
+fn a_drain_that_fails_is_an_event_and_one_that_succeeds_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let ready = folder.path().join("ready");
+    for status in [0, 3] {
+        let script =
+            format!("trap 'echo bye; exit {status}' TERM; : > {}; while :; do sleep 0.1; done", ready.display());
+        let mut child = start(folder.path(), &script);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !ready.exists() {
+            assert!(Instant::now() < deadline, "the process starts");
+            std::thread::yield_now();
+        }
+        std::fs::remove_file(&ready).unwrap();
+        child.terminate();
+        let mut seen = None;
+        while child.running() {
+            assert!(Instant::now() < deadline, "the process ends");
+            seen = seen.or(child.watch(Instant::now()).unwrap());
+        }
+        let why = "ended with status 3 instead of draining; last log line: bye".to_owned();
+        assert_eq!(seen, (status == 3).then_some(Event::GivenUp { why }));
+    }
+}
+
+#[test]
 fn a_process_that_is_killed_is_never_given_up() {
     let folder = tempfile::tempdir().unwrap();
     let mut child = start(folder.path(), "kill -KILL $$");
