@@ -5,7 +5,6 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use experience::TrajectoryId;
 use fleet::RunDirectory;
@@ -15,15 +14,9 @@ use scripted::ReplayScript;
 use service::Drain;
 use service::live::{SearchedAction, Snapshot};
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep, timeout};
 use web_console::Console;
 
-/// Time limit of every wait, far longer than any expected event takes.
-const DEADLINE: Duration = Duration::from_secs(60);
-/// Interval between two looks at a state.
-const POLL: Duration = Duration::from_millis(20);
+use crate::http;
 
 /// The console of a fleet that no session of this machine supervises.
 struct Visited {
@@ -47,24 +40,11 @@ impl Visited {
     }
 
     async fn get(&self, path: &str) -> String {
-        let mut stream = TcpStream::connect(self.console.address()).await.unwrap();
-        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes()).await.unwrap();
-        let mut bytes = Vec::new();
-        timeout(DEADLINE, stream.read_to_end(&mut bytes)).await.expect("the response ends the connection").unwrap();
-        String::from_utf8_lossy(&bytes).into_owned()
+        http::get(self.console.address(), path).await
     }
 
-    /// Requests a page until it contains `text`.
     async fn until(&self, path: &str, text: &str) -> String {
-        let begin = Instant::now();
-        loop {
-            let page = self.get(path).await;
-            if page.contains(text) {
-                return page;
-            }
-            assert!(begin.elapsed() < DEADLINE, "{text} is not in {page}");
-            sleep(POLL).await;
-        }
+        http::until(self.console.address(), path, text).await
     }
 }
 

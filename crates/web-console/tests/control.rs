@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
-use std::time::Duration;
 
 use fleet::RunDirectory;
 use fleet::run_directory::Progress;
@@ -12,18 +11,12 @@ use run_file::RunFile;
 use scripted::ReplayScript;
 use service::Drain;
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 use web_console::{Console, Settings};
 
-/// Time limit of every wait, far longer than any expected event takes.
-const DEADLINE: Duration = Duration::from_secs(60);
-/// Interval between two looks at a state.
-const POLL: Duration = Duration::from_millis(20);
-/// Header of a form from the console.
-const OURS: &str = "Origin: http://localhost\r\n";
+use crate::http::{self, DEADLINE, OURS, POLL, status, word};
+
 /// Page with the forms.
 const PAGE: &str = "/fleet/changes";
 
@@ -54,40 +47,19 @@ impl Visited {
         visited
     }
 
-    async fn send(&self, request: &str) -> String {
-        let mut stream = TcpStream::connect(self.console.address()).await.unwrap();
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut bytes = Vec::new();
-        timeout(DEADLINE, stream.read_to_end(&mut bytes)).await.expect("the response ends the connection").unwrap();
-        String::from_utf8_lossy(&bytes).into_owned()
-    }
-
     async fn get(&self, path: &str) -> String {
-        self.send(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")).await
+        http::get(self.console.address(), path).await
     }
 
     async fn post(&self, headers: &str, form: &str) -> String {
-        let length = form.len();
-        let head = format!("POST {PAGE} HTTP/1.1\r\nHost: localhost\r\n{headers}");
-        self.send(&format!("{head}Content-Length: {length}\r\n\r\n{form}")).await
+        http::post(self.console.address(), PAGE, headers, form).await
     }
 
     /// Sends a confirmed form of the page.
     async fn change(&self, name: &str, value: &str) -> String {
-        let word = word(&self.get(PAGE).await).to_owned();
+        let word = word(&self.get(PAGE).await);
         self.post(OURS, &format!("word={word}&change={name}&value={value}&confirm=yes")).await
     }
-}
-
-/// Returns the status code of a response.
-fn status(response: &str) -> u16 {
-    response.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or_else(|| panic!("{response:?}"))
-}
-
-/// Returns the word against forged forms in a page.
-fn word(page: &str) -> &str {
-    let (_, rest) = page.split_once("name=\"word\" value=\"").unwrap();
-    rest.split('"').next().unwrap()
 }
 
 /// Returns the settings of a replay server after a change of the key, or now if there is no change.
@@ -154,7 +126,7 @@ async fn forged_unconfirmed_and_impossible_changes_and_visitors_without_the_scop
     let server = limited().await;
     let (supervisor, mut requests) = mpsc::channel(8);
     let visited = Visited::new(vec![server.address], "view,admin", Some(supervisor.clone())).await;
-    let word = word(&visited.get(PAGE).await).to_owned();
+    let word = word(&visited.get(PAGE).await);
     let form = format!("word={word}&change=actors&value=3&confirm=yes");
     for (headers, form, code, message) in [
         ("", form.clone(), 403, "Another site"),

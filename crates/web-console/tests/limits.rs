@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::fs::File;
-use std::time::Duration;
 
 use fleet::RunDirectory;
 use fleet::run_directory::Progress;
@@ -14,14 +13,12 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 use web_console::{Console, Settings};
 
+use http::{DEADLINE, OURS, POLL, status};
 use settings::settings;
 
+mod http;
 mod settings;
 
-/// Time limit of every wait, far longer than any expected event takes.
-const DEADLINE: Duration = Duration::from_secs(90);
-/// Interval between two looks at a state.
-const POLL: Duration = Duration::from_millis(20);
 /// Numbers of event streams and of downloads that a console serves at once.
 const STREAMS_MAX: usize = 64;
 const DOWNLOADS_MAX: usize = 8;
@@ -58,24 +55,18 @@ impl Visited {
         TcpStream::connect(self.console.address()).await.unwrap()
     }
 
-    /// Requests a page with further headers and returns the whole response.
+    /// Requests a page with further headers.
     async fn get(&self, path: &str, headers: &str) -> String {
         self.send(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n")).await
     }
 
     /// Sends a form from a page of the console.
     async fn post(&self, path: &str, headers: &str, form: &str) -> String {
-        let head = format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\n{headers}");
-        self.send(&format!("{head}Content-Length: {}\r\n\r\n{form}", form.len())).await
+        http::post(self.console.address(), path, &format!("{OURS}{headers}"), form).await
     }
 
     async fn send(&self, request: &str) -> String {
-        let mut stream = self.connect().await;
-        // A server that refuses the head may close before it has read everything.
-        let _ = stream.write_all(request.as_bytes()).await;
-        let mut bytes = Vec::new();
-        let _ = timeout(DEADLINE, stream.read_to_end(&mut bytes)).await.expect("the response ends the connection");
-        String::from_utf8_lossy(&bytes).into_owned()
+        http::send(self.console.address(), request).await
     }
 
     /// Requests a page, and returns the connection with the status, after the first bytes of the response.
@@ -87,11 +78,6 @@ impl Visited {
         timeout(DEADLINE, stream.read_exact(&mut head)).await.expect("a response arrives").unwrap();
         (stream, status(&String::from_utf8_lossy(&head)))
     }
-}
-
-/// Returns the status code of a response.
-fn status(response: &str) -> u16 {
-    response.get(9..12).and_then(|code| code.parse().ok()).unwrap_or_else(|| panic!("{response:?}"))
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod control;
+mod http;
 mod matches;
 mod play;
 mod replay;

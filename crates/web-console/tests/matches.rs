@@ -3,7 +3,6 @@
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
 
 use fleet::RunDirectory;
 use fleet::run_directory::Progress;
@@ -11,15 +10,13 @@ use run_file::RunFile;
 use run_metrics::RunMetrics;
 use service::Drain;
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 use web_console::{Console, Settings};
 
-/// Time limit of every wait, far longer than any expected event takes.
-const DEADLINE: Duration = Duration::from_secs(60);
-/// Interval between two looks at a state.
-const POLL: Duration = Duration::from_millis(20);
+use crate::http::{self, DEADLINE, OURS, POLL, status, until_contains, word};
+
 /// Takes the place of `zerofleet`.
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/match.sh");
 
@@ -42,42 +39,22 @@ impl Visited {
         Self { console: Console::start(settings, Drain::new()).await.unwrap(), folder }
     }
 
-    async fn send(&self, request: &str) -> String {
-        let mut stream = TcpStream::connect(self.console.address()).await.unwrap();
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut bytes = Vec::new();
-        timeout(DEADLINE, stream.read_to_end(&mut bytes)).await.expect("the response ends the connection").unwrap();
-        String::from_utf8_lossy(&bytes).into_owned()
-    }
-
     async fn get(&self, path: &str) -> String {
-        self.send(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")).await
+        http::get(self.console.address(), path).await
     }
 
     /// Sends the form of a match with the word of the pages.
     async fn post(&self, form: &str) -> String {
-        let page = self.get("/sign-in").await;
-        let (_, rest) = page.split_once("name=\"word\" value=\"").unwrap();
-        let form = format!("word={}&{form}", rest.split('"').next().unwrap());
-        let head = "POST /strength/match HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\n";
-        self.send(&format!("{head}Content-Length: {}\r\n\r\n{form}", form.len())).await
+        let form = format!("word={}&{form}", word(&self.get("/sign-in").await));
+        http::post(self.console.address(), "/strength/match", OURS, &form).await
     }
 
     async fn start(&self, games: u32) -> String {
         self.post(&format!("change=start&a=3&b=1&games={games}&simulations=16")).await
     }
 
-    /// Requests the page until it contains `text`.
     async fn until(&self, text: &str) -> String {
-        let begin = Instant::now();
-        loop {
-            let page = self.get("/strength").await;
-            if page.contains(text) {
-                return page;
-            }
-            assert!(begin.elapsed() < DEADLINE, "{text} is not in {page}");
-            sleep(POLL).await;
-        }
+        http::until(self.console.address(), "/strength", text).await
     }
 
     /// Returns the file with the id of the latest process.
@@ -132,11 +109,6 @@ fn train(run: &RunDirectory) {
     rate(run, r#"{"a":"v1","b":"random","pairs":[0,0,2,0,6]},{"a":"v2","b":"v1","pairs":[1,0,2,0,5]}"#);
 }
 
-/// Returns the status code of a response.
-fn status(response: &str) -> u16 {
-    response.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or_else(|| panic!("{response:?}"))
-}
-
 /// Waits until the process whose id is in a file has ended.
 async fn until_ended(file: PathBuf) {
     let id = std::fs::read_to_string(file).unwrap();
@@ -179,11 +151,7 @@ async fn a_match_is_followed_stopped_and_ended_with_the_console() {
     assert!(status(&second) == 400 && second.contains("Another match is being played"), "{second}");
     let mut stream = TcpStream::connect(visited.console.address()).await.unwrap();
     stream.write_all(b"GET /events/strength HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
-    let mut bytes = Vec::new();
-    while !String::from_utf8_lossy(&bytes).contains("of 200 games") {
-        assert!(timeout(DEADLINE, stream.read_buf(&mut bytes)).await.unwrap().unwrap() > 0);
-    }
-    let text = String::from_utf8_lossy(&bytes);
+    let text = until_contains(&mut stream, "of 200 games").await;
     assert!(text.contains("id=\"match\"") && !text.contains("id=\"charts\""), "{text}");
     assert_eq!(status(&visited.post("change=stop").await), 303);
     let page = visited.get("/strength").await;
@@ -205,8 +173,7 @@ async fn only_changes_of_the_console_within_bounds_start_a_match() {
         assert!(status(&page) == 400 && page.contains("The form lacks a number."), "{form}: {page}");
     }
     let form = "change=start&a=3&b=1&games=64&simulations=16";
-    let head = "POST /strength/match HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\n";
-    let forged = visited.send(&format!("{head}Content-Length: {}\r\n\r\n{form}", form.len())).await;
+    let forged = http::post(visited.console.address(), "/strength/match", OURS, form).await;
     assert!(status(&forged) == 403 && !visited.process().exists(), "{forged}");
     visited.until("name=\"b\" min=\"1\" value=\"2\"").await;
     let compared = "/strength?a=3&b=1";

@@ -13,14 +13,14 @@ use run_file::RunFile;
 use selfplay::{Analysis, Proven};
 use service::Drain;
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use web_console::{Console, Opinion, Question, Settings, Thinker};
+
+use crate::http::{self, DEADLINE, status, until_contains};
 use weights::WeightsVersion;
 
-/// Time limit of every wait, far longer than any expected event takes.
-const DEADLINE: Duration = Duration::from_secs(60);
 /// Number of event streams that a console serves at once.
 const STREAMS_MAX: usize = 64;
 /// Interval between two reports of a search.
@@ -61,6 +61,7 @@ impl Thinker for Scripted {
             proven: Proven::Unknown,
         };
         while progress(&analysis).is_continue() && self.is_held.load(Ordering::Relaxed) {
+            // No test waits for this time: it is the pace of reports, which would otherwise fill the stream.
             std::thread::sleep(INTERVAL);
         }
         Ok(Opinion { analysis, version: question.version.unwrap_or(WeightsVersion(9)) })
@@ -94,17 +95,8 @@ impl Visited {
         Self { console: Console::start(settings, Drain::new()).await.unwrap(), thinker, run, _folder: folder }
     }
 
-    async fn send(&self, request: &[u8]) -> String {
-        let mut stream = TcpStream::connect(self.console.address()).await.unwrap();
-        // A server that refuses a form may close before it has read everything.
-        let _ = stream.write_all(request).await;
-        let mut bytes = Vec::new();
-        let _ = timeout(DEADLINE, stream.read_to_end(&mut bytes)).await.expect("the response ends the connection");
-        String::from_utf8_lossy(&bytes).into_owned()
-    }
-
-    async fn get(&self, address: &str) -> String {
-        self.send(format!("GET {address} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes()).await
+    async fn get(&self, path: &str) -> String {
+        http::get(self.console.address(), path).await
     }
 
     /// Loads an address as a browser without scripts does, until there is nothing to wait for.
@@ -144,7 +136,7 @@ impl Visited {
             "POST /play/record HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\n\
              Content-Type: multipart/form-data; boundary=b\r\nContent-Length: {length}\r\n\r\n"
         );
-        self.send(&[head.as_bytes(), &body].concat()).await
+        http::send(self.console.address(), [head.as_bytes(), &body].concat()).await
     }
 
     /// Opens the events of a search, and reads until the text contains `part`.
@@ -155,21 +147,6 @@ impl Visited {
         let text = until_contains(&mut stream, part).await;
         (stream, text)
     }
-}
-
-/// Reads until the text contains `part`.
-async fn until_contains(stream: &mut TcpStream, part: &str) -> String {
-    let mut bytes = Vec::new();
-    while !String::from_utf8_lossy(&bytes).contains(part) {
-        let read = timeout(DEADLINE, stream.read_buf(&mut bytes)).await.expect("more arrives").unwrap();
-        assert!(read > 0, "{part} is not in {}", String::from_utf8_lossy(&bytes));
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// Returns the status code of a response.
-fn status(response: &str) -> u16 {
-    response.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or_else(|| panic!("{response:?}"))
 }
 
 /// Returns the address of a redirection.

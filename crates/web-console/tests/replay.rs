@@ -3,7 +3,7 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use experience::TrajectoryId;
 use fleet::RunDirectory;
@@ -14,19 +14,11 @@ use run_metrics::RunMetrics;
 use scripted::ReplayScript;
 use service::Drain;
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 use web_console::{Console, Settings};
 
+use crate::http::{self, DEADLINE, OURS, POLL, status, word};
 use crate::settings::ScriptedThinker;
-
-/// Time limit of every wait, far longer than any expected event takes.
-const DEADLINE: Duration = Duration::from_secs(60);
-/// Interval between two looks at a state.
-const POLL: Duration = Duration::from_millis(20);
-/// Header of a form from the console.
-const OURS: &str = "Origin: http://localhost\r\n";
 
 /// The console of a run that a session trains.
 struct Visited {
@@ -69,39 +61,18 @@ impl Visited {
         visited
     }
 
-    async fn send(&self, request: &str) -> String {
-        let mut stream = TcpStream::connect(self.console.address()).await.unwrap();
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut bytes = Vec::new();
-        timeout(DEADLINE, stream.read_to_end(&mut bytes)).await.expect("the response ends the connection").unwrap();
-        String::from_utf8_lossy(&bytes).into_owned()
-    }
-
     async fn get(&self, path: &str) -> String {
-        self.send(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")).await
+        http::get(self.console.address(), path).await
     }
 
     async fn post(&self, headers: &str, form: &str) -> String {
-        let length = form.len();
-        let head = format!("POST /replay/quarantine HTTP/1.1\r\nHost: localhost\r\n{headers}");
-        self.send(&format!("{head}Content-Length: {length}\r\n\r\n{form}")).await
+        http::post(self.console.address(), "/replay/quarantine", headers, form).await
     }
-}
-
-/// Returns the status code of a response.
-fn status(response: &str) -> u16 {
-    response.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or_else(|| panic!("{response:?}"))
 }
 
 /// Returns the page in a response, without the headers.
 fn body(response: &str) -> &str {
     response.split_once("\r\n\r\n").unwrap().1
-}
-
-/// Returns the word against forged forms in a page.
-fn word(page: &str) -> &str {
-    let (_, rest) = page.split_once("name=\"word\" value=\"").unwrap();
-    rest.split('"').next().unwrap()
 }
 
 /// Starts a replay server that holds this many games of three plies, by actor 7 in epoch 3.
@@ -264,7 +235,7 @@ async fn a_forged_or_malformed_form_and_a_visitor_without_the_scope_change_nothi
     for (headers, form, code) in [
         ("", form.clone(), 403),
         ("Origin: http://evil.example\r\n", form.clone(), 403),
-        (OURS, form.replace(word, "guessed"), 403),
+        (OURS, form.replace(&word, "guessed"), 403),
         (OURS, form.replace("suspect=game", "suspect=all"), 400),
         (OURS, form.replace("change=quarantine", "change=delete"), 400),
         (OURS, form.replace("7/3/0", "7/3"), 400),

@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use fleet::RunDirectory;
 use fleet::run_directory::Progress;
@@ -17,16 +17,14 @@ use rustls::{ClientConfig, RootCertStore, pki_types::CertificateDer};
 use service::live::{SearchedAction, Snapshot};
 use service::{Drain, SecuritySection};
 use tempfile::TempDir;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 use transport::security::Scopes;
 use web_console::{Console, Settings};
 
-/// Time limit of every wait, far longer than any expected event takes.
-const DEADLINE: Duration = Duration::from_secs(60);
-/// Interval between two looks at a state.
-const POLL: Duration = Duration::from_millis(20);
+use crate::http::{self, DEADLINE, POLL, answered, status, until_contains, word};
+
 /// Number of event streams that a console serves at once.
 const STREAMS_MAX: usize = 64;
 
@@ -56,35 +54,20 @@ impl Visited {
         Self { console: Console::start(settings, Drain::new()).await.unwrap(), run, _folder: folder }
     }
 
-    /// Sends a request of these bytes and returns the whole response.
     async fn send(&self, request: &str) -> String {
-        answered(TcpStream::connect(self.console.address()).await.unwrap(), request).await
+        http::send(self.console.address(), request).await
     }
 
     async fn get(&self, path: &str) -> String {
         self.send(&format!("GET {path} HTTP/1.1\r\nHost: localhost:7080\r\n\r\n")).await
     }
 
-    /// Sends a form from a page of the console, or with other headers.
     async fn post(&self, path: &str, headers: &str, form: &str) -> String {
-        let length = form.len();
-        self.send(&format!(
-            "POST {path} HTTP/1.1\r\nHost: localhost\r\n{headers}Content-Length: {length}\r\n\r\n{form}"
-        ))
-        .await
+        http::post(self.console.address(), path, headers, form).await
     }
 
-    /// Requests a page until it contains `text`.
     async fn until(&self, path: &str, text: &str) -> String {
-        let begin = Instant::now();
-        loop {
-            let page = self.get(path).await;
-            if page.contains(text) {
-                return page;
-            }
-            assert!(begin.elapsed() < DEADLINE, "{text} is not in {page}");
-            sleep(POLL).await;
-        }
+        http::until(self.console.address(), path, text).await
     }
 
     /// Opens an event stream, and returns it with the first bytes of the response.
@@ -100,35 +83,6 @@ impl Visited {
         let text = until_contains(&mut stream, "\r\n\r\n").await;
         (stream, text)
     }
-}
-
-async fn answered(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) -> String {
-    // A server that refuses the head may close before it has read everything.
-    let _ = stream.write_all(request.as_bytes()).await;
-    let mut bytes = Vec::new();
-    let _ = timeout(DEADLINE, stream.read_to_end(&mut bytes)).await.expect("the response ends the connection");
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// Reads until the text contains `part`.
-async fn until_contains(stream: &mut TcpStream, part: &str) -> String {
-    let mut bytes = Vec::new();
-    while !String::from_utf8_lossy(&bytes).contains(part) {
-        let read = timeout(DEADLINE, stream.read_buf(&mut bytes)).await.expect("more arrives").unwrap();
-        assert!(read > 0, "{}", String::from_utf8_lossy(&bytes));
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// Returns the status code of a response.
-fn status(response: &str) -> u16 {
-    response.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or_else(|| panic!("{response:?}"))
-}
-
-/// Returns the word against forged forms in a page.
-fn word(page: &str) -> String {
-    let (_, rest) = page.split_once("name=\"word\" value=\"").unwrap();
-    rest.split('"').next().unwrap().to_owned()
 }
 
 fn append(run: &RunDirectory, readings: &[RunMetrics]) {
