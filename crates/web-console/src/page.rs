@@ -46,10 +46,7 @@ impl Frame<'_> {
             (DOCTYPE)
             html lang="en" {
                 head {
-                    meta charset="utf-8";
-                    meta name="viewport" content="width=device-width, initial-scale=1";
-                    meta name="color-scheme" content="light dark";
-                    title { (self.title) " · zerofleet" }
+                    (head(self.title))
                     link rel="icon" href="data:,";
                     link rel="stylesheet" href="/console.css";
                     script src="/console.js" defer {}
@@ -79,6 +76,16 @@ impl Frame<'_> {
             }
         };
         Html(markup.into_string())
+    }
+}
+
+/// Renders the title and the settings of every document.
+pub(crate) fn head(title: &str) -> Markup {
+    html! {
+        meta charset="utf-8";
+        meta name="viewport" content="width=device-width, initial-scale=1";
+        meta name="color-scheme" content="light dark";
+        title { (title) " · zerofleet" }
     }
 }
 

@@ -202,7 +202,7 @@ impl Reader {
 }
 
 /// Resolves `hosts`, each HOST:PORT, again and again until the receiver is dropped. A slow name server delays no
-/// reading. Names hold the address, since several actors have one host, and games are told apart by actor.
+/// reading. Names hold the address, since several actors have one host, and the name of the actor identifies a game.
 fn follow_hosts(hosts: Vec<String>) -> watch::Receiver<Vec<(SocketAddr, String)>> {
     let (sender, processes) = watch::channel(Vec::new());
     tokio::spawn(async move {

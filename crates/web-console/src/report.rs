@@ -15,7 +15,7 @@ use version_store::VersionStore;
 
 use crate::games::Drawn;
 use crate::overview::{self, CHART_HEIGHT, CHART_WIDTH, Overview, Phase, drawn};
-use crate::page::table;
+use crate::page::{head, table};
 use crate::ratings::{Ratings, unreadable};
 use crate::reader::keep_latest;
 use crate::snapshot::IDS;
@@ -83,10 +83,7 @@ pub fn report(run: &RunDirectory) -> anyhow::Result<String> {
         (DOCTYPE)
         html lang="en" {
             head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                title { "Report of " (run.name()) " · zerofleet" }
+                (head(&format!("Report of {}", run.name())))
                 style { (PreEscaped(include_str!("console.css"))) }
             }
             body {
