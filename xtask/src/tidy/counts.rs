@@ -37,6 +37,9 @@ const CIRCLES: &str = "circles of more than two files";
 /// Code lines reserved for the web console. What it does not spend is taken off when it is complete.
 const CONSOLE_LINES: f64 = 5_000.0;
 
+/// Code lines reserved for the Python package and for the import and export of weights. As above.
+const PYTHON_LINES: f64 = 4_500.0;
+
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Bound {
     Max(f64),
@@ -84,7 +87,7 @@ impl Counts {
             Row {
                 name: "code lines outside tests, examples and fuzz",
                 value: code as f64,
-                limit: Max(103_850.0 + CONSOLE_LINES),
+                limit: Max(103_850.0 + CONSOLE_LINES + PYTHON_LINES),
                 target: 72_000.0,
             },
             Row { name: "folders that hold Rust files", value: folders(&files), limit: Max(242.0), target: 170.0 },
