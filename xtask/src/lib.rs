@@ -2,9 +2,9 @@
 //!
 //! [`train`] and [`suite`] are the two commands of the README. [`ci`] lists every check: [`layers`], [`tidy`], [`deny`]
 //! and [`kubernetes`] read the tree and are also tests of this crate. [`libtorch`], [`python`], [`browser`] and
-//! [`certs`] set up files and programs for other tasks, [`image`] packs containers, [`device_check`] packs a GPU check,
-//! and [`stress`] and [`fuzz`] run tests that take long. The crate compiles in seconds on a bare machine, so it depends
-//! on no other crate of the workspace and on no tensor library. Start with [`ci`].
+//! [`certs`] set up files and programs for other tasks, [`image`] packs containers, [`wheel`] the Python package,
+//! [`device_check`] a GPU check, and [`stress`] and [`fuzz`] run tests that take long. The crate compiles in seconds on
+//! a bare machine, so it depends on no other crate of the workspace and on no tensor library. Start with [`ci`].
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "xtask talks to the person who called it")]
 
@@ -28,4 +28,5 @@ pub mod stress;
 pub mod suite;
 pub mod tidy;
 pub mod train;
+pub mod wheel;
 pub mod workspace;

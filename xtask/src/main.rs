@@ -9,7 +9,7 @@ use clap::{Parser, Subcommand};
 use xtask::libtorch::{Check, Choice};
 use xtask::{
     browser, certs, ci, deny, device_check, fuzz, image, kubernetes, layers, libtorch, stress, suite, tidy, train,
-    workspace,
+    wheel, workspace,
 };
 
 /// Runs the development tasks of the repository.
@@ -60,6 +60,11 @@ enum Chore {
     ///
     /// Packs the check on this machine, and runs it on the machine with the GPU; see docs/device-check.md.
     DeviceCheck(device_check::Options),
+    /// Build the Python package as a wheel, with the programs of a fleet and the models (Linux).
+    ///
+    /// Installs maturin and Zig from the package index. With `--torch`, also builds programs that use the libtorch of
+    /// the Python package `torch`.
+    Wheel(wheel::Options),
     /// Create a CA, certificates and tokens for all services of a cluster.
     Certs(certs::Options),
     /// Run all tests, or only tests with a given text in the name.
@@ -133,6 +138,7 @@ fn run(chore: Chore) -> anyhow::Result<()> {
         Chore::Train { options } => train::run(&root, &options),
         Chore::Image(options) => image::run(&root, &options),
         Chore::DeviceCheck(options) => device_check::run(&root, &options),
+        Chore::Wheel(options) => wheel::run(&root, &options),
         Chore::Certs(options) => certs::make(&certs::Options { out: root.join(&options.out), ..options }),
         Chore::Test(options) => suite::run(&root, &options, &[]).map(drop),
         Chore::Ci => ci::run(&root),

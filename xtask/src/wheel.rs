@@ -1,0 +1,160 @@
+//! `cargo xtask wheel`: builds the Python package as a wheel, with the programs of a fleet and the models.
+//!
+//! The wheel runs on [`GLIBC`] and newer: Zig links programs and extension against the symbols of that version. With
+//! `--torch` it is followed by a second wheel of the programs with libtorch, which they load from the package `torch`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::train::EVALUATING;
+use crate::workspace::{self, PROGRAMS};
+use crate::{files, libtorch, python};
+
+const REQUIREMENTS: &str = include_str!("wheel/requirements.txt");
+
+/// Oldest version of glibc on which the wheel runs.
+const GLIBC: &str = "2.28";
+/// Maximum size of the wheel with the models.
+const BYTES_MAX: u64 = 60 << 20;
+/// Folder of the package `zerofleet`.
+const PACKAGE: &str = "python/zerofleet";
+/// Folder of the package `zerofleet_torch`.
+const PACKAGE_TORCH: &str = "python/torch/zerofleet_torch";
+
+/// Options of the task.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Options {
+    /// Directory for the wheels.
+    #[arg(long, value_name = "DIR", default_value = "target/wheels")]
+    output: PathBuf,
+    /// Also build the wheel `zerofleet-torch`: the programs with libtorch.
+    #[arg(long)]
+    torch: bool,
+}
+
+/// Builds the wheels and prints the path of each.
+///
+/// # Errors
+/// A build fails, or a wheel is too large or needs a newer glibc.
+pub fn run(root: &Path, Options { output, torch }: &Options) -> Result<()> {
+    ensure!(cfg!(target_os = "linux"), "the wheels are built on Linux");
+    let tools = Tools(python::packages(root, "wheel", REQUIREMENTS)?);
+    let output = root.join(output);
+    files::create_folder(&output)?;
+    build(root, &tools, &output)?;
+    if *torch {
+        build_torch(root, &tools, &output)?;
+    }
+    Ok(())
+}
+
+/// The folder with the installed programs and modules that build wheels.
+struct Tools(PathBuf);
+
+impl Tools {
+    /// Lets a command find the programs and modules.
+    fn within(&self, mut command: Command) -> Result<Command> {
+        let inherited = std::env::var_os("PATH").unwrap_or_default();
+        let paths = std::iter::once(self.0.join("bin")).chain(std::env::split_paths(&inherited));
+        command.env("PATH", std::env::join_paths(paths)?).env("PYTHONPATH", &self.0);
+        Ok(command)
+    }
+
+    /// Returns a command of Python in the repository.
+    fn python(&self, root: &Path, module: &str) -> Result<Command> {
+        let mut command = Command::new("python3");
+        command.current_dir(root).args(["-m", module]);
+        self.within(command)
+    }
+}
+
+/// Builds the wheel `zerofleet`.
+fn build(root: &Path, tools: &Tools, output: &Path) -> Result<()> {
+    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let mut cargo = tools.within(workspace::cargo(root))?;
+    cargo.args(["zigbuild", "--release", "--no-default-features", "--features", "cli/parquet"]);
+    cargo.arg("--target").arg(format!("{target}.{GLIBC}"));
+    cargo.args(PROGRAMS.iter().flat_map(|(package, binary)| ["--package", package, "--bin", binary]));
+    workspace::run(&mut cargo)?;
+    let release = workspace::target(root)?.join(&target).join("release");
+    // Ignored by git, and removed again, so that an import from the checkout does not find old programs.
+    let staged = [root.join(PACKAGE).join("bin"), root.join(PACKAGE).join("models")];
+    stage_programs(&release, &staged[0])?;
+    copy_folder(&root.join("models"), &staged[1])?;
+    let mut maturin = tools.within(Command::new("maturin"))?;
+    maturin.current_dir(root);
+    maturin.args(["build", "--release", "--zig", "--manifest-path", "python/Cargo.toml", "--target", &target]);
+    maturin.arg("--compatibility").arg(format!("manylinux_{}", GLIBC.replace('.', "_"))).arg("--out").arg(output);
+    let built = workspace::run(&mut maturin);
+    staged.iter().try_for_each(|folder| files::remove_folder(folder))?;
+    built?;
+    let wheel = newest(output, "zerofleet-")?;
+    let size = files::size(&wheel)?;
+    ensure!(size <= BYTES_MAX, "{} has {} MiB, at most {} fit", wheel.display(), size >> 20, BYTES_MAX >> 20);
+    println!("{}", workspace::output(tools.python(root, "auditwheel")?.arg("show").arg(&wheel))?.trim());
+    println!("{} ({:.1} MB)", wheel.display(), size as f64 / 1e6);
+    Ok(())
+}
+
+/// Builds the wheel `zerofleet-torch` with the compiler of this machine, since libtorch has the C++ library of GCC.
+fn build_torch(root: &Path, tools: &Tools, output: &Path) -> Result<()> {
+    libtorch::ensure(root, libtorch::Check::Stamp, libtorch::Choice::Cpu)?;
+    let packages = EVALUATING.iter().chain(&["learner", "cli"]);
+    let features: Vec<String> = packages.map(|package| format!("{package}/torch")).collect();
+    let features = format!("cli/parquet,{}", features.join(","));
+    workspace::build(root, &PROGRAMS, &["--release", "--no-default-features", "--features", &features])?;
+    let package = root.join(PACKAGE_TORCH);
+    stage_programs(&workspace::target(root)?.join("release"), &package.join("bin"))?;
+    // The programs search the folder next to theirs.
+    libtorch::compile_graphs(root, &workspace::libtorch(root), &package.join("lib").join(libtorch::GRAPHS))?;
+    let mut pip = tools.python(root, "pip")?;
+    pip.args(["wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir"]).arg(output);
+    let built = workspace::run(pip.arg(root.join("python/torch")));
+    ["bin", "lib"].iter().try_for_each(|folder| files::remove_folder(&package.join(folder)))?;
+    built?;
+    println!("{}", newest(output, "zerofleet_torch-")?.display());
+    Ok(())
+}
+
+/// Copies the programs of a fleet from `release` into an empty `folder`, without symbols.
+fn stage_programs(release: &Path, folder: &Path) -> Result<()> {
+    files::remove_folder(folder)?;
+    files::create_folder(folder)?;
+    for (_, program) in PROGRAMS {
+        let (from, to) = (release.join(program), folder.join(program));
+        workspace::output(Command::new("strip").arg("-o").arg(to).arg(from))?;
+    }
+    Ok(())
+}
+
+/// Copies a folder with its files and folders.
+fn copy_folder(from: &Path, to: &Path) -> Result<()> {
+    files::remove_folder(to)?;
+    files::create_folder(to)?;
+    for entry in fs::read_dir(from).with_context(|| format!("read {}", from.display()))? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_folder(&entry.path(), &target)?;
+        } else {
+            fs::copy(entry.path(), &target).with_context(|| format!("write {}", target.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the newest wheel in `folder` with this start of the name.
+fn newest(folder: &Path, start: &str) -> Result<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(start) {
+            found.push((entry.metadata()?.modified()?, entry.path()));
+        }
+    }
+    found.sort();
+    found.pop().map(|(_, wheel)| wheel).with_context(|| format!("no wheel {start} in {}", folder.display()))
+}
