@@ -45,6 +45,8 @@ mod scale_out;
 mod soak;
 mod stall;
 mod starts;
+mod trace_collector;
 mod traces;
 mod train;
 mod tune;
+mod watched_fleet;

@@ -1,14 +1,13 @@
 //! Checks dashboards, alert rules and the list of metrics against a real Prometheus that scrapes real processes.
 
-mod watched_fleet;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
 use tests::{Prometheus, PrometheusTools, Python, Role, SMALL_TIC_TAC_TOE, Sample, Target, wait_until};
-use watched_fleet::{Fleet, Panel, deployed, panels};
+
+use crate::watched_fleet::{self, Fleet, Panel, deployed, panels};
 
 /// Python version that Grafana's types require.
 const GRAFANA_PYTHON: (u8, u8) = (3, 11);

@@ -1,12 +1,11 @@
 //! Traces of real processes, as a collector receives them.
 
-mod collector;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use collector::{Collector, Seen};
 use tests::{Cluster, Role, SMALL_TIC_TAC_TOE, wait_until};
+
+use crate::trace_collector::{Collector, Seen};
 
 const DEADLINE: Duration = Duration::from_secs(90);
 const STEPS: &str = "zerofleet_learner_steps_total";
