@@ -35,6 +35,7 @@ mod open_inference;
 mod phases;
 mod priorities;
 mod prometheus;
+mod python_package;
 mod random_weights;
 mod reanalysis;
 mod records;
