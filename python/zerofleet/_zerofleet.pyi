@@ -112,3 +112,107 @@ class VectorGames:
         """Returns the index of the player to move in each game, one byte `[N]`."""
     def outcome(self, index: int) -> Literal["first_wins", "draw", "second_wins", "finished", "truncated"] | None:
         """Returns the outcome of game `index`, named as by `Position.outcome`; `None` before the end."""
+from collections.abc import Callable
+from typing import Literal, final
+
+@final
+class Network:
+    """A network of one weights version, evaluated on the CPU."""
+
+    def __new__(
+        cls, manifest_json: str, weights: bytes, precision: str = "f32", board: str | None = None
+    ) -> Network: ...
+    @staticmethod
+    def _manifest(architecture_json: str, weights: bytes, version: int = 1, training_step: int = 0) -> str:
+        """Returns the manifest of weights as JSON, for an architecture as JSON."""
+    @property
+    def game(self) -> str:
+        """Name of the game, with the board."""
+    @property
+    def version(self) -> int:
+        """Weights version."""
+    @property
+    def training_step(self) -> int:
+        """Training step after which the version was published."""
+    @property
+    def architecture(self) -> str:
+        """Architecture of the network as JSON."""
+    @property
+    def model(self) -> Literal["alphazero", "alphazero_returns", "muzero", "stochastic_muzero"]:
+        """Model that the network implements."""
+    def _evaluate(self, observations: bytes, legal: bytes, actions: bytes) -> tuple[bytes, bytes, bytes, bytes]:
+        """Evaluates observations float32 `[B, C, H, W]` with legal actions, one byte each, `[B, A]`, and in a `muzero`
+        network K actions after each, uint16 `[B, K]`. Returns float32: priors `[B, K + 1, A]`, values `[B, K + 1]`,
+        rewards `[B, K]`, and win, draw and loss `[B, 3]`, which are empty unless the model is `alphazero`."""
+
+@final
+class Search:
+    """A search with a network. Keyword arguments are keys of the section `[search]` of a run file, and `discount`."""
+
+    def __new__(
+        cls,
+        network: Network,
+        *,
+        algorithm: str = "puct",
+        c_base: float = 19652.0,
+        c_init: float = 1.25,
+        fpu_reduction: float = 0.2,
+        dirichlet_total: float = 10.83,
+        dirichlet_fraction: float = 0.25,
+        solver: bool = True,
+        early_stop: bool = True,
+        gumbel_considered_actions_max: int = 16,
+        gumbel_c_visit: float = 50.0,
+        gumbel_c_scale: float = 1.0,
+        gumbel_value_span: str = "tree",
+        discount: float = 1.0,
+    ) -> Search: ...
+    def analyse(
+        self,
+        position: Position,
+        simulations: int,
+        seed: int = 0,
+        on_progress: Callable[[Analysis], object] | None = None,
+    ) -> Analysis:
+        """Searches a position in which the game is not over. There are at most 10,000,000 simulations, and at most as
+        many as take about 8 GiB. `on_progress` gets the analysis so far about every 20 ms, except in a learned model.
+        """
+
+@final
+class Analysis:
+    """The result of a search. Lists with one element for each action are in the order of `actions`; values are for the
+    player to move."""
+
+    @property
+    def actions(self) -> list[int]:
+        """Legal actions, in ascending order."""
+    @property
+    def visit_counts(self) -> list[int]:
+        """Completed visits of each action."""
+    @property
+    def priors(self) -> list[float]:
+        """Prior of each action from the network."""
+    @property
+    def policy(self) -> list[float]:
+        """Search policy; the priors after 0 simulations."""
+    @property
+    def action_values(self) -> list[float]:
+        """Value of each action."""
+    @property
+    def value(self) -> float:
+        """Expected value of the search policy."""
+    @property
+    def network_value(self) -> float:
+        """Value from the network."""
+    @property
+    def principal_variation(self) -> list[int]:
+        """Best actions of both players, from the position."""
+    @property
+    def best(self) -> int:
+        """Action to play."""
+    @property
+    def proven(self) -> Literal["win", "draw", "loss"] | None:
+        """Proven result; None if nothing is proven."""
+    @property
+    def simulations(self) -> int:
+        """Number of completed simulations."""
