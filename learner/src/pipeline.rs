@@ -28,7 +28,7 @@ use weights::Model;
 
 use crate::held_out::Split;
 use crate::metrics;
-use crate::priorities::{self, Item, Priorities};
+use crate::priorities::{Item, Priorities};
 use crate::target_range::TargetRange;
 use crate::training::Prepared;
 use crate::turns::Turns;
@@ -159,7 +159,7 @@ impl Batches {
 pub(crate) struct BatchSettings {
     pub(crate) targets: Targets,
     pub(crate) policy_temperature: PolicyTemperature,
-    /// Exponent of [`priorities::importance`].
+    /// Exponent of [`targets::importance()`].
     pub(crate) importance_exponent: f64,
     /// Model of the network, which determines the range of targets.
     pub(crate) model: Model,
@@ -232,7 +232,7 @@ fn batch<G: Game>(
     let BatchSettings { targets, policy_temperature, importance_exponent, model } = settings;
     // The importance weights are empty if no server samples by priority.
     let importance =
-        if priorities.are_wanted() { priorities::importance(&samples, *importance_exponent) } else { Vec::new() };
+        if priorities.are_wanted() { targets::importance(&samples, *importance_exponent) } else { Vec::new() };
     let Built { mut examples, rows, rejected } = targets.examples(game, &samples, &importance, rng);
     policy_temperature.apply(&mut examples);
     if let Examples::Positions(batch) = &mut examples {

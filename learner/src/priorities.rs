@@ -1,6 +1,6 @@
 //! Prioritised replay (Schaul et al. 2016): sends the value errors of trained positions to the source replay servers,
-//! as priorities, and computes importance weights. The priority is MuZero's |z − ν|, the distance between the target
-//! and the network's value for the position. For MuZero, the position is the first step of the unrolled segment.
+//! as priorities. The priority is MuZero's |z − ν|, the distance between the target and the network's value for the
+//! position. For MuZero, the position is the first step of the unrolled segment.
 //!
 //! The protocol does not state whether a table samples by priority. If no server used the latest priorities, sending
 //! pauses for [`RETRY_INTERVAL`].
@@ -53,19 +53,6 @@ pub(crate) struct Priorities {
     errors: mpsc::Sender<Errors>,
     /// False during the pause after an attempt in which no server used the priorities.
     wanted: Arc<AtomicBool>,
-}
-
-/// Returns the importance weight of each sample: `(1 / (N·p))^exponent`, divided by the largest weight in the batch. N
-/// is the number of items in the table, p the sampling probability of the item.
-pub(crate) fn importance(samples: &[Sample], exponent: f64) -> Vec<f32> {
-    let weight = |sample: &Sample| {
-        let expected = sample.probability * sample.table_items as f64;
-        // A sample with probability 0 is impossible. Without this check, a non-finite weight would corrupt the batch.
-        if expected > 0.0 { expected.powf(-exponent) } else { 1.0 }
-    };
-    let weights: Vec<f64> = samples.iter().map(weight).collect();
-    let greatest = weights.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
-    weights.into_iter().map(|weight| ((weight / greatest) as f32).max(f32::MIN_POSITIVE)).collect()
 }
 
 impl Priorities {
@@ -145,38 +132,7 @@ fn by_server(items: Vec<Item>, errors: &[f32]) -> BTreeMap<Server, Vec<ItemPrior
 
 #[cfg(test)]
 mod tests {
-    use experience::{Step, StepKind, Trajectory, WeightsVersion};
-    use game::{Action, Outcome};
-
     use super::*;
-
-    fn sample(probability: f64, table_items: u64) -> Sample {
-        let trajectory = TrajectoryId { actor: 1, epoch: 1, sequence: 0 };
-        let step = Step { action: Action(0), reward: 0.0, kind: StepKind::Opening, weights_version: WeightsVersion(1) };
-        let segment = Trajectory::of(trajectory, "any", &[step], Outcome::Draw).unwrap().segment(0, 0).unwrap();
-        Sample { segment, probability, table_items }
-    }
-
-    #[test]
-    fn a_sample_with_twice_the_probability_has_half_the_importance() {
-        let samples = [sample(0.01, 50), sample(0.02, 50), sample(0.04, 50)];
-        assert_eq!(importance(&samples, 1.0), [1.0, 0.5, 0.25]);
-        let half = importance(&samples, 0.5);
-        assert!((half[2] - 0.5).abs() < 1e-6, "{half:?}");
-        assert_eq!(importance(&samples, 0.0), [1.0, 1.0, 1.0]);
-    }
-
-    #[test]
-    fn uniform_draws_all_count_alike() {
-        assert_eq!(importance(&[sample(0.1, 10), sample(0.1, 10)], 1.0), [1.0, 1.0]);
-        assert_eq!(importance(&[], 1.0), [0.0; 0]);
-    }
-
-    #[test]
-    fn a_probability_of_zero_yields_importances_above_zero_and_at_most_one() {
-        let weights = importance(&[sample(0.0, 10), sample(0.1, 10)], 1.0);
-        assert!(weights.iter().all(|weight| *weight > 0.0 && *weight <= 1.0), "{weights:?}");
-    }
 
     #[test]
     fn priority_updates_go_to_the_server_of_each_item() {

@@ -2,10 +2,11 @@
 //! read. A random symmetry transforms the sample, and observations and targets are written to the batch.
 //!
 //! [`Targets`] depend on the model of the run: `positions` for AlphaZero; `unrolled`, with the settings [`Unroll`], for
-//! MuZero and for AlphaZero in games scored by rewards. A [`PolicyTemperature`] makes policies softer. [`Built`]
-//! contains the batch of all valid samples; invalid samples are [`Rejected`]. The crate has no configuration, process
-//! or clock. Start with [`Targets::examples`].
+//! MuZero and for AlphaZero in games scored by rewards. A [`PolicyTemperature`] makes policies softer, and
+//! [`importance()`] corrects for sampling by priority. [`Built`] contains the batch of all valid samples; invalid
+//! samples are [`Rejected`]. The crate has no configuration, process or clock. Start with [`Targets::examples`].
 
+mod importance;
 mod policy_temperature;
 mod positions;
 mod returns;
@@ -16,6 +17,7 @@ use game::{Action, Game, Outcome, Recording, Scoring, Spec};
 use rand::Rng;
 use training::Examples;
 
+pub use importance::importance;
 pub use policy_temperature::PolicyTemperature;
 pub use unrolled::Unroll;
 
