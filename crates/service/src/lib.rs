@@ -47,6 +47,6 @@ pub use drain::{Drain, DrainPipe};
 pub use health::{Health, Heartbeat, beat, waiting};
 pub use live::Live;
 pub use probe::Probe;
-pub use process::{Body, Context, chain, chain_with_code, run};
+pub use process::{Body, Context, chain, chain_with_code, run, run_parsed};
 pub use security::SecuritySection;
 pub use telemetry::TelemetrySection;

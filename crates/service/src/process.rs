@@ -75,7 +75,21 @@ where
     T: Serialize + DeserializeOwned + Default + 'static,
     E: Display,
 {
-    run_loaded(name, about, &|sources| {
+    run_parsed(name, parsed(name, about), preset, body)
+}
+
+/// Runs a process like [`run`] as a command of another program, which has parsed the options `common`.
+pub fn run_parsed<T, E>(
+    name: &'static str,
+    common: CommonArgs,
+    preset: Preset<E>,
+    body: fn(T, Context) -> Body,
+) -> ExitCode
+where
+    T: Serialize + DeserializeOwned + Default + 'static,
+    E: Display,
+{
+    run_loaded(name, common, &|sources| {
         let layers = sources.read(preset)?;
         let config = layers.load::<T>()?;
         let printed = config::print(&config);
@@ -91,14 +105,18 @@ struct Loaded {
     start: Box<dyn FnOnce(Context) -> Body>,
 }
 
-/// Implements [`run`]; compiled once, and not once per configuration.
+/// Parses the arguments of this process, and exits with a message if they are invalid.
+fn parsed(name: &'static str, about: &'static str) -> CommonArgs {
+    let command = CommonArgs::command().name(name).about(about).long_about(None);
+    CommonArgs::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
+}
+
+/// Implements [`run_parsed`]; compiled once, and not once per configuration.
 fn run_loaded(
     name: &'static str,
-    about: &'static str,
+    common: CommonArgs,
     load: &dyn Fn(Sources<VarsOs>) -> Result<Loaded, ConfigError>,
 ) -> ExitCode {
-    let command = CommonArgs::command().name(name).about(about).long_about(None);
-    let common = CommonArgs::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit());
     let (format, result) = match common.probe {
         // Container engines show the response for unhealthy containers.
         Some(probe) => (LogFormat::Text, probe.send(common.admin).map(|response| print(&response))),
