@@ -55,6 +55,15 @@ pub fn write(entries: impl IntoIterator<Item = Entry>) -> Result<Vec<u8>, Error>
     safetensors::serialize(views, None).map_err(format_error)
 }
 
+/// Returns the text `name` in the metadata of a file; `None` if the file has no such text.
+///
+/// # Errors
+/// [`Error::Format`] if the bytes are not a safetensors file.
+pub fn note(bytes: &[u8], name: &str) -> Result<Option<String>, Error> {
+    let (_, header) = SafeTensors::read_metadata(bytes).map_err(format_error)?;
+    Ok(header.metadata().as_ref().and_then(|notes| notes.get(name)).cloned())
+}
+
 /// Reader of a safetensors file. Each entry is taken once, and [`finish`](Self::finish) rejects a file with entries
 /// that were not taken.
 #[derive(Debug)]

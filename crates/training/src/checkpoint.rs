@@ -40,6 +40,14 @@ pub fn read(layout: &Layout, bytes: &[u8]) -> Result<Numbers, Error> {
     Ok(Numbers { parameters, statistics })
 }
 
+/// Returns the text `name` in the metadata of a file of weights; `None` if the file has no such text.
+///
+/// # Errors
+/// [`Error::Network`] if the bytes are not a safetensors file.
+pub fn note(bytes: &[u8], name: &str) -> Result<Option<String>, Error> {
+    Ok(network::note(bytes, name)?)
+}
+
 /// The complete state of a training. A restored trainer continues as if it had not stopped.
 #[derive(Debug, Clone, PartialEq)]
 pub struct State {
