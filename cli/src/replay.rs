@@ -2,8 +2,10 @@
 //!
 //! Every command sends requests to a replay server. With `--run`, this is the live server if the run is training;
 //! otherwise this process locks the log of the run, starts a server on the log, and drains the server afterwards. Only
-//! `verify` and `drill` read files directly; they change nothing. Start with [`Request::run`].
+//! `verify` and `drill` read files directly; they change nothing. `batches` draws samples as a learner does. Start with
+//! [`Request::run`].
 
+mod batches;
 mod drill;
 mod export;
 mod show;
@@ -80,6 +82,11 @@ pub(crate) enum Request {
     /// Restores into another directory, checks the log there, and reports the contents and any gaps. Changes neither
     /// the archive nor the run. Fails if anything is damaged.
     Drill(drill::Args),
+    /// Writes training batches of a live run to standard output.
+    ///
+    /// Each batch is one line of JSON with names, types and shapes of arrays, followed by the little-endian numbers of
+    /// the arrays. The samples count for the rate limiter as the samples of a learner do.
+    Batches(batches::Args),
     /// Exports the trajectories of a table to Parquet or text.
     ///
     /// The options of `ls` select the trajectories. A Parquet file has one row per position, a text file one line per
@@ -276,6 +283,7 @@ impl Request {
         match self {
             Self::Verify { run } => verify(&run, out),
             Self::Drill(drill) => drill.run(out).await,
+            Self::Batches(batches) => batches.run(out).await,
             Self::Actors { server, json } => {
                 let actors = Inspector::new(server.reach()?)?.actors().await?;
                 if json {

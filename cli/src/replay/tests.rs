@@ -4,7 +4,7 @@ use std::time::Duration;
 use clap::Parser;
 use experience::{ActionProbability, Step, StepKind, Trajectory, WeightsVersion};
 use fleet::run_directory::{Progress, RunDirectory};
-use game::{Action, Outcome, Player};
+use game::{Action, Game as _, Outcome, Player};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::RowAccessor;
 use proto::replay::{Writer, WriterSettings};
@@ -346,6 +346,79 @@ fn a_table_of_a_live_server_is_changed_and_invalid_changes_are_rejected_with_a_r
     assert!(refused(&["--table", "none", "min_items=1"]).contains("main"));
     assert_eq!(line(&send(&[]).unwrap(), "window_slope"), ["window_slope", "0.4", "0.4"]);
     assert!(run.replay("configure min_items=1").unwrap_err().to_string().contains("only on a live server"));
+    drain.start();
+    runtime.block_on(running.finished()).unwrap();
+}
+
+/// Splits the next frame of `zerofleet replay batches` off: the header and the arrays.
+fn frame(rest: &mut &[u8]) -> (serde_json::Value, Vec<Vec<u8>>) {
+    let whole = *rest;
+    let end = whole.iter().position(|&byte| byte == b'\n').unwrap();
+    let header: serde_json::Value = serde_json::from_slice(&whole[..end]).unwrap();
+    *rest = &whole[end + 1..];
+    let mut arrays = Vec::new();
+    for array in header["arrays"].as_array().unwrap() {
+        let count: u64 = array["shape"].as_array().unwrap().iter().map(|side| side.as_u64().unwrap()).product();
+        let size = if array["dtype"] == "uint8" { 1 } else { 4 };
+        let (numbers, after) = (*rest).split_at(count as usize * size);
+        arrays.push(numbers.to_vec());
+        *rest = after;
+    }
+    (header, arrays)
+}
+
+/// An output that its reader has closed.
+struct Closed;
+
+impl Write for Closed {
+    fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+        Err(std::io::ErrorKind::BrokenPipe.into())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn batches_of_a_live_run_are_frames_of_arrays_until_the_limit_or_until_the_pipe_closes() {
+    let run = Run::new();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (running, drain) = runtime.block_on(serve(&run.runs.path().join("noughts")));
+    let live = format!("http://{}", running.address);
+    let configure = ["replay", "configure", "--server", &live, "min_items=1"];
+    Command::parse_from(configure).request.run(&mut Vec::new()).unwrap();
+    let runs = run.runs.path().display().to_string();
+    let request = |options: &[&str]| {
+        let words = ["replay", "batches", "--run", "noughts", "--runs", &runs];
+        Command::parse_from(words.iter().chain(options)).request
+    };
+    let mut out = Vec::new();
+    request(&["--endpoint", &live, "--batch-size", "4", "--batches", "2"]).run(&mut out).unwrap();
+    let mut rest = &out[..];
+    let observation = games::TicTacToe::new().spec().observation;
+    for _ in 0..2 {
+        let (header, arrays) = frame(&mut rest);
+        assert_eq!(header["rejected"], 0);
+        let array = |at: usize, name: &str, shape: serde_json::Value| {
+            assert_eq!((&header["arrays"][at]["name"], &header["arrays"][at]["shape"]), (&name.into(), &shape));
+            let floats = arrays[at].as_chunks::<4>().0.iter().map(|&bytes| f32::from_le_bytes(bytes));
+            floats.collect::<Vec<f32>>()
+        };
+        array(0, "observations", serde_json::json!([4, observation.planes, 3, 3]));
+        let (policy, wdl) = (array(1, "policy", serde_json::json!([4, 9])), array(2, "wdl", serde_json::json!([4, 3])));
+        // In the stored games every move is certain.
+        assert!(policy.chunks(9).all(|row| row.iter().filter(|share| **share == 1.0).count() == 1), "{policy:?}");
+        assert!(wdl.chunks(3).all(|row| (row.iter().sum::<f32>() - 1.0).abs() < 1e-5), "{wdl:?}");
+        assert_eq!(array(3, "policy_weights", serde_json::json!([4])), [1.0; 4]);
+        assert_eq!(header["arrays"].as_array().unwrap().len(), 5, "uniform draws have no importance: {header}");
+    }
+    assert!(rest.is_empty());
+
+    request(&["--endpoint", &live, "--batch-size", "4"]).run(&mut Closed).unwrap();
+    let refused = |options: &[&str]| request(options).run(&mut Vec::new()).unwrap_err().to_string();
+    assert!(refused(&["--batch-size", "0"]).contains("--batch-size: is 0"));
+    assert!(refused(&[]).contains("is not in training; start it with zerofleet train --run noughts"));
     drain.start();
     runtime.block_on(running.finished()).unwrap();
 }
