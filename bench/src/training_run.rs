@@ -105,6 +105,7 @@ pub(super) fn measure(
             boards: Vec::new(),
             actors,
             learners: 1,
+            learner: None,
             algorithm: None,
             replay_servers: None,
             inference: None,

@@ -3,6 +3,7 @@
 
 use fleet::placement::{Costs, learner_threads, threads_per_actor};
 use fleet::plan::Plan;
+use fleet::run_directory::Learner;
 use run_metrics::RunMetrics;
 
 /// Minimum training time in seconds before the cores are divided, to exclude the warm-up of batches and caches.
@@ -27,10 +28,11 @@ pub(crate) struct CoreDivision {
 }
 
 impl CoreDivision {
-    /// Returns the pending division of a run; `None` if thread counts are configured, or an earlier session has divided
-    /// the cores.
+    /// Returns the pending division of a run; `None` if thread counts are configured, an earlier session has divided
+    /// the cores, or a program of the user trains, of which no costs are measured.
     pub(crate) fn of(plan: &Plan) -> Option<Self> {
-        let cores = plan.placement.divided_cores.filter(|_| plan.progress.learner_threads == 0)?;
+        let is_measured = plan.progress.learner == Learner::Zerofleet;
+        let cores = plan.placement.divided_cores.filter(|_| is_measured && plan.progress.learner_threads == 0)?;
         Some(Self {
             cores,
             actors: plan.actors,

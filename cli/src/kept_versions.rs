@@ -1,4 +1,4 @@
-//! `zerofleet weights`: lists and exports the weights versions that a run keeps.
+//! `zerofleet weights`: lists and exports the weights versions that a run keeps, and serves weights of another learner.
 //!
 //! The learner keeps the latest versions in `weights/`. The arena keeps versions spread over the run, and the best
 //! rated versions, in `arena/`. [`KeptVersions`] reads both directories, and `play`, `eval` and `match` load versions
@@ -7,6 +7,7 @@
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use anyhow::{Context as _, bail, ensure};
 use figures::table::Table;
@@ -16,6 +17,7 @@ use game::Game as _;
 use run_file::RunFile;
 use run_metrics::words::unix_seconds;
 use serde::Serialize;
+use service::CommonArgs;
 use strength::ledger::{Ledger, Player, Rated, best};
 use version_store::{Retention, VersionStore, accepted};
 use weights::{Digest, Manifest, WeightsVersion};
@@ -23,11 +25,12 @@ use weights::{Digest, Manifest, WeightsVersion};
 use crate::printed_command;
 use crate::screen::{MISSING, date};
 use crate::trained;
+use crate::weights_server;
 
 /// Number of digest digits that the table shows.
 const DIGEST_DIGITS: usize = 12;
 
-/// Lists or exports the weights versions of a run.
+/// Lists, exports or serves the weights versions of a run.
 #[derive(Debug, Clone, clap::Subcommand)]
 pub(crate) enum Request {
     /// Lists the weights versions of a run, with ratings.
@@ -64,12 +67,18 @@ pub(crate) enum Request {
         #[arg(long, value_name = "DIR")]
         output: PathBuf,
     },
+    /// Serves weights that your own learner writes, in place of a learner.
+    ///
+    /// `zerofleet train --learner own` starts this process. It checks and publishes the files in the directory
+    /// `incoming` of the run. The options are those of a learner.
+    Serve(CommonArgs),
 }
 
 impl Request {
-    /// Prints the weights versions of a run, or exports a version.
-    pub(crate) fn run(self, output: &mut impl Write) -> anyhow::Result<()> {
+    /// Prints the weights versions of a run, exports a version, or serves weights until the process drains.
+    pub(crate) fn run(self, output: &mut impl Write) -> anyhow::Result<ExitCode> {
         match self {
+            Request::Serve(common) => return Ok(weights_server::run(common)),
             Request::Ls { run, runs, json } => {
                 let versions = list(&RunDirectory::existing(&runs, &run)?)?;
                 if json {
@@ -84,7 +93,8 @@ impl Request {
                 writeln!(output, "{}", export(&run, version, folder)?.display())?;
             }
         }
-        output.flush().context("write the versions")
+        output.flush().context("write the versions")?;
+        Ok(ExitCode::SUCCESS)
     }
 }
 

@@ -8,8 +8,9 @@
 //! `report` writes summary and picture of a run, both from the files of the run. `play` and `eval` use the latest
 //! weights of a run, or an older version from `kept_versions`. `trained` loads weights on this machine or on an
 //! inference server (`remote`), which the command may start itself (`own_server`). `engine` plays with these weights
-//! over engine protocols. `matches` plays the weights of runs against each other and against other programs; `sgf`
-//! records games; `watch` shows an episode of a single-player game. `replay` and `inference` send requests to live
+//! over engine protocols. `weights_server` serves weights that a learner of the user writes to the directory
+//! `incoming`. `matches` plays the weights of runs against each other and against other programs; `sgf` records games;
+//! `watch` shows an episode of a single-player game. `replay` and `inference` send requests to live
 //! servers, `top` shows a whole fleet, and `console` serves pages of a run, for which `console_thinker` searches. `env`
 //! describes environments in Python. `doctor` checks this machine for a run. `bench` runs the program
 //! `zerofleet-bench`. `libtorch` decides whether a run needs libtorch. `arguments` parses the command line, `csv`
@@ -30,6 +31,7 @@ mod engine;
 mod env;
 mod eval;
 mod game_result;
+mod incoming;
 mod inference;
 mod kept_versions;
 mod libtorch;
@@ -52,6 +54,7 @@ mod trained;
 mod trained_time;
 mod tune;
 mod watch;
+mod weights_server;
 mod write_failures;
 
 use std::io::{self, Write as _};
@@ -114,6 +117,7 @@ impl Cli {
             Command::Doctor(args) => return args.run(&mut out),
             Command::Tune(args) => return args.run(&mut out),
             Command::Analysis(args) => return args.run(),
+            Command::Weights(args) => return args.run(&mut out),
             Command::Train(args) => train::run(args),
             Command::Ablate(args) => args.run(&mut out),
             Command::Play(args) => args.run(),
@@ -121,7 +125,6 @@ impl Cli {
             Command::Gomocup(args) => args.run(),
             Command::Eval(args) => args.run(),
             Command::Match(args) => args.run(&mut out),
-            Command::Weights(args) => args.run(&mut out),
             Command::Picture(args) => args.run(),
             Command::Replay(args) => args.run(&mut out),
             Command::Inference(args) => args.run(&mut out),

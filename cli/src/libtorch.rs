@@ -32,7 +32,8 @@ enum Need {
 }
 
 impl Answer {
-    /// Returns whether a run with this number of learners needs libtorch on this CPU.
+    /// Returns whether a run with this number of learners needs libtorch on this CPU. The number is 0 if a program of
+    /// the user trains.
     ///
     /// # Errors
     /// A key of the run file is invalid; the error names the key.
@@ -44,12 +45,14 @@ impl Answer {
             return Ok(Self { need: Need::Required, reason: obstacle.to_string(), evaluating: true });
         }
         let reason = match learners {
-            0 | 1 => why(&config.learner_settings()?, cpu),
+            0 => None,
+            1 => why(&config.learner_settings()?, cpu),
             _ => Some(Reason::group("--learners")),
         };
         let (need, reason) = match reason {
             Some(reason @ Reason::Required { .. }) => (Need::Required, reason.to_string()),
             Some(reason @ Reason::Faster(_)) => (Need::Faster, reason.to_string()),
+            None if learners == 0 => (Need::None, "a program of the user computes the training steps".to_owned()),
             None => (Need::None, format!("the CPU kernels ({}) compute the training steps", cpu.path)),
         };
         Ok(Self { need, reason, evaluating: false })
@@ -83,5 +86,9 @@ mod tests {
         let cpu = Cpu { path: Path::Avx2, has_bf16: false };
         let together = Answer::new(&RunFile::default(), Inference::Local, 2, cpu).unwrap();
         assert!(together.need == Need::Required && together.reason.starts_with("--learners: "), "{together:?}");
+        let mut config = RunFile::default();
+        config.learner.device = inference::DevicePreference::Cuda(0);
+        let own = Answer::new(&config, Inference::Local, 0, cpu).unwrap();
+        assert_eq!((own.need, own.reason.as_str()), (Need::None, "a program of the user computes the training steps"));
     }
 }

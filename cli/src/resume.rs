@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, bail, ensure};
 use fleet::plan::Plan;
+use fleet::run_directory::Learner;
 use run_file::learner::{LearnerSection, ScheduleKind};
 use version_store::VersionStore;
 use version_store::checkpoint::{Checkpoints, Error, Progress};
@@ -66,6 +67,8 @@ pub(crate) fn go_back(plan: &Plan, step: u64) -> anyhow::Result<()> {
         "--from: not supported with {} learners, since each has separate checkpoints",
         plan.learners
     );
+    let learner = plan.progress.learner;
+    ensure!(learner == Learner::Zerofleet, "--from: not supported with --learner own, which keeps no checkpoints here");
     let group = &plan.config.learner.group;
     ensure!(group.is_empty(), "--from: not supported with learner.group, since each learner has separate checkpoints");
     // The lock excludes a learner that outlives a killed supervisor: it could write another checkpoint after this call.

@@ -161,7 +161,8 @@ fn training(metrics: &RunMetrics) -> State {
         State::Moving
     } else if metrics.health.samples_held > 0.0 {
         State::Excused
-    // The learner exports `not_finite` from the start, but the number of steps only after the first weights.
+    // The learner exports `not_finite` from the start, but the number of steps only after the first weights. In the
+    // place of a learner of the user, `zerofleet weights serve` never exports it.
     } else if metrics.not_finite.is_none() || metrics.replay_items.is_none() {
         State::Unknown
     } else {

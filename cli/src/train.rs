@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use fleet::child::Event;
 use fleet::plan::{self, Plan};
-use fleet::run_directory::{Progress, RunDirectory};
+use fleet::run_directory::{Learner, Progress, RunDirectory};
 use fleet::{Fleet, Member, Rating, Role, SessionStart};
 use run_file::arena::GateKind;
 use run_file::learner::libtorch::Cpu;
@@ -24,6 +24,7 @@ use web_console::Change;
 use crate::console::{self, ConsoleProcess};
 use crate::core_division::CoreDivision;
 use crate::deterministic;
+use crate::incoming;
 use crate::kept_versions;
 use crate::libtorch::Answer;
 use crate::record::Record;
@@ -49,7 +50,7 @@ pub(crate) struct Args {
     ///
     /// The order of events does not depend on the clock: the same run file and seed give bit-identical weights, even
     /// after interruptions. CPU only.
-    #[arg(long, value_name = "VERSIONS", conflicts_with_all = ["minutes", "actors", "learners", "replay_servers", "inference"])]
+    #[arg(long, value_name = "VERSIONS", conflicts_with_all = ["minutes", "actors", "learners", "learner", "replay_servers", "inference"])]
     deterministic: Option<u64>,
 
     /// Episodes per version with --deterministic [default: 256].
@@ -91,16 +92,17 @@ const MEASURE_MAX: Duration = Duration::from_secs(30);
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let env = std::env::vars_os();
     let plan = if args.deterministic.is_some() { Plan::on_cpu(&args.run, env)? } else { Plan::new(&args.run, env)? };
+    let is_own = plan.progress.learner == Learner::Own;
     if args.needs_libtorch {
-        println!(
-            "{}",
-            serde_json::to_string(&Answer::new(&plan.config, plan.progress.inference, plan.learners, Cpu::this())?)?
-        );
+        let learners = if is_own { 0 } else { plan.learners };
+        let answer = Answer::new(&plan.config, plan.progress.inference, learners, Cpu::this())?;
+        println!("{}", serde_json::to_string(&answer)?);
         return Ok(());
     }
     let remedy = if args.deterministic.is_some() { "start another run" } else { resume::TRAIN_FROM_NOTHING };
-    // If the run is already in training, the error of the lock names the holder.
-    let is_checked = args.from.is_none() && !plan.run.is_trained();
+    // If the run is already in training, the error of the lock names the holder. A learner of the user has no
+    // checkpoints here.
+    let is_checked = args.from.is_none() && !plan.run.is_trained() && !is_own;
     let checkpoint = if is_checked { resume::checkpoint(&plan, remedy)? } else { None };
     if let Some(versions) = args.deterministic {
         return deterministic::train(&plan, versions, args.episodes_per_version);
@@ -153,6 +155,13 @@ fn supervise(
         ));
     }
     plan.placement.lines.iter().for_each(|line| screen.print(line));
+    if plan.progress.learner == Learner::Own {
+        let (incoming, name) = (run.path().join(incoming::FOLDER), run.name());
+        screen.print(&format!(
+            "learner of your own: weights from {}, batches from zerofleet replay batches --run {name}",
+            incoming.display()
+        ));
+    }
     if let Some(file) = &plan.unread {
         let (file, own) = (file.display(), run.config());
         screen.print(&format!(

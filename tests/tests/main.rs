@@ -32,6 +32,7 @@ mod leases;
 mod log_lines;
 mod missing_libtorch;
 mod open_inference;
+mod own_learner;
 mod phases;
 mod priorities;
 mod prometheus;

@@ -167,6 +167,12 @@ fn unknown_values_have_no_row_or_are_shown_as_missing() {
 }
 
 #[test]
+fn the_loss_of_a_learner_that_reports_none_is_not_that_of_an_untrained_run() {
+    let summary = summary(RunMetrics { steps: Some(5.0), ..RunMetrics::default() });
+    assert_eq!(row(&summary, "loss").unwrap(), "not reported");
+}
+
+#[test]
 fn the_newest_validation_has_a_row() {
     let validated = RunMetrics {
         validation_loss_policy: Some(1.25),

@@ -222,3 +222,21 @@ fn a_session_that_is_too_short_for_a_fault_ends_with_one_if_all_was_refused() {
     let health = Health { weights_refusal: unplayable().health.weights_refusal, ..refused().health };
     assert_eq!(run.watch.at_end(&RunMetrics { health, ..refused() }), None, "it has trained");
 }
+
+#[test]
+fn a_learner_of_the_user_that_publishes_nothing_for_long_is_no_fault() {
+    // The server of weights in the place of the learner counts no batches that are not finite.
+    let own = RunMetrics { not_finite: None, steps_per_second: Some(0.0), ..learning() };
+    Run::begin().assert_fine(&own);
+    let health = Health { inserts_held: 1.0, ..Health::default() };
+    let none = Some(0.0);
+    let blocked = RunMetrics {
+        positions_per_second: none,
+        evaluations_per_second: none,
+        games_per_second: none,
+        inserts_per_second: none,
+        health,
+        ..own
+    };
+    Run::begin().assert_fine(&blocked);
+}

@@ -101,6 +101,7 @@ impl Base {
             algorithm: algorithm.transpose()?,
             actors,
             learners: 1,
+            learner: None,
             replay_servers,
             inference,
             run: None,

@@ -20,7 +20,7 @@ use service::ConfigError;
 
 use crate::Role;
 use crate::programs::beside_this_binary;
-use crate::run_directory::Inference;
+use crate::run_directory::{Inference, Learner};
 
 /// Remedy for a program without libtorch.
 const TORCH_BUILD: &str = "build it with libtorch (cargo xtask train)";
@@ -71,6 +71,13 @@ impl Programs {
         let is_linked =
             |role: &Role| beside_this_binary(role.program(), role.program()).is_ok_and(|path| links_libtorch(&path));
         Self { with_libtorch: Role::ALL.into_iter().filter(is_linked).collect(), cpu: Cpu::this() }
+    }
+
+    /// Returns the capabilities for a run that `learner` trains: a program of the user may train any network.
+    #[must_use]
+    pub fn with(mut self, learner: Learner) -> Self {
+        self.with_libtorch.extend((learner == Learner::Own).then_some(Role::Learner));
+        self
     }
 
     /// Returns the capabilities of programs with libtorch for every role, for checks of settings alone.

@@ -17,7 +17,7 @@ use crate::boards::{self, PlannedBoard};
 use crate::environment;
 use crate::feasibility::{self, Programs};
 use crate::placement::{Machine, Placement, place};
-use crate::run_directory::{Inference, Progress, RunDirectory, load_run};
+use crate::run_directory::{Inference, Learner, Progress, RunDirectory, load_run};
 
 /// Default length of a run in minutes.
 const MINUTES_DEFAULT: f64 = 15.0;
@@ -70,6 +70,14 @@ pub struct Args {
     /// Number of learners that train one network; two or more need libtorch.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub learners: usize,
+
+    /// Learner of the run [default: zerofleet, or the run's].
+    ///
+    /// With `own`, the process `zerofleet weights serve` takes the place of the learner. It publishes weights that a
+    /// program writes to the directory `incoming` of the run; `zerofleet replay batches` writes training batches for
+    /// the program.
+    #[arg(long, value_enum)]
+    pub learner: Option<Learner>,
 
     /// Where positions are evaluated [default: local, or the run's].
     ///
@@ -191,6 +199,8 @@ impl Plan {
         };
         let of_boards = config.run.boards.iter().map(of_board).collect::<Result<Vec<_>, _>>()?;
         progress.inference = args.inference.unwrap_or(progress.inference);
+        progress.learner = args.learner.unwrap_or(progress.learner);
+        check_own_learner(progress.learner, learners, &config)?;
         check_boards(&config, args.actors)?;
         // This check comes before the trial of the devices, which takes some seconds.
         config.check()?;
@@ -247,7 +257,8 @@ impl Plan {
 pub fn check_new(args: &Args, env: impl Iterator<Item = (OsString, OsString)>) -> anyhow::Result<RunFile> {
     let config = new_config(args, env)?;
     config.check()?;
-    feasibility::check(&config, args.inference.unwrap_or_default(), &Programs::here())?;
+    let programs = Programs::here().with(args.learner.unwrap_or_default());
+    feasibility::check(&config, args.inference.unwrap_or_default(), &programs)?;
     Ok(config)
 }
 
@@ -353,6 +364,17 @@ fn check_boards(config: &RunFile, actors: Option<usize>) -> Result<(), ConfigErr
         return Err(ConfigError::invalid("--actors", reason));
     }
     Ok(())
+}
+
+/// Checks that a learner of the user trains alone and on a single board.
+fn check_own_learner(learner: Learner, learners: usize, config: &RunFile) -> Result<(), ConfigError> {
+    match learner {
+        Learner::Own if learners > 1 => Err(ConfigError::invalid("--learners", "conflicts with --learner own")),
+        Learner::Own if !config.run.boards.is_empty() => {
+            Err(ConfigError::invalid("run.boards", "--learner own draws batches of one board; leave it out"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Checks that game and network of an existing run do not change, and that the run keeps all boards. Returns the run

@@ -1,6 +1,7 @@
 //! Starts, watches, scrapes and drains the processes of a run.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::iter;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ use crate::feasibility::{self, Programs};
 use crate::placement::Place;
 use crate::plan::Plan;
 use crate::programs::beside_this_binary;
-use crate::run_directory::{Inference, archive_of_replay_server, read_json};
+use crate::run_directory::{Inference, Learner, archive_of_replay_server, read_json};
 use crate::wiring::{self, Role, WiredBoard, Wiring};
 
 /// Timeout of one scrape; the metrics of a slower process are missing from this round.
@@ -98,8 +99,11 @@ pub fn binaries(plan: &Plan, rating: Rating) -> anyhow::Result<PathBuf> {
     for role in [Role::Replay, Role::Actor].into_iter().chain(served).chain(rated) {
         beside_this_binary(role.program(), role.program())?;
     }
-    let learner = beside_this_binary(Role::Learner.program(), Role::Learner.program())?;
-    feasibility::check(&plan.config, plan.progress.inference, &Programs::here())?;
+    let learner = match plan.progress.learner {
+        Learner::Zerofleet => beside_this_binary(Role::Learner.program(), Role::Learner.program())?,
+        own @ Learner::Own => beside_this_binary(own.command().0, "cli")?,
+    };
+    feasibility::check(&plan.config, plan.progress.inference, &Programs::here().with(plan.progress.learner))?;
     Ok(learner.parent().context("find the directory of this program")?.to_owned())
 }
 
@@ -141,10 +145,15 @@ impl Fleet {
             let wiring = if matches!(role, Role::Actor | Role::Inference) { &of_players } else { &wiring };
             // Settings for a single process are last and take precedence.
             let sets = placement.sets(role, place).into_iter().chain(wiring.sets(role)).chain(sets);
-            let mut arguments = wiring::arguments(&run.config(), listen.as_deref(), sets);
+            let (program, command) = match role {
+                Role::Learner => plan.progress.learner.command(),
+                other => (other.program(), &[] as &[&str]),
+            };
+            let mut arguments: Vec<OsString> = command.iter().map(OsString::from).collect();
+            arguments.extend(wiring::arguments(&run.config(), listen.as_deref(), sets));
             arguments.extend(["--admin".into(), admin.to_string().into(), "--exit-with-parent".into()]);
             let log = run.logs().join(format!("{name}.log"));
-            let program = binaries.join(role.program());
+            let program = binaries.join(program);
             let starting = format!("start {}", program.display());
             let environment = placement.environment(place).to_vec();
             let settings = child::Settings { name, program, arguments, environment, log };

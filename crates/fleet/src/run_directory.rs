@@ -276,6 +276,27 @@ pub enum Inference {
     Remote,
 }
 
+/// The program that trains the network of a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Learner {
+    /// The process `learner`.
+    #[default]
+    Zerofleet,
+    /// A program of the user, for which `zerofleet weights serve` publishes the weights.
+    Own,
+}
+
+impl Learner {
+    /// Returns the program in the role of the learner, and the first arguments.
+    pub(crate) fn command(self) -> (&'static str, &'static [&'static str]) {
+        match self {
+            Self::Zerofleet => ("learner", &[]),
+            Self::Own => ("zerofleet", &["weights", "serve"]),
+        }
+    }
+}
+
 /// The progress of a run over all sessions.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Progress {
@@ -286,6 +307,9 @@ pub struct Progress {
     /// Place where self-play positions are evaluated.
     #[serde(default)]
     pub inference: Inference,
+    /// Program that trains the network.
+    #[serde(default)]
+    pub learner: Learner,
     /// Address of each replay server, kept over sessions: an actor's unacknowledged trajectories belong to one
     /// particular server.
     #[serde(default)]
@@ -373,10 +397,19 @@ mod tests {
         let totals = BTreeMap::from([("games".to_owned(), 3.0)]);
         let replay = vec!["127.0.0.1:7001".parse().unwrap()];
         let boards = BTreeMap::from([("go-7".to_owned(), vec!["127.0.0.1:7004".parse().unwrap()])]);
-        let inference = Inference::Remote;
+        let (inference, learner) = (Inference::Remote, Learner::Own);
         let (minutes, elapsed_seconds, training_steps, learner_threads) = (15.0, 61.5, 7, 3);
-        let progress =
-            Progress { minutes, elapsed_seconds, inference, replay, boards, training_steps, learner_threads, totals };
+        let progress = Progress {
+            minutes,
+            elapsed_seconds,
+            inference,
+            learner,
+            replay,
+            boards,
+            training_steps,
+            learner_threads,
+            totals,
+        };
         run.keep_progress(&progress).unwrap();
         assert_eq!(run.progress().unwrap(), Some(progress));
     }

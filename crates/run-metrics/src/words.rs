@@ -147,7 +147,8 @@ pub fn mean_return(r: &RunMetrics) -> String {
 /// Formats the losses. The total is weighted; only learned models have reward and consistency losses.
 pub fn losses(r: &RunMetrics) -> String {
     if r.loss_total.is_none() {
-        return "no training step yet".to_owned();
+        let is_trained = r.steps.is_some_and(|steps| steps > 0.0);
+        return if is_trained { "not reported" } else { "no training step yet" }.to_owned();
     }
     let [total, policy, value] = [r.loss_total, r.loss_policy, r.loss_value].map(precise);
     let learned = |name: &str, loss: Option<f64>| {

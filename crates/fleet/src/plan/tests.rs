@@ -27,6 +27,7 @@ fn args(runs: &Path) -> Args {
         actors: Some(1),
         replay_servers: None,
         learners: 1,
+        learner: None,
         inference: None,
         run: Some("first".to_owned()),
         runs: runs.to_owned(),
@@ -99,6 +100,27 @@ fn the_run_file_that_a_run_was_started_with_is_not_reported() {
     let plan = runs.plan(None, Some(file)).unwrap();
     assert_eq!(plan.unread, None);
     assert_eq!(plan.config.learner.learning_rate, 0.1);
+}
+
+#[test]
+fn a_learner_of_the_user_is_kept_by_a_resume_and_trains_alone_on_one_board() {
+    let runs = Runs::new();
+    let plan = |learner, learners, boards: &[&str]| {
+        let boards: Vec<String> = boards.iter().map(|&board| board.to_owned()).collect();
+        let heads = (!boards.is_empty()).then(|| "network.heads=pooled".to_owned());
+        let args = Args { learner, learners, boards, sets: heads.into_iter().collect(), ..runs.args() };
+        Plan::on(&Args { game: Some("hex-5".to_owned()), ..args }, std::iter::empty(), machine)
+    };
+    let refused = |learners, boards: &[&str]| plan(Some(Learner::Own), learners, boards).unwrap_err().to_string();
+    assert_eq!(refused(2, &[]), "--learners: conflicts with --learner own");
+    assert!(refused(1, &["hex-7"]).starts_with("run.boards: --learner own"));
+    let first = plan(Some(Learner::Own), 1, &[]).unwrap();
+    first.run.create().unwrap();
+    first.write_config().unwrap();
+    first.run.keep_progress(&first.progress).unwrap();
+    assert_eq!(plan(None, 1, &[]).unwrap().progress.learner, Learner::Own);
+    assert_eq!(plan(Some(Learner::Zerofleet), 1, &[]).unwrap().progress.learner, Learner::Zerofleet);
+    assert!(plan(None, 2, &[]).is_err());
 }
 
 #[test]

@@ -29,7 +29,7 @@ struct StandIns {
 impl StandIns {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        for name in ["replay-server", "learner", "actor", "arena", "inference-server"] {
+        for name in ["replay-server", "learner", "actor", "arena", "inference-server", "zerofleet"] {
             symlink(STAND_IN, folder.path().join(name)).unwrap();
         }
         let run = RunDirectory::new(folder.path(), "first").unwrap();
@@ -146,6 +146,27 @@ fn every_process_gets_the_addresses_of_the_others_and_its_thread_count() {
     assert_eq!(ids, ["0", "1"]);
     let admins: std::collections::BTreeSet<_> = started.iter().map(|line| argument(line, "--admin ")).collect();
     assert_eq!(admins.len(), 6, "every process has a port of its own");
+}
+
+#[test]
+fn a_server_of_weights_takes_the_place_of_the_learner_if_a_program_of_the_user_trains() {
+    let stand_ins = StandIns::new();
+    let machine = Machine { cores: 16, memory_bytes: 0, accelerators: Accelerators::None(String::new()) };
+    let mut plan = stand_ins.plan(&machine, 1, Inference::Local, 1, 1);
+    plan.progress.learner = Learner::Own;
+    let mut fleet = stand_ins.start_planned(&plan);
+    let list = read_list(&stand_ins.run.fleet()).unwrap();
+    assert!(list.iter().any(|listed| listed.name == "learner" && listed.role == Role::Learner), "{list:?}");
+    assert_eq!(fleet.drain().unwrap(), [""; 0]);
+    let started = stand_ins.lines("started");
+    assert!(!started.iter().any(|line| line.starts_with("learner")), "{started:?}");
+    let server = started.iter().find(|line| line.starts_with("zerofleet weights serve --config ")).unwrap();
+    for option in ["--listen ", "--admin ", "--exit-with-parent", "learner.replay=https://", "learner.threads="] {
+        assert!(server.contains(option), "{option}: {server}");
+    }
+    let listen = server.split_once("--listen ").unwrap().1.split(' ').next().unwrap();
+    let actor = started.iter().find(|line| line.starts_with("actor")).unwrap();
+    assert!(actor.contains(&format!("actor.learner=https://{listen}")), "{actor}");
 }
 
 #[test]
