@@ -81,15 +81,18 @@ impl<'a> Reader<'a> {
         Ok(Self { file: SafeTensors::deserialize(bytes).map_err(format_error)?, taken: Vec::new() })
     }
 
-    /// Returns the values of a tensor, from the entry named `prefix` followed by the tensor name; all are finite, and
-    /// variances are not negative.
+    /// Returns the values of a tensor in float32 or bfloat16, from the entry named `prefix` followed by the tensor
+    /// name; all are finite, and variances are not negative.
     ///
     /// # Errors
     /// Names the tensor that is missing, has another shape or type, or holds a bad number.
     pub fn tensor(&mut self, prefix: &str, tensor: &Tensor) -> Result<Vec<f32>, Error> {
         let name = format!("{prefix}{}", tensor.name);
-        let bytes = self.take(&name, Dtype::F32, &tensor.shape)?;
-        let values: Vec<f32> = bytes.as_chunks().0.iter().map(|&chunk| f32::from_le_bytes(chunk)).collect();
+        let (dtype, bytes) = self.take(&name, &[Dtype::F32, Dtype::BF16], &tensor.shape)?;
+        let values: Vec<f32> = match dtype {
+            Dtype::BF16 => bytes.as_chunks().0.iter().map(|&chunk| from_bfloat16(u16::from_le_bytes(chunk))).collect(),
+            _ => bytes.as_chunks().0.iter().map(|&chunk| f32::from_le_bytes(chunk)).collect(),
+        };
         let is_bad = |value: &&f32| !value.is_finite() || (tensor.role == Role::NormVariance && **value < 0.0);
         match values.iter().find(is_bad) {
             Some(&value) => Err(Error::BadNumber { name, value }),
@@ -108,7 +111,7 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// Names the entry if it is missing or of another type.
     pub fn count(&mut self, name: &str) -> Result<u64, Error> {
-        self.take(name, Dtype::U64, &[1]).map(|bytes| u64::from_le_bytes(bytes.as_chunks().0[0]))
+        self.take(name, &[Dtype::U64], &[1]).map(|(_, bytes)| u64::from_le_bytes(bytes.as_chunks().0[0]))
     }
 
     /// Returns a number that is not a weight.
@@ -116,7 +119,7 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// Names the entry if it is missing or of another type.
     pub fn real(&mut self, name: &str) -> Result<f64, Error> {
-        self.take(name, Dtype::F64, &[1]).map(|bytes| f64::from_le_bytes(bytes.as_chunks().0[0]))
+        self.take(name, &[Dtype::F64], &[1]).map(|(_, bytes)| f64::from_le_bytes(bytes.as_chunks().0[0]))
     }
 
     /// Rejects a file with entries that were not taken.
@@ -131,21 +134,76 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Returns the bytes of an entry. The length matches `shape`: the format itself checks it against shape and type.
-    fn take(&mut self, name: &str, dtype: Dtype, shape: &[usize]) -> Result<&'a [u8], Error> {
+    /// Returns the element type and the bytes of an entry with one of these types. The length matches `shape`: the
+    /// format itself checks it against shape and type.
+    fn take(&mut self, name: &str, dtypes: &[Dtype], shape: &[usize]) -> Result<(Dtype, &'a [u8]), Error> {
         let view = self.file.tensor(name).map_err(|_| Error::MissingTensor { name: name.to_owned() })?;
-        if view.dtype() != dtype || view.shape() != shape {
+        if !dtypes.contains(&view.dtype()) || view.shape() != shape {
+            let expected: Vec<String> = dtypes.iter().map(|dtype| format!("{dtype:?}")).collect();
             return Err(Error::Shape {
                 name: name.to_owned(),
-                expected: format!("{dtype:?} {shape:?}"),
+                expected: format!("{} {shape:?}", expected.join(" or ")),
                 got: format!("{:?} {:?}", view.dtype(), view.shape()),
             });
         }
         self.taken.push(name.to_owned());
-        Ok(view.data())
+        Ok((view.dtype(), view.data()))
     }
+}
+
+/// Converts a bfloat16 number, which is the upper half of a float32 number.
+fn from_bfloat16(bits: u16) -> f32 {
+    f32::from_bits(u32::from(bits) << 16)
 }
 
 fn format_error(error: safetensors::SafeTensorError) -> Error {
     Error::Format(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns a file with the tensor `a` of the shape `[2, 2]`.
+    fn file(dtype: Dtype, bytes: &[u8]) -> Vec<u8> {
+        safetensors::serialize([("a", TensorView::new(dtype, vec![2, 2], bytes).unwrap())], None).unwrap()
+    }
+
+    fn read(bytes: &[u8], role: Role) -> Result<Vec<f32>, Error> {
+        let mut reader = Reader::new(bytes)?;
+        let values = reader.tensor("", &Tensor { name: "a".to_owned(), shape: vec![2, 2], role })?;
+        reader.finish().map(|()| values)
+    }
+
+    #[test]
+    fn bfloat16_is_read_as_the_float32_numbers_that_it_stands_for() {
+        // Sign, 8 bits of the exponent with the bias 127, and 7 bits of the fraction.
+        let bits: [u16; 4] = [0x3f80, 0xc049, 0x0001, 0x7f7f];
+        let explicit = |bits: u16| {
+            let (exponent, fraction) = (i32::from(bits >> 7 & 0xff), f64::from(bits & 0x7f) / 128.0);
+            let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
+            let value =
+                if exponent == 0 { fraction * 2_f64.powi(-126) } else { (1.0 + fraction) * 2_f64.powi(exponent - 127) };
+            (sign * value) as f32
+        };
+        let bytes = bits.map(u16::to_le_bytes).concat();
+        let values = read(&file(Dtype::BF16, &bytes), Role::Linear).unwrap();
+        assert_eq!(values, bits.map(explicit));
+        assert_eq!(values[..2], [1.0, -3.140_625]);
+    }
+
+    #[test]
+    fn numbers_in_bfloat16_are_checked_like_numbers_in_float32() {
+        for (bits, role) in [(0x7fc0, Role::Linear), (0x7f80, Role::Linear), (0xbf80, Role::NormVariance)] {
+            let bytes = [0x3f80, bits, 0, 0].map(u16::to_le_bytes).concat();
+            let error = read(&file(Dtype::BF16, &bytes), role).unwrap_err();
+            assert!(matches!(error, Error::BadNumber { .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn another_number_format_is_refused_by_its_name() {
+        let error = read(&file(Dtype::F16, &[0; 8]), Role::Linear).unwrap_err().to_string();
+        assert_eq!(error, "tensor `a` is F16 [2, 2], expected F32 or BF16 [2, 2]");
+    }
 }

@@ -131,7 +131,7 @@ pub enum LayerKind {
     Offsets,
 }
 
-/// A tensor of a network, float32 in files.
+/// A tensor of a network; in files float32, or bfloat16 to save space.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tensor {
     /// Name in files.

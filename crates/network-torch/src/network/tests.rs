@@ -137,7 +137,7 @@ fn a_missing_an_extra_and_a_misshapen_tensor_are_refused_by_name() {
         let weight = tensors.iter_mut().find(|tensor| tensor.0 == "value.output.weight").unwrap();
         weight.2 = vec![64, 3];
     }));
-    let expected = "tensor `value.output.weight` is F32 [64, 3], expected F32 [3, 64]";
+    let expected = "tensor `value.output.weight` is F32 [64, 3], expected F32 or BF16 [3, 64]";
     assert_eq!(misshapen.unwrap_err().to_string(), expected);
 
     let mistyped = read(&rewritten(|tensors| tensors[0].1 = Dtype::I32)).unwrap_err();
