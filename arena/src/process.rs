@@ -17,6 +17,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use transport::security::Security;
+use version_store::{Model, ModelFolder};
 
 use crate::pacer::Environment;
 use crate::worker::Worker;
@@ -58,7 +59,7 @@ async fn measure(config: Config, context: Context) -> anyhow::Result<()> {
             (subscriber.handle(), Some(subscriber))
         }
         WeightsSource::File(path) => {
-            let (manifest, bytes) = version_store::read_file(path, WEIGHTS_BYTES_MAX)?;
+            let Model { manifest, bytes, .. } = ModelFolder::read_at_most(path, WEIGHTS_BYTES_MAX)?;
             (watch::channel(Some(Arc::new(Published { manifest, bytes: bytes.into() }))).1, None)
         }
     };

@@ -18,6 +18,7 @@ use tokio::task::JoinHandle as Task;
 use tonic::server::NamedService as _;
 use tonic::service::Routes;
 use transport::security::{Security, use_credentials};
+use version_store::{Model, ModelFolder};
 
 use crate::engine::{Engine, Handle};
 use crate::grpc::InferenceService;
@@ -120,7 +121,7 @@ pub(crate) async fn start_on(
         WeightsSource::File(path) => {
             let path = path.clone();
             let load = move || {
-                let (manifest, bytes) = version_store::read_file(&path, bytes_max)?;
+                let Model { manifest, bytes, .. } = ModelFolder::read_at_most(&path, bytes_max)?;
                 loader.load(&Published { manifest, bytes: bytes.into() })
             };
             tokio::task::spawn_blocking(load).await.context("join the loading thread")??;

@@ -51,9 +51,9 @@ service::section! {
         /// Address of the weights: the learner's, such as `http://127.0.0.1:7002`, or the arena's if `arena.gate` is
         /// set.
         learner: String = "http://127.0.0.1:7002".into();
-        /// Manifest of a published version to serve, such as `runs/NAME/weights/v000012.json`, with the weights in the
-        /// same directory. The learner is not used in this case. Empty: the server serves the latest versions from
-        /// `learner`.
+        /// Weights to serve: a model folder, or the manifest of a published version, such as
+        /// `runs/NAME/weights/v000012.json`, with the weights in the same directory. The learner is not used in this
+        /// case. Empty: the server serves the latest versions from `learner`.
         weights: String = String::new();
         /// Number of threads that evaluate batches. 0: one per core, or four with an accelerator, where batches are
         /// merged and up to three batches are in flight.

@@ -7,7 +7,7 @@ use service::{ConfigError, SecuritySection};
 pub enum WeightsSource {
     /// A learner or an arena at this endpoint; all later versions are loaded as well.
     Server(String),
-    /// A single weights version, given by the path of the manifest.
+    /// A single weights version, given by the path of a manifest or a model folder.
     File(PathBuf),
 }
 

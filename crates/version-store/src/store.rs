@@ -16,6 +16,9 @@ const NOTED: &str = "noted";
 /// Extension of the empty file that protects a version from removal.
 const PINNED: &str = "pinned";
 
+/// Maximum size of a manifest in bytes: a hundred times the size of any existing manifest.
+pub(crate) const MANIFEST_BYTES_MAX: u64 = 1 << 17;
+
 /// A directory of weights versions, each with two files: the weights `v000012.safetensors` and the manifest
 /// `v000012.json`. Retention rules never remove a version with an additional file `v000012.pinned`.
 #[derive(Debug, Clone)]
@@ -179,7 +182,10 @@ impl VersionStore {
     /// # Errors
     /// A file cannot be read, or the bytes do not match the manifest.
     pub fn read(&self, version: WeightsVersion) -> anyhow::Result<(Manifest, Vec<u8>)> {
-        read_file(&self.manifest_path(version), u64::MAX)
+        let path = self.manifest_path(version);
+        let manifest = read_manifest(&path)?;
+        let bytes = read_weights(&manifest, &path.with_extension("safetensors"), u64::MAX)?;
+        Ok((manifest, bytes))
     }
 
     /// Returns the manifest of an existing version, without reading the weights.
@@ -252,23 +258,25 @@ fn file_name(version: WeightsVersion, extension: &str) -> String {
     format!("v{:06}.{extension}", version.0)
 }
 
-/// Reads a version, given the path of the manifest. The weights must be in the same directory.
-///
-/// # Errors
-/// A file cannot be read, the weights exceed `bytes_max`, or the weights do not match the manifest.
-pub fn read_file(manifest: &Path, bytes_max: u64) -> anyhow::Result<(Manifest, Vec<u8>)> {
-    let (weights, manifest) = (manifest.with_extension("safetensors"), read_manifest(manifest)?);
-    let size = fs::metadata(&weights).with_context(|| cannot_read(&weights))?.len();
-    ensure!(size <= bytes_max, "{} has {size} bytes, the limit is {bytes_max}", weights.display());
-    let bytes = fs::read(&weights).with_context(|| cannot_read(&weights))?;
-    let is_written = manifest.digest == Digest::of(&bytes);
-    ensure!(is_written, "{} does not match the digest in the manifest", weights.display());
-    Ok((manifest, bytes))
+/// Reads the manifest of an exported version.
+pub(crate) fn read_manifest(path: &Path) -> anyhow::Result<Manifest> {
+    let text = read_at_most(path, MANIFEST_BYTES_MAX)?;
+    serde_json::from_slice(&text).with_context(|| format!("parse the manifest {}", path.display()))
 }
 
-fn read_manifest(path: &Path) -> anyhow::Result<Manifest> {
-    let text = fs::read(path).with_context(|| cannot_read(path))?;
-    serde_json::from_slice(&text).with_context(|| format!("parse the manifest {}", path.display()))
+/// Reads the weights that a manifest describes.
+pub(crate) fn read_weights(manifest: &Manifest, weights: &Path, bytes_max: u64) -> anyhow::Result<Vec<u8>> {
+    let bytes = read_at_most(weights, bytes_max)?;
+    let is_written = manifest.digest == Digest::of(&bytes);
+    ensure!(is_written, "{} does not match the digest in the manifest", weights.display());
+    Ok(bytes)
+}
+
+/// Reads a file of at most `bytes_max` bytes.
+pub(crate) fn read_at_most(path: &Path, bytes_max: u64) -> anyhow::Result<Vec<u8>> {
+    let size = fs::metadata(path).with_context(|| cannot_read(path))?.len();
+    ensure!(size <= bytes_max, "{} has {size} bytes, the limit is {bytes_max}", path.display());
+    fs::read(path).with_context(|| cannot_read(path))
 }
 
 fn cannot_read(path: &Path) -> String {
@@ -404,11 +412,9 @@ mod tests {
         fs::write(folder.join("v000001.safetensors"), "other").unwrap();
         let error = store.read(WeightsVersion(1)).unwrap_err().to_string();
         assert!(error.contains("v000001.safetensors does not match"), "{error}");
-        let refused = |name: &str, most| format!("{:#}", read_file(&folder.join(name), most).unwrap_err());
-        assert!(refused("v000001.json", 4).contains("v000001.safetensors has 5 bytes, the limit is 4"));
-        assert!(refused("none.json", 4).contains("none.json"));
         fs::write(folder.join("v000002.json"), "{").unwrap();
-        assert!(refused("v000002.json", 4).contains("parse the manifest"));
+        let error = store.read(WeightsVersion(2)).unwrap_err().to_string();
+        assert!(error.contains("parse the manifest") && error.contains("v000002.json"), "{error}");
         fs::remove_file(folder.join("v000002.json")).unwrap();
         fs::write(folder.join("v7.json"), "{}").unwrap();
         assert_eq!(numbers(&store), [1]);
