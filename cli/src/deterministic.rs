@@ -38,9 +38,10 @@ use run_file::replay::NamedTable;
 use self_play::{SLOTS, SelfPlay};
 use serde::{Deserialize, Serialize};
 use service::ConfigError;
+use training::initial_weights::begin_with;
 use training::{Losses, Trainer as _};
 use version_store::checkpoint::{Checkpoint, Checkpoints, Progress};
-use version_store::{Retention, VersionStore};
+use version_store::{Model, ModelFolder, Retention, VersionStore};
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
 use window::Totals;
 
@@ -244,8 +245,9 @@ impl Run {
         let game = settings.game.rules();
         let architecture = settings.network.architecture_of(&game);
         let trainer_settings = run_file::learner::trainer_settings(&settings.learner);
-        let mut trainer = training_cpu::Trainer::new(&architecture, trainer_settings, settings.run.seed, threads)
-            .context("create the trainer")?;
+        let mut trainer =
+            training_cpu::Trainer::new(&architecture, trainer_settings.clone(), settings.run.seed, threads)
+                .context("create the trainer")?;
         let mut state = State {
             version: WeightsVersion(1),
             totals: Totals::default(),
@@ -272,6 +274,10 @@ impl Run {
             trainer.load(&files).context("restore the checkpoint")?;
             trajectories = window::read(file(&files, TRAJECTORIES)?, replay.limits)?;
             (state, positions) = (kept, progress.positions);
+        } else if !settings.learner.initial_weights.is_empty() {
+            let Model { manifest, bytes, .. } = ModelFolder::read(Path::new(&settings.learner.initial_weights))?;
+            begin_with(&mut trainer, &trainer_settings, [&manifest.architecture, &architecture], &bytes)
+                .context("learner.initial_weights")?;
         }
         let episodes = state.episodes_per_version;
         ensure!(
@@ -504,6 +510,21 @@ mod tests {
             assert_eq!(first, trained(&config_of("run.seed=5"), 4), "{model}");
             assert_ne!(first.0.last().unwrap().digest, trained(&config_of("run.seed=6"), 4).0.last().unwrap().digest);
         }
+    }
+
+    #[test]
+    fn the_first_version_of_a_run_that_begins_with_given_weights_has_them() {
+        let (folder, given) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let mut before = open(&config(&["run.seed=6"]), &folder);
+        train(&mut before, 2);
+        let Published { manifest, bytes } = &before.published;
+        let model = given.path().join("model");
+        ModelFolder::write(&model, manifest, bytes).unwrap();
+        let begin = format!("learner.initial_weights={}", model.display());
+        let begun = config(&[&begin]);
+        let mut first = open(&begun, &given);
+        assert_eq!((first.state.version, &first.published.bytes), (WeightsVersion(1), bytes));
+        assert_eq!(train(&mut first, 2), trained(&begun, 2).0, "two runs from the same weights and seed are equal");
     }
 
     #[test]

@@ -15,13 +15,16 @@ use proto::replay::NewestWeights;
 use proto::weights::{Publisher, WeightsService};
 use run_file::learner::trainer_settings;
 use run_file::learner::{Config, LearnerSection, Settings};
+use service::ConfigError;
 use service::directory::DirectoryError;
 use training::NetworkSize;
 use training::checkpoint::{Files, State};
-use training::{MomentFormat, TrainerSettings, growth};
+use training::initial_weights::begin_with;
+use training::{MomentFormat, Trainer, TrainerSettings, growth};
 use transport::security::{Security, use_credentials};
 use transport::servers::{Endpoints, Servers};
 use version_store::checkpoint::{Checkpoint, Checkpoints};
+use version_store::{Model, ModelFolder};
 use weights::{Architecture, Manifest};
 
 use crate::backend::{Backend, Chosen};
@@ -276,6 +279,11 @@ fn begin(
         memory::check(&memory, service::machine::memory_bytes(), &settings.learner)?;
     }
     let Some(found) = found else {
+        let initial_weights = &settings.learner.initial_weights;
+        if !initial_weights.is_empty() {
+            take_weights(Path::new(initial_weights), &trainer_settings, &architecture, &mut *trainer)
+                .map_err(|error| ConfigError::invalid("learner.initial_weights", service::chain(&error)))?;
+        }
         return Ok(Start { trainer, architecture, progress: None });
     };
     for damaged in &found.damaged {
@@ -302,6 +310,23 @@ fn begin(
     Ok(Start { trainer, architecture, progress: Some(progress) })
 }
 
+/// Replaces tensors of a new trainer by the weights at `path` (`learner.initial_weights`).
+///
+/// # Errors
+/// The weights cannot be read, or do not suit the network.
+fn take_weights(
+    path: &Path,
+    settings: &TrainerSettings,
+    architecture: &Architecture,
+    trainer: &mut dyn Trainer,
+) -> anyhow::Result<()> {
+    let Model { manifest, bytes, .. } = ModelFolder::read(path)?;
+    let adopted = begin_with(trainer, settings, [&manifest.architecture, architecture], &bytes)?;
+    let (version, game) = (manifest.version, &manifest.architecture.game);
+    tracing::info!("beginning with weights {version} of {game} in {}; {adopted}", path.display());
+    Ok(())
+}
+
 /// Returns the files of a checkpoint after growing the network to a larger one. Every backend can read the files.
 fn grown(
     settings: &TrainerSettings,
@@ -318,10 +343,13 @@ fn grown(
 
 #[cfg(test)]
 mod tests {
-    use run_file::learner::NetworkSection;
+    use run_file::learner::{ModelKind, NetworkSection};
+    use service::Health;
     use version_store::checkpoint::Progress;
+    use weights::WeightsVersion;
 
     use super::*;
+    use crate::pipeline::Batches;
 
     #[test]
     fn a_second_learner_of_a_run_directory_is_refused_with_its_name_until_the_first_ends() {
@@ -337,39 +365,117 @@ mod tests {
         take(run.path()).unwrap();
     }
 
-    /// Restores a checkpoint from `checkpoints` in a run with this network, or starts a new run.
-    fn begun(network: NetworkSection, grow: bool, checkpoints: &Checkpoints) -> anyhow::Result<Start> {
-        let mut config = Config { network, ..Config::default() };
-        (config.run.game, config.learner.grow) = ("tic_tac_toe".to_owned(), grow);
+    /// Starts a run of `game` in `folder` with changed settings, or resumes the run from the latest checkpoint.
+    fn run_of(game: &str, folder: &Path, set: impl FnOnce(&mut Config)) -> anyhow::Result<(Settings, Start)> {
+        let mut config = Config { network: network(1, 8), ..Config::default() };
+        (config.run.game, config.run.directory) = (game.to_owned(), folder.to_owned());
+        set(&mut config);
         let settings = config.settings().unwrap();
-        let device = Chosen {
-            device: Device::Cpu,
-            precision: training::Precision::F32,
-            is_adaptive: false,
-            description: "a test".to_owned(),
-        };
-        begin(&settings, &device, settings.architecture(), checkpoints)
+        let (device, precision, description) = (Device::Cpu, training::Precision::F32, "a test".to_owned());
+        let device = Chosen { device, precision, is_adaptive: false, description };
+        let start = begin(&settings, &device, settings.architecture(), &checkpoints_of(folder))?;
+        Ok((settings, start))
+    }
+
+    fn network(blocks: usize, channels: usize) -> NetworkSection {
+        NetworkSection { blocks, channels, ..NetworkSection::default() }
+    }
+
+    fn checkpoints_of(run: &Path) -> Checkpoints {
+        Checkpoints::new(run.join(CHECKPOINTS), 3)
     }
 
     #[test]
     fn a_checkpoint_goes_on_in_a_larger_network_only_if_the_run_may_grow() {
         let folder = tempfile::tempdir().unwrap();
-        let checkpoints = Checkpoints::new(folder.path().to_owned(), 3);
-        let network = |blocks, channels| NetworkSection { blocks, channels, ..NetworkSection::default() };
-        let Start { trainer, architecture, .. } = begun(network(1, 8), false, &checkpoints).unwrap();
+        let begun = |network: NetworkSection, grow| {
+            let set = |config: &mut Config| (config.network, config.learner.grow) = (network, grow);
+            run_of("tic_tac_toe", folder.path(), set).map(|(_, start)| start)
+        };
+        let checkpoints = checkpoints_of(folder.path());
+        let Start { trainer, architecture, .. } = begun(network(1, 8), false).unwrap();
         let files = trainer.files().unwrap();
         let (training_step, positions, window_passes) = (5, 9, 0.25);
         let progress = Progress { training_step, positions, window_passes, elapsed_seconds: 1.0, architecture };
         checkpoints.write(&Checkpoint { progress, files: files.clone() }).unwrap();
 
-        let refused = |network, grow| format!("{:#}", begun(network, grow, &checkpoints).map(drop).unwrap_err());
+        let refused = |network, grow| format!("{:#}", begun(network, grow).map(drop).unwrap_err());
         assert!(refused(network(2, 8), false).contains("learner.grow"));
         assert!(refused(network(1, 7), true).contains("channels 8 cannot become 7"));
-        let grown = begun(network(3, 12), true, &checkpoints).unwrap();
+        let grown = begun(network(3, 12), true).unwrap();
         assert_eq!((grown.architecture.blocks, grown.architecture.channels), (3, 12));
         assert_eq!(grown.progress.unwrap().training_step, 5);
-        let same = begun(network(1, 8), true, &checkpoints).unwrap();
+        let same = begun(network(1, 8), true).unwrap();
         assert_eq!(same.trainer.files().unwrap(), files);
+    }
+
+    /// Writes the weights of a new network for `game` into a model folder, and returns the weights.
+    fn given(game: &str, folder: &Path) -> Vec<u8> {
+        let (_, Start { trainer, architecture, .. }) = run_of(game, folder, |config| config.run.seed = 7).unwrap();
+        let bytes = trainer.published().unwrap();
+        let manifest = Manifest::of(&bytes, WeightsVersion(9), 90, architecture);
+        ModelFolder::write(&folder.join("model"), &manifest, &bytes).unwrap();
+        bytes
+    }
+
+    /// Sets the weights that [`given`] wrote into `folder` as the initial weights.
+    fn begin_in(folder: &Path, config: &mut Config) {
+        config.learner.initial_weights = folder.join("model").display().to_string();
+    }
+
+    #[test]
+    fn the_first_version_of_a_run_has_the_given_weights_and_a_checkpoint_comes_before_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let weights = given("tic_tac_toe", folder.path());
+        let (settings, start) = run_of("tic_tac_toe", folder.path(), |config| begin_in(folder.path(), config)).unwrap();
+        assert_eq!(start.progress, None);
+        let mut published = Vec::new();
+        let publish = |manifest: Manifest, bytes| published.push((manifest.version.0, manifest.training_step, bytes));
+        let (checkpoints, priorities) = (checkpoints_of(folder.path()), Priorities::new().0);
+        let training = Training::new(settings, start, checkpoints.clone(), priorities);
+        training.run(&mut Batches::of([]), &|| false, None, &Health::default(), publish).unwrap();
+        assert_eq!(published, [(1, 0, Bytes::from(weights))]);
+
+        // Another model would be refused, but the run has a checkpoint.
+        let found = checkpoints.newest().unwrap().unwrap().checkpoint;
+        let missing = |config: &mut Config| config.learner.initial_weights = "missing".to_owned();
+        let (_, resumed) = run_of("tic_tac_toe", folder.path(), missing).unwrap();
+        assert_eq!((resumed.progress, resumed.trainer.files().unwrap()), (Some(found.progress), found.files));
+    }
+
+    #[test]
+    fn weights_of_another_board_are_taken_in_part_and_unsuitable_ones_are_refused_by_the_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let weights = given("hex-5", folder.path());
+        let begun = |game: &str, set: &dyn Fn(&mut Config)| {
+            let run = tempfile::tempdir().unwrap();
+            run_of(game, run.path(), |config| {
+                begin_in(folder.path(), config);
+                set(config);
+            })
+            .map(|(_, start)| start.trainer.published().unwrap())
+            .map_err(|error| service::chain(&error))
+        };
+        let larger = begun("hex-6", &|_| {}).unwrap();
+        let new = run_of("hex-6", &folder.path().join("new"), |_| {}).unwrap().1.trainer.published().unwrap();
+        let numbers = |game: &str, bytes: &[u8], name: &str| {
+            let rules = game.parse::<GameKind>().unwrap().rules();
+            let layout = training::ModelLayers::new(&network(1, 8).architecture_of(&rules)).unwrap().layout();
+            training::checkpoint::read(&layout, bytes).unwrap().parameters[layout.parameter(name)].to_vec()
+        };
+        let tower = "block.0.first.convolution.weight";
+        assert_eq!(numbers("hex-6", &larger, tower), numbers("hex-5", &weights, tower));
+        let head = "policy.output.weight";
+        assert_eq!(numbers("hex-6", &larger, head), numbers("hex-6", &new, head));
+
+        let refused = |set: &dyn Fn(&mut Config)| begun("hex-5", set).unwrap_err();
+        for (error, reason) in [
+            (refused(&|config| config.network.channels = 16), "1 blocks of 8 channels and in 1 blocks of 16 channels"),
+            (refused(&|config| config.network.model = ModelKind::Muzero), "network.model is muzero"),
+            (refused(&|config| config.learner.initial_weights = "none".to_owned()), "none is no model"),
+        ] {
+            assert!(error.starts_with("learner.initial_weights: ") && error.contains(reason), "{error}");
+        }
     }
 
     #[test]

@@ -203,6 +203,10 @@ service::section! {
         /// Number of older checkpoints to keep in addition, spread over the run on a logarithmic scale, so that
         /// training can restart from an earlier state.
         checkpoints_spread: usize = 4;
+        /// Weights with which a new run begins: a model folder, or the manifest of exported weights. The network takes
+        /// every tensor with the same name and shape; all other tensors are initialised from `run.seed`. A run with a
+        /// checkpoint ignores the key. `zerofleet train --weights` sets it. Empty: all tensors are initialised.
+        initial_weights: String = String::new(), page "networks.md#begin-with-other-weights";
         /// True to continue a checkpoint of a network with fewer blocks or channels in the larger network of the run
         /// file, which initially computes the same outputs. False rejects such a checkpoint.
         grow: bool = false, page "networks.md#growing";

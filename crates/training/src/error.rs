@@ -29,6 +29,12 @@ pub enum Error {
         /// The reason why the network cannot grow.
         reason: String,
     },
+    /// A training cannot begin with these weights.
+    #[error("the weights do not suit the network: {reason}")]
+    InitialWeights {
+        /// The reason why the weights are refused.
+        reason: String,
+    },
     /// A file is missing in the checkpoint.
     #[error("the checkpoint has no file `{name}`")]
     MissingFile {

@@ -45,9 +45,15 @@ impl Entry {
     pub fn is_hidden(&self) -> bool {
         let layer = self.tensor.layer();
         let part = layer.rsplit('.').next().unwrap_or(layer);
-        let is_of_block = layer.contains("block.") || layer.contains("attention.");
-        let is_last = matches!(part, "output" | "rest") && !is_of_block;
+        let is_last = matches!(part, "output" | "rest") && !self.is_of_tower();
         self.tensor.role.is_weight() && !is_last && !matches!(part, "stem" | "input" | "action")
+    }
+
+    /// Returns true if the tensor belongs to a residual block or an attention block.
+    #[must_use]
+    pub fn is_of_tower(&self) -> bool {
+        let layer = self.tensor.layer();
+        layer.contains("block.") || layer.contains("attention.")
     }
 }
 

@@ -8,7 +8,8 @@
 //! A [`Layout`] assigns the tensors of [`ModelLayers`] to flat buffers of [`Numbers`], and [`checkpoint`] writes the
 //! buffers to files, so that any backend can resume training from any other backend. [`moments`] are stored in float32
 //! or fewer bits, and [`Memory`] lists the memory of training by part. [`mixed_precision`] contains the decisions of a
-//! trainer in low precision. [`growth`] continues training in a larger network. Start with [`TrainerSettings`].
+//! trainer in low precision. [`growth`] continues training in a larger network, [`initial_weights`] begins with other
+//! weights. Start with [`TrainerSettings`].
 
 mod boards;
 pub mod checkpoint;
@@ -17,6 +18,7 @@ mod decay;
 mod error;
 mod examples;
 pub mod growth;
+pub mod initial_weights;
 mod laps;
 pub mod layout;
 mod losses;

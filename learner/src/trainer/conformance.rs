@@ -1,6 +1,7 @@
 //! The contract of [`Trainer`] as tests, to be run for every backend.
 
 use training::checkpoint::{Files, State};
+use training::initial_weights::begin_with;
 use training::{Laps, Losses, MomentFormat, Optimiser, Recompute, TrainerSettings, TrainingBatch, UnrolledBatch};
 use weights::{Activation, Architecture, BlockKind, Design, HeadKind, Model, NormKind};
 
@@ -316,6 +317,19 @@ impl Subject {
         assert_eq!(added.is_ok(), self.design.heads == HeadKind::Pooled);
     }
 
+    fn a_new_trainer_that_begins_with_given_weights_publishes_them_and_trains(&self) {
+        let given = published(self.after(2).as_ref());
+        let (mut trainer, settings, architecture) = (self.trainer(), self.settings(), self.architecture());
+        let adopted = begin_with(&mut *trainer, &settings, [&architecture; 2], &given).unwrap();
+        assert_eq!((trainer.step_count(), published(trainer.as_ref())), (0, given));
+        // Published weights lack the heads of the consistency loss.
+        assert_eq!(adopted.new.is_empty(), settings.loss_weights.consistency == 0.0, "{adopted}");
+        assert!(step(trainer.as_mut(), &(self.examples)()).is_ok());
+        let before = files(trainer.as_ref());
+        assert!(begin_with(&mut *trainer, &settings, [&architecture; 2], b"no weights").is_err());
+        assert_eq!(files(trainer.as_ref()), before);
+    }
+
     fn a_simulated_step_counts_and_changes_no_weights(&self) {
         let mut trainer = self.after(1);
         let before = published(trainer.as_ref());
@@ -359,6 +373,7 @@ fn keep_the_contract(subjects: &[Subject]) {
         subject.a_kept_gradient_is_that_of_its_step_and_changes_nothing();
         subject.a_contribution_changes_nothing_and_applied_alone_it_is_an_ordinary_step();
         subject.trainers_of_one_state_that_apply_one_mean_have_one_state_again();
+        subject.a_new_trainer_that_begins_with_given_weights_publishes_them_and_trains();
         subject.a_simulated_step_counts_and_changes_no_weights();
         subject.a_board_on_which_the_network_has_other_tensors_is_refused();
         if subject.design.heads == HeadKind::Pooled {
