@@ -45,7 +45,7 @@ const COUNT_MAX: usize = 100_000;
 /// Maximum of `--episodes`; all episodes run at the same time.
 const EPISODES_MAX: usize = 65_536;
 
-/// Evaluates the latest weights of a run.
+/// Evaluates a model or the latest weights of a run.
 ///
 /// Reports accuracy on solved positions, with and without search. In games as small as tic-tac-toe, checks every line
 /// of play; in games with rewards, reports the mean return of evaluation episodes.
@@ -461,6 +461,19 @@ moves,band,c1,c2,c3,c4,c5,c6,c7
         assert_ne!(positions("hex-3", "6").unwrap().1, drawn);
         let error = positions("hex-11", "5").unwrap_err().to_string();
         assert_eq!(error, "hex-11 has no solved positions and no oracle; use --positions FILE");
+    }
+
+    #[test]
+    fn a_model_is_measured_without_a_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let model = trained::tests::model(folder.path(), "hex-3", 4);
+        let line = ["eval", "--weights", model.to_str().unwrap(), "--positions", "oracle", "--count", "4"];
+        let Line { args } = clap::Parser::try_parse_from(line).unwrap();
+        let (game, player) = Player::of(Trained::open(&args.trained, 1).unwrap(), 2);
+        let (source, positions) = args.positions(&game).unwrap();
+        let report = measure(&game.rules(), &source, &positions, player).unwrap();
+        assert_eq!((report.game.as_str(), report.weights_version, report.simulations), ("hex-3", 4, 2));
+        assert_eq!(report.with_search.unwrap().overall.positions, 4);
     }
 
     #[test]

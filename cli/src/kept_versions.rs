@@ -1,4 +1,5 @@
-//! `zerofleet weights`: lists and exports the weights versions that a run keeps, and serves weights of another learner.
+//! `zerofleet weights`: lists and exports the weights versions of a run, lists models, and serves weights of a learner
+//! of the user.
 //!
 //! The learner keeps the latest versions in `weights/`. The arena keeps versions spread over the run, and the best
 //! rated versions, in `arena/`. [`KeptVersions`] reads both directories, and `play`, `eval` and `match` load versions
@@ -9,7 +10,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, bail};
 use figures::table::Table;
 use fleet::run_directory::RunDirectory;
 use fleet::run_directory::load_run;
@@ -19,9 +20,11 @@ use run_metrics::words::unix_seconds;
 use serde::Serialize;
 use service::CommonArgs;
 use strength::ledger::{Ledger, Player, Rated, best};
-use version_store::{Retention, VersionStore, accepted};
+use version_store::{VersionStore, accepted};
 use weights::{Digest, Manifest, WeightsVersion};
 
+use crate::export;
+use crate::models;
 use crate::printed_command;
 use crate::screen::{MISSING, date};
 use crate::trained;
@@ -30,7 +33,7 @@ use crate::weights_server;
 /// Number of digest digits that the table shows.
 const DIGEST_DIGITS: usize = 12;
 
-/// Lists, exports or serves the weights versions of a run.
+/// Lists, exports or serves weights versions, or lists models.
 #[derive(Debug, Clone, clap::Subcommand)]
 pub(crate) enum Request {
     /// Lists the weights versions of a run, with ratings.
@@ -49,10 +52,15 @@ pub(crate) enum Request {
         #[arg(long)]
         json: bool,
     },
-    /// Copies a version into a directory, and prints the manifest path.
+    /// Lists the bundled models, which play without a run.
     ///
-    /// The weights are written next to the manifest, as safetensors. The key `inference.weights` of an inference server
-    /// accepts the manifest path.
+    /// Shows game, parameters and description. The option --weights of other commands accepts the names. The directory
+    /// in the environment variable ZEROFLEET_MODELS comes before the directories next to the program.
+    Models,
+    /// Writes a version into a directory, and prints the path of the written manifest, models or folder.
+    ///
+    /// By default, the weights are written next to the manifest, as safetensors. The key `inference.weights` of an
+    /// inference server accepts the manifest path.
     Export {
         /// Name of the run.
         #[arg(long, value_name = "NAME")]
@@ -63,9 +71,11 @@ pub(crate) enum Request {
         /// Version, as listed by zerofleet weights ls [default: the latest].
         #[arg(long, value_name = "N", value_parser = trained::version)]
         version: Option<WeightsVersion>,
-        /// Directory for the copy; created if missing.
+        /// Directory for the copy; created if missing. A model folder needs an empty directory.
         #[arg(long, value_name = "DIR")]
         output: PathBuf,
+        #[command(flatten)]
+        form: export::Form,
     },
     /// Serves weights that your own learner writes, in place of a learner.
     ///
@@ -88,24 +98,17 @@ impl Request {
                     write_table(&versions, output)?;
                 }
             }
-            Request::Export { run, runs, version, output: folder } => {
+            Request::Models => models::write_table(output)?,
+            Request::Export { run, runs, version, output: folder, form } => {
                 let run = RunDirectory::existing(&runs, &run)?;
-                writeln!(output, "{}", export(&run, version, folder)?.display())?;
+                for path in form.write(&run, kept(&run, version)?, folder)? {
+                    writeln!(output, "{}", path.display())?;
+                }
             }
         }
         output.flush().context("write the versions")?;
         Ok(ExitCode::SUCCESS)
     }
-}
-
-/// Copies a weights version, by default the latest, into `folder`, and returns the manifest path.
-fn export(run: &RunDirectory, version: Option<WeightsVersion>, folder: PathBuf) -> anyhow::Result<PathBuf> {
-    let (manifest, bytes) = kept(run, version)?;
-    let copies = VersionStore::new(folder);
-    let path = copies.manifest_path(manifest.version);
-    ensure!(!path.exists(), "{} already exists", path.display());
-    copies.write(&manifest, &bytes, Retention::All)?;
-    Ok(path)
 }
 
 /// Returns a weights version of a run, by default the latest.
@@ -281,6 +284,7 @@ fn write_table(versions: &[Kept], output: &mut impl Write) -> anyhow::Result<()>
 mod tests {
     use fleet::run_directory::RunDirectory;
     use games::GameKind;
+    use version_store::Retention;
 
     use super::*;
     use crate::trained::tests::architecture;
@@ -362,20 +366,5 @@ mod tests {
         let error = kept.list(&[], 1, None).unwrap_err().to_string();
         assert!(error.contains("v000008.json"), "{error}");
         assert_eq!(Kept::read(&kept.past, WeightsVersion(7), Rule::Best, &[]).unwrap(), None);
-    }
-
-    #[test]
-    fn an_exported_version_is_the_one_that_the_run_keeps() {
-        let runs = tempfile::tempdir().unwrap();
-        let run = run(runs.path());
-        let folder = runs.path().join("copies");
-        for (version, of) in [(Some(5), 5), (None, 9)] {
-            let path = export(&run, version.map(WeightsVersion), folder.clone()).unwrap();
-            let (manifest, bytes) = VersionStore::new(folder.clone()).read(WeightsVersion(of)).unwrap();
-            assert_eq!((manifest.version.0, bytes), (of, vec![of as u8]));
-            assert_eq!(path, folder.join(format!("v{of:06}.json")));
-        }
-        let again = export(&run, Some(WeightsVersion(5)), folder.clone()).unwrap_err().to_string();
-        assert_eq!(again, format!("{} already exists", folder.join("v000005.json").display()));
     }
 }

@@ -15,7 +15,8 @@
 //! describes environments in Python. `doctor` checks this machine for a run. `bench` runs the program
 //! `zerofleet-bench`. `libtorch` decides whether a run needs libtorch. `arguments` parses the command line, `csv`
 //! writes tables, `printed_command` formats commands to copy, `move_names` formats moves, and `game_result` counts the
-//! points of a game. `resume` checks that a run can resume, and `trained_time` counts training time.
+//! points of a game. `resume` checks that a run can resume, and `trained_time` counts training time. `models` finds
+//! bundled models, and `initial_weights` begins a run with given weights.
 
 mod ablate;
 mod arguments;
@@ -33,9 +34,11 @@ mod eval;
 mod game_result;
 mod incoming;
 mod inference;
+mod initial_weights;
 mod kept_versions;
 mod libtorch;
 mod matches;
+mod models;
 mod move_names;
 mod own_server;
 mod play;

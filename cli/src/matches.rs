@@ -1,5 +1,5 @@
-//! `zerofleet match`: plays weights of runs, opponents without a network, and engines against each other. Two players
-//! play a match, which a sequential test may stop; more players play a round robin.
+//! `zerofleet match`: plays weights of runs, models, opponents without a network, and engines against each other. Two
+//! players play a match, which a sequential test may stop; more players play a round robin.
 //!
 //! [`Args`] is the command line; [`play`] takes rules and players as arguments. [`strength::matches`] defines openings
 //! and games, [`strength::gtp_engine`] drives engines, [`strength::rating`] computes Elo from results, and
@@ -22,6 +22,7 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail, ensure};
+use fleet::RunDirectory;
 use game::{Game as _, Scoring};
 use games::{AnyGame, AnyPosition, GameKind};
 use rand::SeedableRng;
@@ -63,16 +64,22 @@ const ADAPTATIONS: usize = 3;
 /// different models, such as AlphaZero and MuZero.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
-    /// Player: RUN[@VERSION], random, playouts-N, alphabeta-D or an engine.
+    /// Player: RUN[@VERSION], random, playouts-N, alphabeta-D, a model or an engine.
     ///
     /// For a run named first: `first` plays with the latest weights, `first@12` with the kept version 12, and
-    /// `first:400` with 400 simulations per move. An engine has the name given by --engine. Scores and Elo are from the
-    /// view of the first player.
+    /// `first:400` with 400 simulations per move. A model has the name given by --weights, an engine the name given by
+    /// --engine. Scores and Elo are from the view of the first player.
     #[arg(value_name = "PLAYER", required = true, num_args = 2..)]
     players: Vec<Entry>,
 
     #[command(flatten)]
     options: trained::Options,
+
+    /// Model that plays as the player NAME; may be repeated.
+    ///
+    /// NAME alone is a bundled model (zerofleet weights models): --weights hex-7. A path is a model folder or a file.
+    #[arg(long = "weights", value_name = "NAME[=PATH]", conflicts_with = "inference")]
+    models: Vec<contender::Model>,
 
     #[command(flatten)]
     engines: engines::Options,
@@ -249,6 +256,7 @@ impl Args {
             }
         }
         self.engines.check(&self.players)?;
+        self.check_models()?;
         let evaluated = self.players.iter().filter(|entry| !self.engines.has(&entry.player));
         let runs: BTreeSet<&str> = evaluated.filter_map(|entry| entry.player.run()).map(String::as_str).collect();
         ensure!(
@@ -269,6 +277,22 @@ impl Args {
         })
     }
 
+    /// Checks that each model is one player of the match, without a version.
+    fn check_models(&self) -> anyhow::Result<()> {
+        for (index, contender::Model { name, .. }) in self.models.iter().enumerate() {
+            let is_repeated = self.models[..index].iter().any(|other| other.name == *name);
+            ensure!(!is_repeated, "--weights: {name} is given twice");
+            ensure!(!self.engines.has(&EntryPlayer::newest(name)), "--weights: {name} is an engine");
+            let uses: Vec<&Entry> = self.players.iter().filter(|entry| entry.player.run() == Some(name)).collect();
+            ensure!(!uses.is_empty(), "--weights: {name} is not a player of the match");
+            let versioned = |entry: &&&Entry| matches!(entry.player, EntryPlayer::Run { version: Some(_), .. });
+            if let Some(entry) = uses.iter().find(versioned) {
+                bail!("{}: the model {name} has no weights versions", entry.name);
+            }
+        }
+        Ok(())
+    }
+
     /// Loads all players, starts the engines, and returns the players with the common game.
     fn contenders(&self, drain: &Drain) -> anyhow::Result<(GameKind, Vec<Contender>)> {
         let mut found = self.options.game.clone().map(|game| (game, "--game".to_owned()));
@@ -281,20 +305,30 @@ impl Args {
                     check_simulations(name, *simulations)?;
                     let usual = if index == 0 { None } else { self.opponent_simulations };
                     let simulations = simulations.or(usual).unwrap_or(self.simulations);
-                    let args = trained::Args { run: run.clone(), version: *version, options: self.options.clone() };
-                    let (game, player) = eval::Player::of(Trained::open(&args, 1)?, simulations);
+                    let model = self.models.iter().find(|model| model.name == *run);
+                    let kind = if model.is_some() { "model" } else { "run" };
+                    let trained = match model {
+                        Some(model) => Trained::of_model(&model.path, &self.options, 1)?,
+                        None => {
+                            let run = RunDirectory::existing(&self.options.runs, run)?;
+                            Trained::of_run(&run, *version, &self.options, 1)?
+                        }
+                    };
+                    let (game, player) = eval::Player::of(trained, simulations);
                     if let Some((other, of)) = &found
                         && *other != game
                     {
-                        bail!("{of} is for {other}, but run {run} is for {game}; all players must play the same game");
+                        bail!(
+                            "{of} is for {other}, but {kind} {run} is for {game}; all players must play the same game"
+                        );
                     }
-                    found = Some((game, format!("run {run}")));
+                    found = Some((game, format!("{kind} {run}")));
                     Some(Player::Network(player))
                 }
             };
             contenders.push(player.map(|player| Contender::new(name, player)));
         }
-        let (game, _) = found.context("the game is unknown; pass --game, or a run as a player")?;
+        let (game, _) = found.context("the game is unknown; pass --game, or a run or a model as a player")?;
         let rules = game.rules();
         let start = |(Entry { name, .. }, contender): (&Entry, Option<Contender>)| match contender {
             Some(contender) => Ok(contender),

@@ -30,8 +30,8 @@ const START_POLL: Duration = Duration::from_millis(100);
 
 /// Weights and settings for the server.
 pub(crate) struct Served<'a> {
-    /// The run file of the run, with security and search settings.
-    pub config: PathBuf,
+    /// Text of the run file, with security and search settings.
+    pub config: String,
     /// Manifest of the weights.
     pub manifest: &'a Manifest,
     /// Bytes of the weights.
@@ -64,8 +64,8 @@ struct Server {
     child: Child,
     /// The ports for requests and for administration, in this order.
     ports: [ReservedPort; 2],
-    /// Temporary directory for the weights and the log. It is removed as soon as the server is ready, because a signal
-    /// after that would leave the files behind.
+    /// Temporary directory for run file, weights and log. It is removed as soon as the server is ready, because a
+    /// signal after that would leave the files behind.
     folder: Option<TempDir>,
 }
 
@@ -78,7 +78,9 @@ impl Server {
         let ports: [ReservedPort; 2] = reserve_ports().context("find free ports")?;
         let [listen, admin] = ports.each_ref().map(|port| port.address().to_string());
         let sets = [format!("inference.weights={}", weights.display())].into_iter().chain(served.sets.iter().cloned());
-        let mut arguments = arguments(&served.config, Some(&listen), sets);
+        let config = folder.path().join("config.toml");
+        std::fs::write(&config, &served.config).context("write the run file")?;
+        let mut arguments = arguments(&config, Some(&listen), sets);
         arguments.extend(["--admin".into(), admin.into(), "--exit-with-parent".into()]);
         let settings = child::Settings {
             name: Role::Inference.program().to_owned(),
@@ -134,7 +136,7 @@ mod tests {
             size_bytes: bytes.len() as u64,
             architecture: architecture(&GameKind::TicTacToe),
         };
-        let config = folder.path().join("config.toml");
+        let config = String::new();
         let served = Served { config, manifest: &manifest, bytes, sets: Vec::new(), scheme: "http" };
         let server = Server::start(program, &served).unwrap();
         let error = server.ready().err().unwrap().to_string();

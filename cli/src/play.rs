@@ -130,11 +130,15 @@ pub(crate) fn analyse(
     analysis.context("evaluate the position")
 }
 
-/// Plays a game against the latest weights of a run, in the terminal.
+/// Plays a game against a model or the weights of a run, in the terminal.
 ///
 /// In a single-player game, shows one episode played by the network, step by step.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
+    /// Model to play against, as with --weights: zerofleet play connect_four.
+    #[arg(value_name = "MODEL", group = "network", conflicts_with = "inference")]
+    model: Option<PathBuf>,
+
     #[command(flatten)]
     trained: trained::Args,
 
@@ -166,7 +170,10 @@ impl Args {
     /// Plays until the person quits; in a single-player game, until the episode ends.
     pub(crate) fn run(self) -> anyhow::Result<()> {
         let threads = if self.threads == 0 { service::machine::cores() } else { self.threads };
-        let trained = Trained::open(&self.trained, threads)?;
+        let trained = match &self.model {
+            Some(model) => Trained::of_model(model, &self.trained.options, threads)?,
+            None => Trained::open(&self.trained, threads)?,
+        };
         ensure!(
             !matches!(trained.game, GameKind::Recorded(_)),
             "{} runs outside this program and cannot be shown; use zerofleet eval",
@@ -183,10 +190,10 @@ impl Args {
             let (_, player) = eval::Player::of(trained, self.simulations);
             return watch::watch(&game, player, self.seed, &mut output);
         }
-        let Trained { search, discount, mut networks, .. } = trained;
+        let Trained { name, search, discount, mut networks, .. } = trained;
         let settings = Settings { discount, ..self.settings(search) };
         let version = networks.attributes().weights_version;
-        let program = format!("{} (weights version {version}, {} simulations)", self.trained.run, self.simulations);
+        let program = format!("{name} (weights version {version}, {} simulations)", self.simulations);
         let mut save = |actions: &[Action], person: Player| -> anyhow::Result<()> {
             let Some((recorder, file)) = &recorder else { return Ok(()) };
             let mut names = ["person".to_owned(), program.clone()];

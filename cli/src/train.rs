@@ -25,6 +25,7 @@ use crate::console::{self, ConsoleProcess};
 use crate::core_division::CoreDivision;
 use crate::deterministic;
 use crate::incoming;
+use crate::initial_weights;
 use crate::kept_versions;
 use crate::libtorch::Answer;
 use crate::record::Record;
@@ -59,6 +60,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "EPISODES", requires = "deterministic")]
     episodes_per_version: Option<u64>,
 
+    /// Begin a new run with these weights: a bundled model, a model folder or a file.
+    ///
+    /// The network takes every tensor with the same name and shape (docs/networks.md). The run plays the game of the
+    /// weights, unless an option, the run file or the environment names a game. A run that resumes ignores the weights;
+    /// with --from 0 it begins with them.
+    #[arg(long, value_name = "MODEL")]
+    weights: Option<PathBuf>,
+
     /// Continue the run from the checkpoint of this training step.
     ///
     /// Later checkpoints are moved aside, not deleted. With 0, training restarts from scratch, and the weights trained
@@ -74,7 +83,7 @@ pub(crate) struct Args {
     needs_libtorch: bool,
 
     /// Drain the run when standard input closes, which shows that the parent process has exited.
-    #[arg(long, hide = true)]
+    #[arg(long, hide = true, conflicts_with = "deterministic")]
     exit_with_parent: bool,
 }
 
@@ -89,7 +98,11 @@ const RECORD_INTERVAL: Duration = Duration::from_secs(5);
 const MEASURE_MAX: Duration = Duration::from_secs(30);
 
 /// Trains until the time is over or a signal requests a stop.
-pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+pub(crate) fn run(mut args: Args) -> anyhow::Result<()> {
+    let ignored = match &args.weights {
+        Some(model) => initial_weights::select(model, args.from, std::env::vars_os(), &mut args.run)?,
+        None => None,
+    };
     let env = std::env::vars_os();
     let plan = if args.deterministic.is_some() { Plan::on_cpu(&args.run, env)? } else { Plan::new(&args.run, env)? };
     let is_own = plan.progress.learner == Learner::Own;
@@ -99,12 +112,20 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         println!("{}", serde_json::to_string(&answer)?);
         return Ok(());
     }
+    ignored.iter().for_each(|line| print_line(line));
     let remedy = if args.deterministic.is_some() { "start another run" } else { resume::TRAIN_FROM_NOTHING };
     // If the run is already in training, the error of the lock names the holder. A learner of the user has no
     // checkpoints here.
     let is_checked = args.from.is_none() && !plan.run.is_trained() && !is_own;
     let checkpoint = if is_checked { resume::checkpoint(&plan, remedy)? } else { None };
+    let is_new = match args.from {
+        Some(step) => step == resume::FROM_NOTHING,
+        None if is_own => VersionStore::of_learner(plan.run.path()).versions()?.is_empty(),
+        None => is_checked && checkpoint.is_none(),
+    };
+    let weights = if is_new { initial_weights::check(&plan)? } else { None };
     if let Some(versions) = args.deterministic {
+        weights.iter().for_each(|line| print_line(line));
         return deterministic::train(&plan, versions, args.episodes_per_version);
     }
     deterministic::check_absent(&plan.run)?;
@@ -121,7 +142,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     if args.exit_with_parent {
         drain.on_end_of(std::io::stdin())?;
     }
-    supervise(&plan, &binaries, &drain, &args.console, schedule, &mut start)
+    supervise(&plan, &binaries, &drain, &args.console, [schedule, weights], &mut start)
 }
 
 fn supervise(
@@ -129,7 +150,7 @@ fn supervise(
     binaries: &Path,
     drain: &Drain,
     console: &console::Options,
-    schedule: Option<String>,
+    [schedule, weights]: [Option<String>; 2],
     start: &mut SessionStart,
 ) -> anyhow::Result<()> {
     let total = Duration::from_secs_f64(plan.progress.minutes * 60.0);
@@ -201,7 +222,7 @@ fn supervise(
         division: CoreDivision::of(plan),
         is_gated: plan.config.arena.gate != GateKind::None,
     };
-    let trained = session.train(drain);
+    let trained = session.train(drain, weights);
     if let Err(error) = &trained {
         session.record(&format!("training failed: {error:#}"));
     }
@@ -254,11 +275,13 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    fn train(&mut self, drain: &Drain) -> anyhow::Result<()> {
+    /// Trains until the time is over or the drain starts. `weights` describes the given weights of a new run.
+    fn train(&mut self, drain: &Drain, weights: Option<String>) -> anyhow::Result<()> {
         let begin = Instant::now();
         let (mut next_read, mut next_record) = (begin, begin);
         let trained = clock(self.time.get().as_secs_f64());
         self.record(&format!("{}, {trained} of training so far", RunEvent::STARTED));
+        weights.iter().for_each(|line| self.announce(line));
         while !drain.started() && self.time.get() < self.total {
             let now = Instant::now();
             self.time.pass(now, self.fleet.works());
@@ -311,6 +334,10 @@ impl Session<'_> {
                     format!("actors {before} → {count} until the session ends")
                 }
                 Err(error) => format!("a change to {count} actors failed: {error:#}"),
+            },
+            Change::Drain(name) => match self.fleet.drain_actor(&name) {
+                Ok(()) => format!("{name} drains and starts again"),
+                Err(error) => format!("a drain of {name} failed: {error:#}"),
             },
             // The console has changed the replay servers.
             Change::SamplesPerInsert(samples) => format!("samples per insert {samples}"),
@@ -452,7 +479,17 @@ fn print_report(plan: &Plan, session: &Session<'_>) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
+
+    #[test]
+    fn a_deterministic_training_does_not_watch_the_parent() {
+        let words = ["zerofleet", "train", "--deterministic", "1", "--exit-with-parent"];
+        let error = crate::Cli::try_parse_from(words).unwrap_err().to_string();
+        assert!(error.contains("--exit-with-parent") && error.contains("cannot be used with"), "{error}");
+        assert!(crate::Cli::try_parse_from(&words[..4]).is_ok());
+    }
 
     #[test]
     fn an_arena_or_inference_server_that_is_given_up_does_not_end_the_training() {

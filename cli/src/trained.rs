@@ -1,13 +1,14 @@
-//! Loads a weights version of a run, by default the latest, with game and search settings, for evaluation on this
-//! machine or by an inference server.
+//! Loads a weights version of a run, by default the latest, or a model, with game and search settings, for evaluation
+//! on this machine or by an inference server.
 //!
 //! All commands that evaluate a network use this module. Start with [`Trained::open`].
 
-use std::path::PathBuf;
+use std::iter;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context as _, anyhow, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use bridge::EnvironmentSection;
 use bytes::Bytes;
 use evaluators::{Backend, BatchMax, Calibration, Host, Invalid, Network, Store, Threads};
@@ -18,30 +19,47 @@ use inference::{Attributes, DevicePreference, Evaluator, LatentModel, PrecisionP
 use network_cpu::KernelPreference;
 use run_file::RunFile;
 use selfplay::SearchSettings;
-use service::config::RunSection;
+use service::SecuritySection;
+use service::config::{RunSection, Sources};
 use transport::security::use_credentials;
+use version_store::{Model, ModelFolder};
 use weights::{Manifest, WeightsVersion};
 
-use crate::{kept_versions, own_server, remote};
+use crate::{kept_versions, models, own_server, remote};
 
 /// Maximum batch size in positions for evaluation in this process, where batches are small.
 const BATCH_MAX: usize = 64;
 
-/// Arguments that select a run, a weights version and an engine.
+/// Arguments that select weights and an engine.
 #[derive(Debug, Clone, clap::Args)]
 // The derived group would have the same name, `Args`, as the group of `play` or `eval`.
 #[group(skip)]
 pub(crate) struct Args {
-    /// Name of the run.
-    #[arg(long, value_name = "NAME")]
-    pub run: String,
+    #[command(flatten)]
+    pub source: Source,
 
     /// Weights version, see zerofleet weights ls [default: the latest].
-    #[arg(long, value_name = "N", value_parser = version, conflicts_with = "inference")]
+    #[arg(long, value_name = "N", value_parser = version, requires = "run", conflicts_with = "inference")]
     pub version: Option<WeightsVersion>,
 
     #[command(flatten)]
     pub options: Options,
+}
+
+/// A run or a model; a command line has exactly one of these arguments.
+#[derive(Debug, Clone, clap::Args)]
+#[group(id = "network", required = true, multiple = false)]
+pub(crate) struct Source {
+    /// Name of the run.
+    #[arg(long, value_name = "NAME")]
+    pub run: Option<String>,
+
+    /// Weights without a run: a bundled model, a model folder or a file.
+    ///
+    /// A name of zerofleet weights models, a directory with config.json and model.safetensors, or a manifest written by
+    /// zerofleet weights export. The search settings are from run.toml in the directory, or from the game's preset.
+    #[arg(long, value_name = "MODEL", conflicts_with = "inference")]
+    pub weights: Option<PathBuf>,
 }
 
 impl Args {
@@ -49,7 +67,7 @@ impl Args {
     pub(crate) fn newest(runs: PathBuf, run: &str) -> Self {
         let (device, precision, kernel) = (DevicePreference::Cpu, PrecisionPreference::Auto, KernelPreference::Auto);
         let options = Options { runs, device, precision, kernel, inference: None, game: None, sets: Vec::new() };
-        Self { run: run.to_owned(), version: None, options }
+        Self { source: Source { run: Some(run.to_owned()), weights: None }, version: None, options }
     }
 }
 
@@ -113,6 +131,11 @@ impl Options {
         !cfg!(feature = "torch") && (self.device.is_accelerator() || self.kernel == KernelPreference::Libtorch)
     }
 
+    /// Returns the settings that override the run file: the values of `--set`, and the board.
+    fn of_run_file(&self) -> impl Iterator<Item = String> {
+        self.sets.iter().cloned().chain(self.game.iter().map(|game| format!("run.game={game}")))
+    }
+
     /// Returns the settings that override the run file in the inference server that this command starts.
     fn of_server(&self, game: &GameKind) -> Vec<String> {
         let Self { device, precision, kernel, sets, .. } = self;
@@ -123,6 +146,35 @@ impl Options {
             format!("inference.kernel={kernel}"),
         ];
         sets.iter().cloned().chain(engine).collect()
+    }
+
+    /// Loads weights of `name`, a run or a model, in this process or in an inference server that this command starts.
+    fn load(
+        &self,
+        name: &str,
+        (manifest, bytes): (Manifest, Vec<u8>),
+        config: &RunFile,
+        game: &GameKind,
+        threads: usize,
+    ) -> anyhow::Result<(Networks, Option<LocalWeights>)> {
+        let version = manifest.version;
+        let manifest = evaluators::suited(&manifest, game.rules().spec())
+            .with_context(|| format!("use weights {version} of {name}"))?;
+        if self.needs_server() {
+            use_credentials(&config.security)?;
+            let (scheme, sets) = (config.security.scheme(), self.of_server(game));
+            let served = own_server::Served {
+                config: service::config::print(config)?,
+                manifest: &manifest,
+                bytes: &bytes,
+                sets,
+                scheme,
+            };
+            return Ok((Networks::Evaluators(own_server::start(served, &game.rules(), threads)?), None));
+        }
+        let weights = LocalWeights { manifest, bytes: bytes.into(), backend: self.backend(threads)?, threads };
+        let networks = weights.networks(game).with_context(|| format!("load weights {version} of {name}"))?;
+        Ok((networks, Some(weights)))
     }
 
     /// Chooses an engine by these options and returns the backend for `threads` threads.
@@ -145,8 +197,10 @@ impl Options {
     }
 }
 
-/// Weights of a run for evaluation, with game and search settings.
+/// Weights of a run or a model for evaluation, with game and search settings.
 pub(crate) struct Trained {
+    /// Name of the run, or of the model as given.
+    pub name: String,
     /// The game, on the board given by `--game` or else on the board of the run.
     pub game: GameKind,
     /// Name of the game and directory of the run.
@@ -222,13 +276,41 @@ impl Networks {
 }
 
 impl Trained {
-    /// Finds the run, and loads `version` or else the latest published weights for `threads` threads.
+    /// Finds the run or the model, and loads `version` or else the latest weights for `threads` threads.
     ///
     /// # Errors
-    /// The run does not exist, has not published weights or does not keep the version, or the weights do not fit the
-    /// game or the board.
-    pub(crate) fn open(Args { run, version, options }: &Args, threads: usize) -> anyhow::Result<Self> {
-        Self::of_run(&RunDirectory::existing(&options.runs, run)?, *version, options, threads)
+    /// The run or the model does not exist, the run has not published weights or does not keep the version, or the
+    /// weights do not fit the game or the board.
+    pub(crate) fn open(Args { source, version, options }: &Args, threads: usize) -> anyhow::Result<Self> {
+        let Source { run, weights } = source;
+        match (weights, run) {
+            (Some(model), _) => Self::of_model(model, options, threads),
+            (None, Some(run)) => Self::of_run(&RunDirectory::existing(&options.runs, run)?, *version, options, threads),
+            (None, None) => bail!("--run or --weights is missing"),
+        }
+    }
+
+    /// Loads the weights of a model, given by a path or by the name of a bundled model, for `threads` threads. The
+    /// search settings are from the run file next to the weights, or else from the game's preset.
+    ///
+    /// # Errors
+    /// There is no such model, a file is damaged, or the weights do not fit the board.
+    pub(crate) fn of_model(model: &Path, options: &Options, threads: usize) -> anyhow::Result<Self> {
+        ensure!(
+            options.inference.is_none(),
+            "--inference: the server chooses the weights; --weights cannot select any"
+        );
+        let name = model.display().to_string();
+        let Model { manifest, bytes, run_file } = ModelFolder::read(&models::find(model)?)?;
+        let game = format!("run.game={}", manifest.architecture.game);
+        let sets = iter::once(game).chain(options.of_run_file()).collect();
+        let mut config: RunFile = Sources { file: run_file, env: iter::empty(), sets }.read(games::preset)?.load()?;
+        // Credentials and directories of the training do not exist here.
+        config.security = SecuritySection::default();
+        config.run.directory = RunSection::default().directory;
+        let game = bridge::config::game(&config.run, &config.environment)?;
+        let loaded = options.load(&format!("model {name}"), (manifest, bytes), &config, &game, threads)?;
+        Self::new(&name, config, game, loaded)
     }
 
     /// Loads `version` of the run, or else the latest published weights, for `threads` threads.
@@ -241,14 +323,11 @@ impl Trained {
         options: &Options,
         threads: usize,
     ) -> anyhow::Result<Self> {
-        let board = options.game.iter().map(|game| format!("run.game={game}"));
-        let config: RunFile = load_run_with(run, options.sets.iter().cloned().chain(board).collect())?;
+        let config: RunFile = load_run_with(run, options.of_run_file().collect())?;
         let game = bridge::config::game(&config.run, &config.environment)?;
-        let (of_run, environment) = (config.run.clone(), config.environment.clone());
-        let (search, discount) = (config.search.settings()?, config.run.discount);
-        let (networks, weights) = match &options.inference {
+        let name = run.name();
+        let loaded = match &options.inference {
             Some(endpoint) => {
-                let name = run.name();
                 ensure!(
                     version.is_none(),
                     "--inference: the server chooses the weights; a version of {name} cannot be selected"
@@ -258,37 +337,23 @@ impl Trained {
                 (Networks::Evaluators(remote::evaluators(endpoint, &game.rules(), threads, None)?), None)
             }
             None => {
-                let (manifest, bytes) = weights_for(run, version, &game)?;
-                if options.needs_server() {
-                    use_credentials(&config.security)?;
-                    let (scheme, sets) = (config.security.scheme(), options.of_server(&game));
-                    let served =
-                        own_server::Served { config: run.config(), manifest: &manifest, bytes: &bytes, sets, scheme };
-                    (Networks::Evaluators(own_server::start(served, &game.rules(), threads)?), None)
-                } else {
-                    let backend = options.backend(threads)?;
-                    let weights = LocalWeights { manifest, bytes: bytes.into(), backend, threads };
-                    let networks = weights
-                        .networks(&game)
-                        .with_context(|| format!("load weights {} of run {}", weights.manifest.version, run.name()))?;
-                    (networks, Some(weights))
-                }
+                let weights = kept_versions::kept(run, version)?;
+                options.load(&format!("run {name}"), weights, &config, &game, threads)?
             }
         };
-        Ok(Self { game, run: of_run, environment, search, discount, networks, weights })
+        Self::new(name, config, game, loaded)
     }
-}
 
-/// Returns a weights version of a run, by default the latest, adapted to the board of `game`.
-fn weights_for(
-    run: &RunDirectory,
-    version: Option<WeightsVersion>,
-    game: &GameKind,
-) -> anyhow::Result<(Manifest, Vec<u8>)> {
-    let (manifest, bytes) = kept_versions::kept(run, version)?;
-    let on_board = evaluators::suited(&manifest, game.rules().spec());
-    let on_board = on_board.with_context(|| format!("use weights {} of run {}", manifest.version, run.name()))?;
-    Ok((on_board, bytes))
+    fn new(
+        name: &str,
+        config: RunFile,
+        game: GameKind,
+        (networks, weights): (Networks, Option<LocalWeights>),
+    ) -> anyhow::Result<Self> {
+        let (search, discount) = (config.search.settings()?, config.run.discount);
+        let RunFile { run, environment, .. } = config;
+        Ok(Self { name: name.to_owned(), game, run, environment, search, discount, networks, weights })
+    }
 }
 
 #[cfg(test)]
@@ -368,6 +433,17 @@ pub(crate) mod tests {
         VersionStore::of_learner(run.path()).write(&manifest, &bytes, Retention::All).unwrap();
     }
 
+    /// Publishes untrained weights of a new run of `game`, and returns a model folder with the same weights.
+    pub(crate) fn model(runs: &Path, game: &str, version: u64) -> PathBuf {
+        let (run, folder) = (begin_with(runs, game), runs.join("model"));
+        let of_game = architecture(&game.parse().unwrap());
+        let design = weights::Design { heads: HeadKind::Pooled, ..of_game.design };
+        publish(&run, Architecture { design, ..of_game }, version);
+        let (manifest, bytes) = VersionStore::of_learner(run.path()).read(WeightsVersion(version)).unwrap();
+        ModelFolder::write(&folder, &manifest, &bytes).unwrap();
+        folder
+    }
+
     /// Opens a run of `game` with untrained weights and heads of this kind, and returns it with the directory.
     pub(crate) fn untrained(game: &str, heads: HeadKind) -> (tempfile::TempDir, Trained) {
         let runs = tempfile::tempdir().unwrap();
@@ -391,6 +467,40 @@ pub(crate) mod tests {
         assert_eq!((trained.search.algorithm, trained.search.c_init), (SearchAlgorithm::Puct, 2.5));
         assert_eq!(trained.game, GameKind::TicTacToe);
         assert_eq!(trained.networks.attributes().weights_version, 2);
+    }
+
+    #[test]
+    fn a_model_plays_its_game_with_the_search_settings_of_its_run_file_or_else_of_the_preset() {
+        let folder = tempfile::tempdir().unwrap();
+        let model = model(folder.path(), "hex-5", 3);
+        let options = args(folder.path(), "none").options;
+        let open = |options: Options| {
+            let source = Source { run: None, weights: Some(model.clone()) };
+            Trained::open(&Args { source, version: None, options }, 1).map_err(|error| service::chain(&error))
+        };
+        let trained = open(options.clone()).unwrap();
+        let version = trained.networks.attributes().weights_version;
+        assert_eq!((trained.name, trained.game.to_string(), version), (model.display().to_string(), "hex-5".into(), 3));
+        let sets = |text: &str| Options { sets: vec![text.to_owned()], ..options.clone() };
+        let run_file = model.join(ModelFolder::RUN_FILE);
+        fs::write(&run_file, "[run]\ngame = \"go-5\"\n[search]\nalgorithm = \"puct\"\nc_init = 2.5\n").unwrap();
+        for (options, c_init) in [(options.clone(), 2.5), (sets("search.c_init=1.5"), 1.5)] {
+            let Trained { game, search, .. } = open(options).unwrap();
+            assert_eq!(
+                (game.to_string(), search.algorithm, search.c_init),
+                ("hex-5".into(), SearchAlgorithm::Puct, c_init)
+            );
+        }
+        let on = |game: &str| open(Options { game: Some(game.parse().unwrap()), ..options.clone() });
+        assert_eq!(on("hex-4").unwrap().game.to_string(), "hex-4");
+        let error = on("tic_tac_toe").err().unwrap();
+        assert!(error.contains("use weights v3 of model") && error.contains("not for tic_tac_toe"), "{error}");
+        fs::write(&run_file, "[search]\nc_inti = 2.5\n").unwrap();
+        let error = open(options.clone()).err().unwrap();
+        assert!(error.contains("run.toml") && error.contains("c_init"), "{error}");
+        fs::write(model.join(ModelFolder::WEIGHTS), "damaged").unwrap();
+        let error = open(options).err().unwrap();
+        assert!(error.contains("model.safetensors does not match the digest"), "{error}");
     }
 
     #[test]
@@ -476,8 +586,10 @@ pub(crate) mod tests {
         };
         publish_with(HeadKind::Pooled, 1);
         let on = |game: &str| {
-            let (manifest, _) =
-                weights_for(&run, None, &game.parse().unwrap()).map_err(|error| service::chain(&error))?;
+            let mut args = args(runs.path(), "noughts");
+            args.options.game = Some(game.parse().unwrap());
+            let LocalWeights { manifest, .. } =
+                Trained::open(&args, 1).map_err(|error| service::chain(&error))?.weights.unwrap();
             let weights::Board { game, observation, actions } = manifest.architecture.board();
             Ok::<_, String>((game.to_owned(), observation[1..].to_vec(), actions))
         };
@@ -501,8 +613,8 @@ pub(crate) mod tests {
         let runs = tempfile::tempdir().unwrap();
         let run = begin(runs.path());
         publish(&run, Architecture { channels: 12, ..architecture(&GameKind::TicTacToe) }, 1);
-        let Args { run, options, .. } = args(runs.path(), "noughts");
-        let args = |options| Args { run: run.clone(), version: None, options };
+        let Args { source, options, .. } = args(runs.path(), "noughts");
+        let args = |options| Args { source: source.clone(), version: None, options };
         let refused = |options| service::chain(&Trained::open(&args(options), 1).err().unwrap());
         let error = refused(options.clone());
         assert!(error.contains("12 channels") && error.contains("use zerofleet-torch"), "{error}");

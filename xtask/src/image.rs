@@ -26,6 +26,9 @@ use crate::{certs, files};
 use libraries::Libraries;
 use recipe::{CUDA, Flavour, SCRATCH, SYSTEM, Stages, TORCH, flavour_of, image_of};
 
+/// Package of the image with the bundled models, and the directory there, where the program finds them.
+const MODELS: (&str, &str) = ("cli", "/usr/local/share/zerofleet/models");
+
 /// Directories in `deploy` that containers mount, besides the secrets.
 const MOUNTED: [&str; 4] = ["config", "grafana", "jaeger", "prometheus"];
 
@@ -198,6 +201,8 @@ struct Builder<'a> {
     options: &'a Options,
     /// Directory of libtorch.
     torch: PathBuf,
+    /// Directory of the bundled models.
+    models: PathBuf,
 }
 
 impl<'a> Builder<'a> {
@@ -205,7 +210,8 @@ impl<'a> Builder<'a> {
         let work = root.join("target").join("image");
         files::create_folder(&work)?;
         let work = TempDir::new_in(&work).with_context(|| format!("create a directory in {}", work.display()))?;
-        Ok(Self { work, stages: Stages::read(root)?, options, torch: workspace::libtorch(root) })
+        let (torch, models) = (workspace::libtorch(root), root.join("models"));
+        Ok(Self { work, stages: Stages::read(root)?, options, torch, models })
     }
 
     /// Returns the name of an image with the tag.
@@ -295,6 +301,13 @@ impl<'a> Builder<'a> {
         if !stripped.is_ok_and(|status| status.success()) {
             eprintln!("image: cannot strip {name} (binutils missing?); the image is larger than necessary");
         }
+        let (with_models, target) = MODELS;
+        if *package == with_models {
+            for file in files::below(&self.models)? {
+                let path = file.strip_prefix(&self.models).unwrap_or(&file);
+                files::copy(&file, &self.place(name, &Path::new(target).join(path)))?;
+            }
+        }
         self.build(name, &self.stages.process(package, &self.image(below))?)?;
         // The binary starts only if every library is present and new enough.
         let image = self.image(name);
@@ -359,6 +372,19 @@ mod tests {
         found.sort_unstable();
         found.dedup();
         assert_eq!(found, MOUNTED);
+    }
+
+    #[test]
+    fn both_builds_put_the_models_where_the_program_finds_them() {
+        let (_, target) = MODELS;
+        let dockerfile = files::read(&workspace::root().join("deploy/Dockerfile")).unwrap();
+        assert!(dockerfile.contains(&format!("\nCOPY models/ {target}/\n")));
+        let models = files::read(&workspace::root().join("cli/src/models.rs")).unwrap();
+        let place = target.strip_prefix("/usr/local/").unwrap();
+        assert!(
+            models.contains(&format!("\"../{place}\"")),
+            "relative to the directory of the program in /usr/local/bin"
+        );
     }
 
     #[test]

@@ -53,8 +53,8 @@ impl EngineArgs {
             drain: drain.clone(),
             clock: Box::new(move || start.elapsed()),
         };
-        let game = trained.game.to_string();
-        let engine = NetworkEngine::of_trained(&self.trained.run, trained, settings)?;
+        let (name, game) = (trained.name.clone(), trained.game.to_string());
+        let engine = NetworkEngine::of_trained(&name, trained, settings)?;
         let identity = engine.identity();
         // Standard output is reserved for the protocol.
         writeln!(io::stderr(), "{} plays {game} with weights version {}", identity.name, identity.version)?;
@@ -94,8 +94,8 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 /// Plays Go, Hex, Othello or Gomoku over the Go Text Protocol (GTP).
 ///
-/// Plays with the weights of a run. The protocol uses standard input and output, for user interfaces such as Sabaki,
-/// GoGui and HexGui (docs/engines.md).
+/// Plays with a model or the weights of a run. The protocol uses standard input and output, for user interfaces such as
+/// Sabaki, GoGui and HexGui (docs/engines.md).
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct GtpArgs {
     #[command(flatten)]
@@ -122,8 +122,8 @@ impl GtpArgs {
 
 /// Plays Gomoku over the Gomocup protocol.
 ///
-/// Plays with the weights of a run. The protocol uses standard input and output, for Piskvork and other managers
-/// (docs/engines.md).
+/// Plays with a model or the weights of a run. The protocol uses standard input and output, for Piskvork and other
+/// managers (docs/engines.md).
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct GomocupArgs {
     #[command(flatten)]
@@ -148,8 +148,8 @@ impl GomocupArgs {
 
 /// Analyses positions (KataGo's JSON protocol) or games in SGF files.
 ///
-/// Searches with the weights of a run. The protocol uses standard input and output, for user interfaces such as
-/// KaTrain. With --sgf, analyses files instead (docs/engines.md).
+/// Searches with a model or the weights of a run. The protocol uses standard input and output, for user interfaces such
+/// as KaTrain. With --sgf, analyses files instead (docs/engines.md).
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct AnalysisArgs {
     #[command(flatten)]
@@ -225,12 +225,16 @@ mod tests {
     fn a_move_is_limited_by_simulations_or_by_seconds_and_files_need_an_output() {
         let is_accepted = |words: &str| Cli::try_parse_from(words.split(' ')).is_ok();
         assert!(is_accepted("zerofleet gtp --run a"));
+        assert!(is_accepted("zerofleet gtp --weights hex-7 --game hex-7 --seconds 1"));
         assert!(is_accepted("zerofleet gtp --run a --version 3 --seconds 0.5 --ponder --threads 2"));
         assert!(is_accepted("zerofleet gomocup --run a --simulations 10 --inference http://127.0.0.1:7003"));
         assert!(is_accepted("zerofleet analysis --run a --winrates-of mover"));
         assert!(is_accepted("zerofleet analysis --run a --sgf games --output out --force --set search.c_init=2"));
         for words in [
             "zerofleet gtp",
+            "zerofleet gtp --run a --weights hex-7",
+            "zerofleet gtp --weights hex-7 --version 3",
+            "zerofleet gtp --weights hex-7 --inference http://127.0.0.1:7003",
             "zerofleet gtp --run a --simulations 0",
             "zerofleet gtp --run a --simulations 5 --seconds 1",
             "zerofleet gtp --run a --seconds 0",

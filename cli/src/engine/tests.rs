@@ -127,7 +127,9 @@ fn networks_of_muzero_and_games_that_protocols_do_not_name_are_refused() {
     let refusal = |name: &str, networks: Networks| {
         let RunFile { run, environment, .. } = RunFile::default();
         let (game, search) = (name.parse().unwrap(), SearchSettings::default());
-        let trained = Trained { game, run, environment, search, discount: 1.0, networks, weights: None };
+        let weights = None;
+        let trained =
+            Trained { name: "test".to_owned(), game, run, environment, search, discount: 1.0, networks, weights };
         format!("{:#}", NetworkEngine::of_trained("test", trained, settings(&Drain::new())).err().unwrap())
     };
     let hex = Hex::new(games::hex::Size::MIN);

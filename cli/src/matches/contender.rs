@@ -1,5 +1,6 @@
-//! The players of a match: weights of runs, fixed opponents and engines, each with a clock that times moves.
+//! The players of a match: weights of runs, models, fixed opponents and engines, each with a clock that times moves.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use weights::WeightsVersion;
 use crate::{eval, trained};
 
 /// A player on the command line: `RUN`, `RUN@VERSION`, `random`, `playouts-N` or `alphabeta-D`. The suffix
-/// `:SIMULATIONS` sets the simulations per move of a run. An engine is given by its name, in place of `RUN`.
+/// `:SIMULATIONS` sets the simulations per move of a run. The name of a [`Model`] or an engine may replace `RUN`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
     /// Text on the command line, which names the player in reports.
@@ -26,9 +27,9 @@ pub(super) struct Entry {
 /// The kind of player that an [`Entry`] describes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum EntryPlayer {
-    /// Weights of a run, or an engine.
+    /// Weights of a run, a model or an engine.
     Run {
-        /// Name of the run or engine.
+        /// Name of the run, model or engine.
         run: String,
         /// Weights version; `None` for the latest.
         version: Option<WeightsVersion>,
@@ -45,7 +46,7 @@ impl EntryPlayer {
         Self::Run { run: run.to_owned(), version: None, simulations: None }
     }
 
-    /// Returns the name of the run or engine; `None` for a player without a network.
+    /// Returns the name of the run, model or engine; `None` for a player without a network.
     pub(super) fn run(&self) -> Option<&String> {
         match self {
             Self::Run { run, .. } => Some(run),
@@ -82,7 +83,36 @@ impl FromStr for Entry {
     }
 }
 
-/// Parses the name of a player without a network; `None` if `name` is the name of a run or engine.
+/// A model that plays under a name, as `NAME=PATH`; `NAME` alone is a bundled model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Model {
+    /// Name of the player.
+    pub(super) name: String,
+    /// Path of the model, or the name of a bundled model.
+    pub(super) path: PathBuf,
+}
+
+impl FromStr for Model {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, path) = text.split_once('=').unwrap_or((text, text));
+        if !is_name(name) {
+            return Err(format!("`{text}` is not a model: expected NAME or NAME=PATH, and `{name}` {NO_NAME}"));
+        }
+        Ok(Self { name: name.to_owned(), path: path.into() })
+    }
+}
+
+/// Reason why a text cannot be the name of a model or an engine.
+pub(super) const NO_NAME: &str = "is empty, contains `@` or `:`, or is the name of another player";
+
+/// Returns true if a model or an engine may have this name.
+pub(super) fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.parse::<Entry>().is_ok_and(|entry| entry.player == EntryPlayer::newest(name))
+}
+
+/// Parses the name of a player without a network; `None` if `name` is the name of a run, model or engine.
 ///
 /// # Errors
 /// The name is that of a fixed opponent with an invalid number, such as `alphabeta-20`.
@@ -201,10 +231,21 @@ impl Participant<AnyGame> for Timed<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Entry, EntryPlayer, WeightsVersion, ledger};
+    use super::{Entry, EntryPlayer, Model, WeightsVersion, ledger};
 
     fn run(run: &str, version: Option<u64>, simulations: Option<u32>) -> EntryPlayer {
         EntryPlayer::Run { run: run.to_owned(), version: version.map(WeightsVersion), simulations }
+    }
+
+    #[test]
+    fn a_model_is_a_bundled_name_or_a_name_with_a_path() {
+        for (text, name, path) in [("hex-7", "hex-7", "hex-7"), ("old=models/hex=7", "old", "models/hex=7")] {
+            assert_eq!(text.parse(), Ok(Model { name: name.to_owned(), path: path.into() }));
+        }
+        for text in ["", "=models/hex-7", "random=models/hex-7", "models@3", "a:9=models/hex-7"] {
+            let error = text.parse::<Model>().unwrap_err();
+            assert!(error.contains("expected NAME or NAME=PATH"), "{error}");
+        }
     }
 
     #[test]

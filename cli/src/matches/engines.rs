@@ -10,7 +10,7 @@ use protocols::gtp::split_words;
 use service::Drain;
 use strength::gtp_engine::{self, GtpEngine, Interrupt};
 
-use super::contender::{Entry, EntryPlayer, Player};
+use super::contender::{Entry, EntryPlayer, NO_NAME, Player, is_name};
 
 /// Maximum number of processes per engine.
 const PROCESSES_MAX: usize = 256;
@@ -55,9 +55,8 @@ impl FromStr for Definition {
         let (name, command) = text
             .split_once('=')
             .ok_or_else(|| wrong("expected a name and a command line, as in gnugo='gnugo --mode gtp'".to_owned()))?;
-        let is_name = name.parse::<Entry>().is_ok_and(|entry| entry.player == EntryPlayer::newest(name));
-        if !is_name || name.is_empty() {
-            return Err(wrong(format!("`{name}` is empty, contains `@` or `:`, or is the name of another player")));
+        if !is_name(name) {
+            return Err(wrong(format!("`{name}` {NO_NAME}")));
         }
         let words = split_words(command).map_err(|error| wrong(error.to_string()))?;
         Ok(Self { name: name.to_owned(), command: command.to_owned(), words })

@@ -16,6 +16,7 @@ use strength::notation::Notation;
 use super::*;
 use crate::Cli;
 use crate::sgf::Recorder;
+use crate::trained::tests::model;
 
 fn rules(name: &str) -> AnyGame {
     name.parse::<GameKind>().unwrap().rules()
@@ -263,6 +264,10 @@ fn options_out_of_range_are_refused_and_named() {
         (vec!["a", "b", "--engine", "b=x", "--engine", "b=y"], "--engine: b is defined twice"),
         (vec!["a", "b", "--engine", "b=x", "--engine-processes", "0"], "--engine-processes: must be from 1 to 256"),
         (vec!["a", "b", "--engine-seconds-max", "0"], "--engine-seconds-max: must be above 0"),
+        (vec!["a", "b", "--weights", "c"], "--weights: c is not a player of the match"),
+        (vec!["a", "b", "--weights", "b", "--weights", "b=x"], "--weights: b is given twice"),
+        (vec!["a", "b@3", "--weights", "b=x"], "b@3: the model b has no weights versions"),
+        (vec!["a", "b", "--weights", "b", "--engine", "b=gnugo"], "--weights: b is an engine"),
     ] {
         let error = service::chain(&parsed(&words).settings().unwrap_err());
         assert!(error.contains(reason), "{error}");
@@ -284,6 +289,25 @@ fn options_out_of_range_are_refused_and_named() {
     }
     let without_a_run = parsed(&["random", "playouts-50"]).contenders(&Drain::new()).err().unwrap().to_string();
     assert!(without_a_run.contains("the game is unknown; pass --game"), "{without_a_run}");
+}
+
+#[test]
+fn a_model_plays_under_its_name_with_its_own_simulations_against_the_weights_of_a_run() {
+    let runs = tempfile::tempdir().unwrap();
+    let model = model(runs.path(), "hex-4", 5);
+    let (runs, given) = (runs.path().display().to_string(), format!("given={}", model.display()));
+    let words =
+        ["noughts", "given:3", "random", "--weights", &given, "--runs", &runs, "--games", "2", "--simulations", "4"];
+    let (game, Finished { report, failure, .. }) = run_match(&parsed(&words));
+    assert!(failure.is_none() && game.spec().name == "hex-4", "{failure:?}");
+    let players: Vec<_> = report.players.iter().map(|player| (&*player.name, player.weights_version)).collect();
+    assert_eq!(players, [("noughts", Some(5)), ("given:3", Some(5)), ("random", None)]);
+    assert_eq!(report.players[1].simulations, Some(3));
+    let other = parsed(&[&words[..], &["--game", "tic_tac_toe"]].concat());
+    assert!(service::chain(&other.contenders(&Drain::new()).err().unwrap()).contains("not for tic_tac_toe"));
+    let missing = parsed(&["missing", "random", "--weights", "missing"]);
+    let error = missing.contenders(&Drain::new()).err().unwrap().to_string();
+    assert!(error.starts_with("missing is neither a file nor a bundled model"), "{error}");
 }
 
 /// Returns the arguments of a match with 6 games of Gomoku between random play and an engine that is a shell script.

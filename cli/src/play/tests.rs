@@ -20,6 +20,24 @@ fn the_person_moves_first_unless_second_is_given() {
     assert_eq!((person(&[]), person(&["--second"])), (Player::First, Player::Second));
 }
 
+#[test]
+fn a_session_is_against_one_run_or_one_model() {
+    let is_accepted = |words: &str| Cli::try_parse_from(words.split(' ')).is_ok();
+    for words in ["connect_four", "models/any --second", "--weights connect_four", "--run first --version 3"] {
+        assert!(is_accepted(&format!("zerofleet play {words}")), "{words}");
+    }
+    for words in [
+        "--second",
+        "connect_four --run first",
+        "connect_four --weights othello-6",
+        "connect_four --version 3",
+        "--run first --weights othello-6",
+        "connect_four --inference http://127.0.0.1:7003",
+    ] {
+        assert!(!is_accepted(&format!("zerofleet play {words}")), "{words}");
+    }
+}
+
 /// Returns an evaluator whose priors decrease with the action number, so that the first legal action is preferred.
 fn prefers_low_actions<G: Game>(game: &G) -> impl Evaluator + 'static + use<G> {
     Scripted::new(game.spec().observation, 3, |_: &[f32], legal: &[Action], priors: &mut [f32]| {
