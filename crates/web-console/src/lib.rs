@@ -7,9 +7,9 @@
 //! `boards` draws the positions. `ratings` fits all rated games once per change. `replay_servers` sends requests to the
 //! replay servers of the run, `quarantine` those that change something. `control` changes the session. `matches` starts
 //! and stops matches between kept versions, and `comparison` compares two rated ones. `thinking` queues the searches
-//! for visitors, which a [`Thinker`] makes. [`report()`] renders the parts of a run as one file. In a cluster, the
-//! reader finds the processes by host names, and keeps the metrics in memory. Every request passes `visitors`, which
-//! checks host, origin, token and scope; `connections` bounds memory and time.
+//! for visitors, which a [`Thinker`] makes. [`report()`] renders the parts of a run as one file, and `run_json` as
+//! JSON for programs. In a cluster, the reader finds the processes by host names, and keeps the metrics in memory. Every
+//! request passes `visitors`, which checks host, origin, token and scope; `connections` bounds memory and time.
 //!
 //! `play` holds the state of a visitor's game, which is in the address, `play_page` renders it, and `play_events`
 //! searches; `records` opens game records.
@@ -40,6 +40,7 @@ mod replay;
 mod replay_game;
 mod replay_servers;
 mod report;
+mod run_json;
 mod site;
 mod snapshot;
 mod strength_page;

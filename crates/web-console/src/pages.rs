@@ -21,9 +21,11 @@ use crate::snapshot::FLEET;
 use crate::visitors::Form;
 use crate::{
     configuration, control, events, games, matches, play, play_events, play_page, quarantine, records, replay,
-    replay_game, strength_page, versions, visitors,
+    replay_game, run_json, strength_page, versions, visitors,
 };
 
+/// Path of the report.
+const REPORT: &str = "/report.html";
 /// Largest body of a request in bytes: a form with a few fields.
 const BODY_BYTES_MAX: usize = 16 << 10;
 /// Time for which a browser may use style sheet and script without asking.
@@ -39,7 +41,9 @@ pub(crate) fn router(site: Arc<Site>) -> Router {
         .route("/weights/{file}", get(versions::download))
         .route(FLEET, get(live))
         .route("/config", get(from_files))
-        .route("/report.html", get(send_report))
+        .route(REPORT, get(send_file))
+        .route(run_json::RUN, get(send_file))
+        .route(run_json::METRICS, get(send_file))
         .route(games::PATH, get(live))
         .route(replay::PATH, get(asked))
         .route(replay_game::PATH, get(asked))
@@ -84,7 +88,7 @@ async fn live(State(site): State<Arc<Site>>, Extension(caller): Extension<Caller
         @if path == FLEET && site.scopes.contains(Scope::Admin) { p { a href=(control::PATH) { "Change the session" } } }
         // In a cluster no files hold the metrics.
         @if path == "/" && site.run.admins().is_none() {
-            p { a href="/report.html" download { "Download a report of the run" } }
+            p { a href=(REPORT) download { "Download a report of the run" } }
         }
     };
     framed(&site, &caller, path, Some(LIVE), &main)
@@ -111,16 +115,22 @@ fn unread(error: &anyhow::Error) -> Response {
     notice(StatusCode::INTERNAL_SERVER_ERROR, "The files of the run cannot be read", &format!("{error:#}"))
 }
 
-/// Sends the report of the run as a file: its style would be refused in a page of the console.
-async fn send_report(State(site): State<Arc<Site>>) -> Response {
+/// Sends JSON for programs, or the report of the run as a file: its style would be refused in a page of the console.
+async fn send_file(State(site): State<Arc<Site>>, uri: Uri) -> Response {
     let Ok(place) = Arc::clone(&site.downloads).try_acquire_owned() else {
         return busy("Too many downloads", "Try again later.");
     };
-    let run = site.run.clone();
+    let (path, fields, shared) = (uri.path().to_owned(), Form::of_query(&uri), Arc::clone(&site));
+    let render = move || match path.as_str() {
+        run_json::RUN => run_json::run(&shared, &fields),
+        run_json::METRICS => run_json::metrics(&shared),
+        _ => crate::report::report(&shared.run),
+    };
     // The place is free after the work, however early the visitor leaves.
-    let rendered = tokio::task::spawn_blocking(move || (crate::report::report(&run), place).0).await;
+    let rendered = tokio::task::spawn_blocking(move || (render(), place).0).await;
     let disposition = format!("attachment; filename=\"{}-report.html\"", site.run.name());
     match rendered.unwrap_or_else(|error| Err(error.into())) {
+        Ok(text) if uri.path() != REPORT => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
         Ok(text) => ([(header::CONTENT_DISPOSITION, disposition)], Html(text)).into_response(),
         Err(error) => unread(&error),
     }

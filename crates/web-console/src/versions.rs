@@ -32,7 +32,7 @@ pub(crate) const PATH: &str = "/weights";
 /// Names of the columns, without the file.
 pub(crate) const COLUMNS: [&str; 6] = ["version", "step", "Elo", "written", "MB", "digest"];
 /// Maximum number of versions on a page.
-const ROWS_MAX: usize = 100;
+pub(crate) const ROWS_MAX: usize = 100;
 /// Number of digits of a digest in the table.
 const DIGEST_DIGITS: usize = 12;
 /// Bytes of a file in memory per download.

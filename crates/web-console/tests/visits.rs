@@ -451,6 +451,40 @@ async fn kept_versions_are_paged_and_downloaded_and_no_other_file_is() {
 }
 
 #[tokio::test]
+async fn programs_read_state_versions_and_metrics_as_json_with_the_scope_view() {
+    let prepare = |run: &RunDirectory| {
+        finished(run);
+        (1..=101).for_each(|version| keep(run, version));
+        std::fs::write(run.path().join("weights").join("v000003.json"), "{").unwrap();
+        rate(run, &[("v101", "random", [0, 0, 2, 0, 6])]);
+    };
+    let visited = Visited::new(prepare).await;
+    let body = |response: &str| {
+        let (head, body) = response.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains("content-type: application/json"), "{response}");
+        serde_json::from_str::<serde_json::Value>(body).unwrap()
+    };
+    let state = body(&visited.until("/run.json", "\"elapsed_seconds\":600.0").await);
+    assert!(state["name"] == "first" && state["game"] == "hex-5" && state["pages"] == 2, "{state}");
+    let versions = state["versions"].as_array().unwrap();
+    assert_eq!(versions.len(), 99, "a damaged manifest is left out");
+    assert!(versions[0]["manifest"]["training_step"] == 1010 && versions[0]["elo"].is_f64(), "{state}");
+    assert!(versions[1]["manifest"]["version"] == 100 && versions[1]["elo"].is_null(), "{state}");
+    let last = body(&visited.get("/run.json?page=2").await);
+    assert_eq!(last["versions"][0]["manifest"]["version"], 1);
+    let beyond = body(&visited.get(&format!("/run.json?page={}", usize::MAX)).await);
+    assert!(beyond["versions"].as_array().unwrap().is_empty() && beyond["pages"] == 2, "{beyond}");
+    let metrics = body(&visited.get("/metrics.json").await);
+    assert!(metrics["rows"].as_array().unwrap().len() == 2 && metrics["rows"][1]["elo"] == 900.0, "{metrics}");
+    let folder = tempfile::tempdir().unwrap();
+    let guarded = Visited::with(tokens(&folder), Scopes::default(), prepare).await;
+    let blind = Visited::with(SecuritySection::default(), "infer".parse().unwrap(), prepare).await;
+    for path in ["/run.json", "/metrics.json"] {
+        assert_eq!((status(&guarded.get(path).await), status(&blind.get(path).await)), (401, 403), "{path}");
+    }
+}
+
+#[tokio::test]
 async fn other_hosts_and_origins_are_refused() {
     let visited = Visited::new(finished).await;
     for host in ["localhost", "LOCALHOST:1", "127.0.0.1:7080", "[::1]:7080"] {
