@@ -197,7 +197,7 @@ fn positions_go_to_parquet_and_games_to_text() {
     assert_eq!((row.get_long(2).unwrap(), row.get_int(3).unwrap(), row.get_int(4).unwrap()), (1, 1, 3));
     assert_eq!((row.get_string(5).unwrap().as_str(), row.get_float(6).unwrap()), ("full", 0.9));
     assert_eq!((row.get_int(9).unwrap(), row.get_list(10).unwrap().len()), (1, 1));
-    assert!(rows.iter().all(|row| row.get_string(12).unwrap() == "tic_tac_toe"));
+    assert!(rows.iter().all(|row| row.get_string(12).unwrap() == "tic_tac_toe" && row.get_long(13).unwrap() == 0));
     assert_eq!(rows[4].get_string(5).unwrap(), "fast");
     assert_eq!(rows[4].get_list(10).unwrap().len(), 0);
     let error = run.replay("export games.sgf").unwrap_err().to_string();

@@ -17,7 +17,7 @@ const ROWS_MAX: usize = 1 << 16;
 /// Number of buffered search policy entries at which a row group is written.
 const POLICY_ENTRIES_MAX: usize = 1 << 20;
 /// The Parquet schema. `outcome` is 1 for a win of the first player, -1 for a win of the second player, 0 for a draw,
-/// and null in games with rewards.
+/// and null in games with rewards. `seed` is 0 in games without randomness.
 const SCHEMA: &str = "message position {
     required int64 actor;
     required int64 epoch;
@@ -32,6 +32,7 @@ const SCHEMA: &str = "message position {
     repeated int32 policy_action;
     repeated float policy_probability;
     required binary game (UTF8);
+    required int64 seed;
 }";
 
 /// An open Parquet file with one row per position.
@@ -123,7 +124,8 @@ fn write_columns(rows: &mut SerializedRowGroupWriter<'_, File>, positions: &[Pos
     })?;
     column::<Int32Type, Vec<_>>(rows, positions, |at| policy(&at.step).iter().map(|e| e.action.0.into()).collect())?;
     column::<FloatType, Vec<_>>(rows, positions, |at| policy(&at.step).iter().map(|e| e.probability).collect())?;
-    column::<ByteArrayType, _>(rows, positions, |at| [ByteArray::from(at.trajectory.game())])
+    column::<ByteArrayType, _>(rows, positions, |at| [ByteArray::from(at.trajectory.game())])?;
+    column::<Int64Type, _>(rows, positions, |at| [at.trajectory.episode().seed.cast_signed()])
 }
 
 fn policy(step: &Step) -> &[ActionProbability] {
