@@ -1,0 +1,82 @@
+"""Metrics of a run: rows of `metrics.jsonl`, as dictionaries, as numbers and as a table."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import pathlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from .errors import Error, missing
+
+Row = dict[str, Any]
+"""The metrics of a run at one time, by name; `elapsed_seconds` is the training time over all sessions."""
+
+Logger = Callable[[Row], None]
+"""A function that receives each new row."""
+
+
+class Lines:
+    """Reads the JSON objects that another process appends to a file, each once."""
+
+    def __init__(self, path: pathlib.Path, offset: int = 0) -> None:
+        """Starts at a byte of the file, which need not exist yet."""
+        self._path = path
+        self._offset = offset
+
+    def read(self) -> list[Row]:
+        """Returns the rows since the last call. A line cut short by a crash is skipped, an incomplete one is left."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                text = file.read()
+        except FileNotFoundError:
+            return []
+        complete = text[: text.rfind(b"\n") + 1]
+        self._offset += len(complete)
+        rows = []
+        for line in complete.splitlines():
+            try:
+                row = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(row, dict):
+                rows.append(row)
+        return rows
+
+
+def later(rows: Iterable[Row], unix_seconds: float | None) -> list[Row]:
+    """Returns the rows after a time in seconds since 1970; all rows for `None`."""
+    return [row for row in rows if unix_seconds is None or row.get("unix_seconds", 0.0) > unix_seconds]
+
+
+def scalars(row: Row, prefix: str = "") -> dict[str, float]:
+    """Returns the numbers of a row by name, without missing ones: `loss_total`, `accuracy/raw/preserving/overall`."""
+    found: dict[str, float] = {}
+    for name, value in row.items():
+        if isinstance(value, dict):
+            found.update(scalars(value, f"{prefix}{name}/"))
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            found[prefix + name] = float(value)
+    return found
+
+
+def step(row: Row) -> int:
+    """Returns the training step of a row; 0 before the first."""
+    return int(row.get("steps") or 0)
+
+
+def table(rows: Iterable[Row], library: str | None = None) -> Any:
+    """Returns the numbers of rows as a DataFrame of `pandas` or `polars`, by default of the installed one."""
+    installed = [name for name in ("pandas", "polars") if importlib.util.find_spec(name)]
+    library = library or (installed[0] if installed else "pandas")
+    if library not in ("pandas", "polars"):
+        raise Error(f"no tables of the library {library}; choose pandas or polars")
+    if library not in installed:
+        raise missing(library, "a table of metrics")
+    numbers = [scalars(row) for row in rows]
+    if library == "pandas":
+        return importlib.import_module("pandas").DataFrame(numbers)
+    names = {name: None for row in numbers for name in row}
+    return importlib.import_module("polars").DataFrame({name: [row.get(name) for row in numbers] for name in names})
