@@ -9,9 +9,9 @@ use std::f64::consts::{FRAC_2_SQRT_PI, SQRT_2};
 use weights::Activation;
 
 /// Coefficient of x³ in the tanh form of GELU.
-const GELU_CUBE: f64 = 0.044_715;
+pub const GELU_CUBE: f64 = 0.044_715;
 /// 2 √(2 / π): `(1 + tanh(a)) / 2 = sigmoid(2a)`.
-const GELU_SCALE: f64 = SQRT_2 * FRAC_2_SQRT_PI;
+pub const GELU_SCALE: f64 = SQRT_2 * FRAC_2_SQRT_PI;
 
 /// Returns the value of an activation, by definition.
 #[must_use]

@@ -1,3 +1,5 @@
+use std::collections::HashMap;
+
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
@@ -46,13 +48,17 @@ impl Entry {
 /// # Errors
 /// [`Error::Format`] if two entries have the same name.
 pub fn write(entries: impl IntoIterator<Item = Entry>) -> Result<Vec<u8>, Error> {
-    let entries: Vec<Entry> = entries.into_iter().collect();
+    write_with(&entries.into_iter().collect::<Vec<_>>(), None)
+}
+
+/// Serialises entries and the texts of the metadata, by name.
+fn write_with(entries: &[Entry], notes: Option<HashMap<String, String>>) -> Result<Vec<u8>, Error> {
     let mut views = Vec::with_capacity(entries.len());
-    for entry in &entries {
+    for entry in entries {
         let view = TensorView::new(entry.dtype, entry.shape.clone(), &entry.bytes).map_err(format_error)?;
         views.push((entry.name.as_str(), view));
     }
-    safetensors::serialize(views, None).map_err(format_error)
+    safetensors::serialize(views, notes).map_err(format_error)
 }
 
 /// Returns the text `name` in the metadata of a file; `None` if the file has no such text.
@@ -62,6 +68,43 @@ pub fn write(entries: impl IntoIterator<Item = Entry>) -> Result<Vec<u8>, Error>
 pub fn note(bytes: &[u8], name: &str) -> Result<Option<String>, Error> {
     let (_, header) = SafeTensors::read_metadata(bytes).map_err(format_error)?;
     Ok(header.metadata().as_ref().and_then(|notes| notes.get(name)).cloned())
+}
+
+/// Returns a file with bfloat16 in place of float32, each number rounded to the nearest one, ties to even. The file has
+/// half the size and the same metadata.
+///
+/// # Errors
+/// [`Error::Format`] if the bytes are not a safetensors file, [`Error::BadNumber`] for a number without a finite
+/// neighbour in bfloat16.
+pub fn in_bfloat16(bytes: &[u8]) -> Result<Vec<u8>, Error> {
+    let file = SafeTensors::deserialize(bytes).map_err(format_error)?;
+    let (_, header) = SafeTensors::read_metadata(bytes).map_err(format_error)?;
+    let mut entries = Vec::new();
+    for (name, view) in file.iter() {
+        let (name, shape, bytes) = (name.to_owned(), view.shape().to_vec(), view.data());
+        entries.push(match view.dtype() {
+            Dtype::F32 => {
+                let values = bytes.as_chunks().0.iter().map(|&chunk| f32::from_le_bytes(chunk));
+                let rounded = values.map(|value| {
+                    let bits = rounded_to_bfloat16(value);
+                    bits.map(u16::to_le_bytes).ok_or_else(|| Error::BadNumber { name: name.clone(), value })
+                });
+                let bytes = rounded.collect::<Result<Vec<[u8; 2]>, Error>>()?.concat();
+                Entry { name, dtype: Dtype::BF16, shape, bytes }
+            }
+            dtype => Entry { name, dtype, shape, bytes: bytes.to_vec() },
+        });
+    }
+    write_with(&entries, header.metadata().clone())
+}
+
+/// Returns the upper half of the nearest float32 number with a lower half of zeros; `None` unless both are finite.
+fn rounded_to_bfloat16(value: f32) -> Option<u16> {
+    // Without this check, the bits of a NaN could carry into the sign, and become a zero.
+    let bits = value.is_finite().then_some(value.to_bits())?;
+    // Half of the last place that stays, less one where that place is even.
+    let rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    f32::from_bits(rounded << 16).is_finite().then_some(rounded as u16)
 }
 
 /// Reader of a safetensors file. Each entry is taken once, and [`finish`](Self::finish) rejects a file with entries
@@ -198,6 +241,27 @@ mod tests {
             let bytes = [0x3f80, bits, 0, 0].map(u16::to_le_bytes).concat();
             let error = read(&file(Dtype::BF16, &bytes), role).unwrap_err();
             assert!(matches!(error, Error::BadNumber { .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_rounded_to_the_nearest_ones_in_bfloat16_and_metadata_stay() {
+        for (bits, rounded) in
+            [(0x3f80_8000, 0x3f80), (0x3f81_8000, 0x3f82), (0x3f80_8001, 0x3f81), (0xff7f_0000, 0xff7f)]
+        {
+            assert_eq!(rounded_to_bfloat16(f32::from_bits(bits)), Some(rounded), "{bits:x}");
+        }
+        let of = |value: f32| {
+            let bytes = [value, 1.0, -0.0, 0.5].map(f32::to_le_bytes).concat();
+            let view = TensorView::new(Dtype::F32, vec![2, 2], &bytes).unwrap();
+            let notes = HashMap::from([("training_step".to_owned(), "40".to_owned())]);
+            in_bfloat16(&safetensors::serialize([("a", view)], Some(notes)).unwrap())
+        };
+        let file = of(-2.0).unwrap();
+        assert_eq!(read(&file, Role::Linear).unwrap(), [-2.0, 1.0, -0.0, 0.5]);
+        assert_eq!(note(&file, "training_step").unwrap().as_deref(), Some("40"));
+        for bad in [f32::MAX, f32::NEG_INFINITY, f32::NAN, -f32::NAN, f32::from_bits(0x7fff_ffff)] {
+            assert!(matches!(of(bad), Err(Error::BadNumber { .. })), "{bad}");
         }
     }
 

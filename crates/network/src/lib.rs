@@ -8,8 +8,8 @@
 //! training alone, [`AttentionBlock`] layers after a tower. [`mean_scale`] gives the board dependence of a pooled
 //! mean. [`activation`] computes the functions of a [`Design`](weights::Design), [`shares`] the steps between the
 //! products of attention. [`check`] checks an architecture against the limits, such as [`CHANNELS_MAX`]. [`Reader`]
-//! and [`write()`] convert between tensors and a safetensors file, and [`note`] reads the metadata; an [`Error`] names
-//! the wrong tensor. Start with [`Layers`].
+//! and [`write()`] convert between tensors and a safetensors file, [`in_bfloat16`] halves the file, and [`note`] reads
+//! the metadata; an [`Error`] names the wrong tensor. Start with [`Layers`].
 
 pub mod activation;
 mod attention;
@@ -26,7 +26,7 @@ pub use attention::AttentionBlock;
 pub use chance_layers::ChanceLayers;
 pub use consistency_layers::ConsistencyLayers;
 pub use error::Error;
-pub use file::{Entry, Reader, note, write};
+pub use file::{Entry, Reader, in_bfloat16, note, write};
 pub use latent_layers::{DynamicsLayers, Head, LatentLayers, Transition, Trunk, is_vector};
 pub use layers::{
     ACTIONS_MAX, ATTENTION_MAX, ATTENTION_SIDE_MAX, BLOCKS_MAX, Block, CHANNELS_MAX, CODES_MAX, Excitation, Layer,
