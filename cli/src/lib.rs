@@ -16,7 +16,8 @@
 //! `zerofleet-bench`. `libtorch` decides whether a run needs libtorch. `arguments` parses the command line, `csv`
 //! writes tables, `printed_command` formats commands to copy, `move_names` formats moves, and `game_result` counts the
 //! points of a game. `resume` checks that a run can resume, and `trained_time` counts training time. `models` finds
-//! bundled models, and `initial_weights` begins a run with given weights.
+//! bundled models, and `initial_weights` begins a run with given weights. `export` writes a
+//! weights version for other programs, with a `model_card` and the `portable` part of the run file.
 
 mod ablate;
 mod arguments;
@@ -31,6 +32,7 @@ mod doctor;
 mod engine;
 mod env;
 mod eval;
+mod export;
 mod game_result;
 mod incoming;
 mod inference;
@@ -38,10 +40,12 @@ mod initial_weights;
 mod kept_versions;
 mod libtorch;
 mod matches;
+mod model_card;
 mod models;
 mod move_names;
 mod own_server;
 mod play;
+mod portable;
 mod printed_command;
 mod record;
 mod remote;
