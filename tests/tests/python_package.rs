@@ -81,6 +81,7 @@ tests_of! {
     networks_and_searches_of_the_package_answer: "test_search.py",
     environments_of_the_package_pass_the_published_checks: "test_envs.py",
     runs_start_stop_and_resume_from_python: "test_run.py",
+    models_of_onnx_answer_like_the_networks: "test_onnx.py",
 }
 
 #[test]
