@@ -1,0 +1,90 @@
+"""Networks from model folders and runs, and model folders from networks."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from .. import _zerofleet, safetensors
+from ..errors import Error
+from ..networks import read_weights
+from .networks import Network, network
+
+
+def load(source: str | os.PathLike[str], version: int | None = None) -> Network:
+    """Reads a network, in evaluation mode on the CPU.
+
+    `source` is a model folder, a manifest next to the weights, or the folder of a run, of which `version` selects a
+    version, or without it the latest one. Logits and values are those of the float32 kernel within 1e-4.
+    """
+    text, data = read_weights(source, version)
+    manifest = json.loads(text)
+    if _manifest(manifest["architecture"], data)["digest"] != manifest["digest"]:
+        raise Error(f"the weights of {source} are damaged: the digest differs from the manifest")
+    with tempfile.TemporaryDirectory() as folder:
+        weights = Path(folder) / "model.safetensors"
+        weights.write_bytes(data)
+        tensors, _ = safetensors.load(weights)
+    # No memory is allocated for an architecture before the file has these tensors.
+    with torch.device("meta"):
+        net = network(manifest["architecture"])
+    _check(tensors, net)
+    net.load_state_dict({name: torch.tensor(array) for name, array in tensors.items()}, assign=True)
+    return net.eval()
+
+
+def save(
+    module: nn.Module | Mapping[str, Tensor],
+    folder: str | os.PathLike[str],
+    *,
+    architecture: Mapping[str, Any] | None = None,
+    version: int = 1,
+    training_step: int = 0,
+) -> None:
+    """Writes the weights as a model folder, which `zerofleet.Network.load` and all programs of zerofleet read.
+
+    `module` is a network of this package, or, with the `architecture` of a manifest, any module or state dict with the
+    tensor names and shapes of files (docs/networks.md).
+    """
+    if architecture is None:
+        architecture = getattr(module, "architecture", None)
+        if architecture is None:
+            raise ValueError("pass the architecture of a module that is not of zerofleet.torch")
+    state = module.state_dict() if isinstance(module, nn.Module) else module
+    arrays = {name: tensor.detach().cpu().float().contiguous().numpy() for name, tensor in state.items()}
+    with torch.device("meta"):
+        _check(arrays, network(architecture))
+    for name, array in arrays.items():
+        if not np.isfinite(array).all() or (name.endswith(".norm.variance") and (array < 0).any()):
+            raise Error(f"tensor `{name}` has numbers that are not finite, or negative variances")
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = folder / "model.safetensors"
+    safetensors.save(weights, arrays, {"format": "pt"})
+    manifest = _manifest(architecture, weights.read_bytes(), version, training_step)
+    text = json.dumps({"library_name": "zerofleet", "weights": manifest}, indent=2)
+    (folder / "config.json").write_text(text + "\n", encoding="utf-8")
+
+
+def _manifest(architecture: Mapping[str, Any], weights: bytes, version: int = 1, step: int = 0) -> dict[str, Any]:
+    """Returns the manifest of weights, with the digest."""
+    text = _zerofleet.Network._manifest(json.dumps(dict(architecture)), weights, version, step)
+    manifest: dict[str, Any] = json.loads(text)
+    return manifest
+
+
+def _check(arrays: Mapping[str, np.ndarray[Any, Any]], net: nn.Module) -> None:
+    """Compares names, shapes and types of tensors with the tensors of a network."""
+    expected = {name: f"float32{list(tensor.shape)}" for name, tensor in net.state_dict().items()}
+    got = {name: f"{array.dtype}{list(array.shape)}" for name, array in arrays.items()}
+    for name in sorted(expected.keys() | got.keys()):
+        if expected.get(name) != got.get(name):
+            raise Error(f"tensor `{name}` is {got.get(name, 'missing')}, expected {expected.get(name, 'no such name')}")
