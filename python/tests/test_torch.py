@@ -8,6 +8,8 @@ import pytest
 from zerofleet.errors import Error
 from zerofleet.networks import Network
 
+from zerofleet import _zerofleet, safetensors
+
 torch = pytest.importorskip("torch")
 zt = pytest.importorskip("zerofleet.torch")
 # Threads would wait for each other on busy cores.
@@ -156,6 +158,17 @@ def test_a_state_dict_with_other_names_shapes_or_numbers_is_refused_by_name(tmp_
         zt.save(state, tmp_path)
 
 
+def test_tensors_in_bfloat16_are_loaded_as_float32(tmp_path):
+    net = network(BOARD).bfloat16()
+    tensors = {name: tensor.view(torch.int16).numpy().view(np.uint16) for name, tensor in net.state_dict().items()}
+    safetensors.save(tmp_path / "model.safetensors", tensors)
+    weights = (tmp_path / "model.safetensors").read_bytes()
+    manifest = json.loads(_zerofleet.Network._manifest(json.dumps(BOARD), weights))
+    (tmp_path / "config.json").write_text(json.dumps({"library_name": "zerofleet", "weights": manifest}))
+    for name, tensor in zt.load(tmp_path).state_dict().items():
+        assert torch.equal(tensor, net.state_dict()[name].float()), name
+
+
 def test_damaged_weights_are_refused(tmp_path):
     zt.save(network(BOARD), tmp_path)
     file = tmp_path / "model.safetensors"
@@ -218,6 +231,19 @@ def test_training_learns_a_batch_and_updates_running_statistics():
     assert losses[-1] < losses[0] - 0.5, losses
     assert all(parameter.grad is not None for parameter in net.parameters())
     assert net.stem.norm.mean.abs().max() > 0.01
+
+
+def test_the_policy_loss_counts_legal_actions_and_weights_as_the_learner_does():
+    output = zt.Output(torch.tensor([[0.0, 0.0, 5.0], [1.0, 1.0, 1.0], [9.0, 0.0, 0.0]]), torch.zeros(3, 3))
+    batch = SimpleNamespace(
+        policies=np.float32([[0.5, 0.5, 0], [1, 0, 0], [0, 0, 1]]),
+        wdl=np.eye(3, dtype=np.float32),
+        legal=np.uint8([[1, 1, 0], [1, 1, 1], [1, 0, 1]]),
+        policy_weights=np.float32([1, 1, 0]),
+        importance=np.float32([1, 0.5, 0.25]),
+    )
+    expected = (np.log(2) + 0.5 * np.log(3)) / 2 + np.log(3) * (1 + 0.5 + 0.25) / 3
+    assert zt.alphazero_loss(output, batch).item() == pytest.approx(expected, rel=1e-6)
 
 
 def test_the_loss_of_a_number_is_least_where_it_is_predicted():

@@ -32,7 +32,12 @@ def load(source: str | os.PathLike[str], version: int | None = None) -> Network:
     with tempfile.TemporaryDirectory() as folder:
         weights = Path(folder) / "model.safetensors"
         weights.write_bytes(data)
-        tensors, _ = safetensors.load(weights)
+        stored, _ = safetensors.load(weights)
+    # Tensors in bfloat16 are the upper halves of float32.
+    tensors = {
+        name: (array.astype("<u4") << 16).view("<f4") if array.dtype == np.uint16 else array
+        for name, array in stored.items()
+    }
     # No memory is allocated for an architecture before the file has these tensors.
     with torch.device("meta"):
         net = network(manifest["architecture"])

@@ -84,10 +84,21 @@ def categorical_loss(logits: Tensor, numbers: Tensor) -> Tensor:
 
 
 def alphazero_loss(output: Output, batch: Any) -> Tensor:
-    """Returns the mean over a `zerofleet.Batch` of both cross-entropies, policy and win, draw and loss, in nats."""
-    policies, wdl = (torch.as_tensor(target, device=output.wdl_logits.device) for target in (batch.policies, batch.wdl))
-    policy_loss = functional.cross_entropy(output.policy_logits, policies)
-    return policy_loss + functional.cross_entropy(output.wdl_logits, wdl)
+    """Returns policy loss plus value loss for a `zerofleet.Batch`, in nats: the cross-entropies of the learner.
+
+    The policy counts over legal actions, by `policy_weights`, and both by `importance`, where the batch has these.
+    """
+    device = output.policy_logits.device
+
+    def rows(name: str) -> Tensor:
+        array = getattr(batch, name, None)
+        return torch.ones(1, device=device) if array is None else torch.as_tensor(array, device=device)
+
+    logits = output.policy_logits.masked_fill(rows("legal") == 0, -1e9)
+    policy = functional.cross_entropy(logits, rows("policies"), reduction="none")
+    value = functional.cross_entropy(output.wdl_logits, rows("wdl"), reduction="none")
+    weights, importance = rows("policy_weights").expand_as(policy), rows("importance")
+    return (policy * weights * importance).sum() / weights.sum().clamp(min=1) + (value * importance).mean()
 
 
 class _Network(nn.Module):
