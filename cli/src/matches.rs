@@ -41,6 +41,7 @@ use self::record::Games;
 use self::report::{EngineReport, MatchPlayer, PairingReport, Report, SprtReport};
 use crate::eval;
 use crate::screen::progress_line;
+use crate::sgf::prepare_directory;
 use crate::trained::{self, Trained};
 
 /// Maximum of `--games`. Without a sequential test, all games of a pairing run at the same time.
@@ -214,7 +215,7 @@ impl Args {
         }
         let (game, contenders) = self.contenders(&drain)?;
         let rules = game.rules();
-        self.sgf.iter().try_for_each(|folder| game_files::prepare(folder, &rules))?;
+        self.sgf.iter().try_for_each(|folder| prepare_directory(folder, &rules))?;
         let (line, mut printed) = (progress_line(), 0);
         let pause = &mut |progress: &Progress<'_>| {
             let counted = progress.tally.games();

@@ -84,19 +84,24 @@ pub(crate) enum Request {
     Drill(drill::Args),
     /// Writes training batches of a live run to standard output.
     ///
-    /// Each batch is one line of JSON with names, types and shapes of arrays, followed by the little-endian numbers of
-    /// the arrays. The samples count for the rate limiter as the samples of a learner do.
+    /// Each batch is one line of JSON with name, type and shape per array, then the numbers of all arrays,
+    /// little-endian. The samples count for the rate limiter as the samples of a learner do. Unlike the batches of the
+    /// process `learner`, they include the trajectories that `learner.validation_share` holds out. The command ends
+    /// with the run, or when the reader closes the output.
     Batches(batches::Args),
-    /// Exports the trajectories of a table to Parquet or text.
+    /// Exports the trajectories of a table to Parquet, text or SGF.
     ///
-    /// The options of `ls` select the trajectories. A Parquet file has one row per position, a text file one line per
-    /// game.
+    /// The options of `ls` select the trajectories. For example, `export --format sgf --order surprising --limit 9 DIR`
+    /// writes the games with the least expected outcomes for SGF editors.
     Export {
         #[command(flatten)]
         source: Source,
         #[command(flatten)]
         listing: Listing,
-        /// Output file, FILE.parquet or FILE.txt.
+        /// Format of the output [default: parquet for FILE.parquet, text for FILE.txt].
+        #[arg(long, value_enum)]
+        format: Option<export::Format>,
+        /// New output file, FILE.parquet or FILE.txt; for SGF, a directory without records.
         #[arg(value_name = "FILE")]
         to: PathBuf,
     },
@@ -302,9 +307,9 @@ impl Request {
             Self::Get { source, id } => {
                 with_server(&source, async |server| show::trajectory(server, id, out).await).await
             }
-            Self::Export { source, listing, to } => {
+            Self::Export { source, listing, format, to } => {
                 let selection = listing.selection(Order::Id, 0);
-                with_server(&source, async |server| export::export(server, selection, &to, out).await).await
+                with_server(&source, async |server| export::export(server, selection, format, &to, out).await).await
             }
             Self::Quarantine { source, suspect, reason } => {
                 let suspect = suspect.suspect()?;

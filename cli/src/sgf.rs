@@ -40,6 +40,27 @@ pub(crate) fn check_replaceable(file: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Checks that the directory is suitable for SGF records of a game, and creates the directory if necessary.
+///
+/// # Errors
+/// The game has no SGF format, or the directory cannot be created or already contains records.
+pub(crate) fn prepare_directory(folder: &Path, game: &AnyGame) -> anyhow::Result<()> {
+    Recorder::of(game)?;
+    let failed = || format!("create {}", folder.display());
+    fs::create_dir_all(folder).with_context(failed)?;
+    for entry in fs::read_dir(folder).with_context(failed)? {
+        let path = entry.with_context(failed)?.path();
+        let is_record = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("sgf"));
+        ensure!(
+            !is_record,
+            "{} already contains records, such as {}; choose an empty directory",
+            folder.display(),
+            path.display()
+        );
+    }
+    Ok(())
+}
+
 /// Converts games to SGF records.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Recorder<'a> {
@@ -53,9 +74,8 @@ impl<'a> Recorder<'a> {
     /// # Errors
     /// SGF does not support the game.
     pub(crate) fn of(game: &'a AnyGame) -> anyhow::Result<Self> {
-        let notation = Notation::of(game).with_context(|| {
-            format!("--sgf: {} has no SGF format; use Go, Hex, Othello or Gomoku", game.spec().name)
-        })?;
+        let notation = Notation::of(game)
+            .with_context(|| format!("{} has no SGF format; use Go, Hex, Othello or Gomoku", game.spec().name))?;
         Ok(Self { game, notation })
     }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::str::FromStr;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use game::Outcome;
 use games::AnyGame;
 use protocols::sgf::{Property, Tree};
@@ -28,27 +28,6 @@ impl FromStr for Date {
         let midnight = humantime::parse_rfc3339(&format!("{text}T00:00:00Z"));
         midnight.map(|_| Self(text.to_owned())).map_err(|_| format!("`{text}` is not a date such as 2026-01-31"))
     }
-}
-
-/// Checks that the directory is suitable for the SGF records of a match, and creates the directory if necessary.
-///
-/// # Errors
-/// The game has no SGF format, or the directory cannot be created or already contains records.
-pub(super) fn prepare(folder: &Path, game: &AnyGame) -> anyhow::Result<()> {
-    Recorder::of(game)?;
-    let failed = || format!("--sgf: create {}", folder.display());
-    fs::create_dir_all(folder).with_context(failed)?;
-    for entry in fs::read_dir(folder).with_context(failed)? {
-        let path = entry.with_context(failed)?.path();
-        let is_record = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("sgf"));
-        ensure!(
-            !is_record,
-            "--sgf: {} already contains records, such as {}; choose an empty directory",
-            folder.display(),
-            path.display()
-        );
-    }
-    Ok(())
 }
 
 /// Writes each game to a separate file, with a name that sorts by pairing, opening and game, such as

@@ -435,7 +435,7 @@ fn every_game_is_a_record_in_sgf_that_leads_through_its_moves_to_its_result() {
     for name in ["go-5", "hex-4", "othello-6", "gomoku-7"] {
         let (game, folder) = (rules(name), tempfile::tempdir().unwrap());
         let folder = folder.path().join("records");
-        game_files::prepare(&folder, &game).unwrap();
+        prepare_directory(&folder, &game).unwrap();
         let players = vec![random("one"), random("two"), network(&game, "three", 2)];
         let (report, played) = complete(&game, players, settings(10, 1));
         let date = "2026-01-31".parse().unwrap();
@@ -465,15 +465,15 @@ fn every_game_is_a_record_in_sgf_that_leads_through_its_moves_to_its_result() {
         let [first, second] = [&names[0], &names[1]].map(|path| sgf::read(&fs::read(path).unwrap()).unwrap());
         assert_eq!((first.black.as_deref(), first.white.as_deref()), (Some("one"), Some("two")));
         assert_eq!((second.black.as_deref(), second.white.as_deref()), (Some("two"), Some("one")));
-        let error = game_files::prepare(&folder, &game).unwrap_err().to_string();
+        let error = prepare_directory(&folder, &game).unwrap_err().to_string();
         assert!(error.contains("already contains records"), "{error}");
     }
     let capitals = tempfile::tempdir().unwrap();
     fs::write(capitals.path().join("GAME.SGF"), "").unwrap();
-    let error = game_files::prepare(capitals.path(), &rules("go-5")).unwrap_err().to_string();
+    let error = prepare_directory(capitals.path(), &rules("go-5")).unwrap_err().to_string();
     assert!(error.contains("GAME.SGF"), "{error}");
-    let error = game_files::prepare(Path::new("records"), &rules("connect_four")).unwrap_err().to_string();
-    assert_eq!(error, "--sgf: connect_four has no SGF format; use Go, Hex, Othello or Gomoku");
+    let error = prepare_directory(Path::new("records"), &rules("connect_four")).unwrap_err().to_string();
+    assert_eq!(error, "connect_four has no SGF format; use Go, Hex, Othello or Gomoku");
     assert!(!Path::new("records").exists());
 }
 
@@ -482,7 +482,7 @@ fn a_record_holds_resignations_and_the_points_of_go() {
     let folder = tempfile::tempdir().unwrap();
     let (game, Finished { report, played, .. }) = run_match(&against_script(folder.path(), "say resign", "say"));
     let records = folder.path().join("records");
-    game_files::prepare(&records, &game).unwrap();
+    prepare_directory(&records, &game).unwrap();
     game_files::write(&records, &game, None, &report, &played).unwrap();
     let read = |name: &str| sgf::read(&fs::read(records.join(name)).unwrap()).unwrap();
     let (first, second) = (read("1-1-1.sgf"), read("1-1-2.sgf"));

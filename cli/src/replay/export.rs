@@ -1,5 +1,6 @@
 #[cfg(feature = "parquet")]
 mod positions_file;
+mod records;
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -12,39 +13,66 @@ use proto::replay::{Inspector, Located};
 
 use super::{Selection, game_of};
 
-/// Exports the trajectories of a selection to a new file. The extension determines the format: `.parquet` or
-/// `.txt`.
+/// The format of an export, as an option.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub(crate) enum Format {
+    /// A file with one row per position.
+    Parquet,
+    /// A file with one line per game.
+    Text,
+    /// A directory with one record per game of Go, Hex, Othello or Gomoku.
+    Sgf,
+}
+
+impl Format {
+    /// Returns the format of files with the extension of `file`.
+    fn of_extension(file: &Path) -> Option<Self> {
+        match file.extension()?.to_str()? {
+            "parquet" => Some(Self::Parquet),
+            "txt" => Some(Self::Text),
+            _ => None,
+        }
+    }
+}
+
+/// Exports the trajectories of a selection to a new file, or to a directory without records for [`Format::Sgf`]. The
+/// extension determines the format if `format` is `None`.
 ///
 /// # Errors
-/// The extension is unknown, the file already exists or cannot be written, or the server rejects the request.
+/// The extension is unknown, the file already exists or cannot be written, the game has no such format, or the server
+/// rejects the request.
 pub(super) async fn export(
     inspector: &Inspector,
     selection: Selection,
+    format: Option<Format>,
     to: &Path,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
-    let ending = to.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
     let create = || File::create_new(to).with_context(|| format!("create {}", to.display()));
-    let written = match ending {
+    let written = match format.or_else(|| Format::of_extension(to)) {
         #[cfg(not(feature = "parquet"))]
-        "parquet" => bail!(
+        Some(Format::Parquet) => bail!(
             "{}: this program was built without Parquet; rebuild with: cargo build --release --package cli",
             to.display()
         ),
         #[cfg(feature = "parquet")]
-        "parquet" => {
+        Some(Format::Parquet) => {
             let mut positions = positions_file::PositionsFile::new(create()?)?;
             let written = each(inspector, selection, |located| positions.write(located.trajectory)).await?;
             positions.finish()?;
             written
         }
-        "txt" => {
+        Some(Format::Text) => {
             let mut file = BufWriter::new(create()?);
             let written = each(inspector, selection, |located| text(&located.trajectory, &mut file)).await?;
             file.flush()?;
             written
         }
-        _ => bail!("{}: expected a .parquet or .txt file", to.display()),
+        Some(Format::Sgf) => {
+            let mut records = records::Records::new(to);
+            each(inspector, selection, |located| records.write(&located.trajectory)).await?
+        }
+        None => bail!("{}: expected a .parquet or .txt file, or the option --format", to.display()),
     };
     writeln!(out, "{written} trajectories in {}", to.display())?;
     Ok(())

@@ -104,7 +104,7 @@ fn steps<G: Game>(game: &G, trajectory: &Trajectory, out: &mut impl Write) -> an
             Player::Second => "second",
         };
         let name = |action: Action| game.action_name(&position, action);
-        let (value, policy) = searched(&step, name);
+        let (value, policy) = searched(&step, LISTED_MOVES, name);
         let played = name(step.action);
         let weights = step.weights_version.0.to_string();
         table.row([ply.to_string(), player.to_owned(), played.clone(), value, weights, policy]);
@@ -115,15 +115,15 @@ fn steps<G: Game>(game: &G, trajectory: &Trajectory, out: &mut impl Write) -> an
     Ok(writeln!(out, "{table}\n{}", game.render(&position))?)
 }
 
-/// Formats the value and the most probable moves from the search of a step.
-fn searched(step: &Step, name: impl Fn(Action) -> String) -> (String, String) {
+/// Formats the value and up to `listed` most probable moves from the search of a step.
+pub(super) fn searched(step: &Step, listed: usize, name: impl Fn(Action) -> String) -> (String, String) {
     match &step.kind {
         StepKind::Opening => (MISSING.to_owned(), "random opening".to_owned()),
         StepKind::Fast { value } => (format!("{value:+.3}"), "fast search".to_owned()),
         StepKind::Full { policy, value } => {
             let mut policy = policy.clone();
             policy.sort_by(|a, b| b.probability.total_cmp(&a.probability));
-            let moves = policy.iter().take(LISTED_MOVES);
+            let moves = policy.iter().take(listed);
             let moves = moves.map(|entry| format!("{} {:.0} %", name(entry.action), 100.0 * entry.probability));
             (format!("{value:+.3}"), moves.collect::<Vec<_>>().join(", "))
         }

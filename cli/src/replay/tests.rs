@@ -8,9 +8,13 @@ use game::{Action, Game as _, Outcome, Player};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::RowAccessor;
 use proto::replay::{Writer, WriterSettings};
+use protocols::{GameResult, Victory, sgf};
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
 use replay_server::Running;
 use run_file::replay::Config;
 use service::Drain;
+use strength::notation::Notation;
 use tokio::net::TcpListener;
 
 use super::*;
@@ -21,7 +25,7 @@ struct Command {
     request: Request,
 }
 
-/// A run of tic-tac-toe with stored games. In every second game, the outcome differs from the predicted values.
+/// A run with stored games. In every second game of tic-tac-toe, the outcome differs from the predicted values.
 struct Run {
     runs: tempfile::TempDir,
 }
@@ -38,9 +42,38 @@ fn game(sequence: u64, value: f32) -> Trajectory {
     Trajectory::of(id, "tic_tac_toe", &steps.collect::<Vec<_>>(), Outcome::Win(Player::First)).unwrap()
 }
 
+/// Returns a random game without the last `left_out` moves, with a full search of the first move.
+fn random_game(name: &str, sequence: u64, left_out: usize) -> Trajectory {
+    let rules = name.parse::<GameKind>().unwrap().rules();
+    let mut rng = ChaCha8Rng::seed_from_u64(sequence);
+    let (mut position, mut legal, mut steps) = (rules.start(), Vec::new(), Vec::new());
+    while rules.outcome(&position).is_none() {
+        rules.legal_actions(&position, &mut legal);
+        let action = legal[rng.random_range(0..legal.len())];
+        let kind = if steps.is_empty() {
+            // Later actions are more probable.
+            let sum = (1..=legal.len()).sum::<usize>() as f32;
+            let entry =
+                |(rank, &action): (usize, &Action)| ActionProbability { action, probability: (rank + 1) as f32 / sum };
+            StepKind::Full { policy: legal.iter().enumerate().map(entry).collect(), value: 0.25 }
+        } else {
+            StepKind::Fast { value: -0.5 }
+        };
+        steps.push(Step { action, reward: 0.0, kind, weights_version: WeightsVersion(7) });
+        rules.play(&mut position, action);
+    }
+    steps.truncate(steps.len() - left_out);
+    let id = TrajectoryId { actor: 2, epoch: 1, sequence };
+    Trajectory::of(id, name, &steps, rules.outcome(&position).unwrap()).unwrap()
+}
+
 async fn serve(directory: &Path) -> (Running, Drain) {
+    serve_game(directory, "tic_tac_toe").await
+}
+
+async fn serve_game(directory: &Path, game: &str) -> (Running, Drain) {
     let mut config = Config::default();
-    (config.run.game, config.run.directory) = ("tic_tac_toe".to_owned(), directory.to_owned());
+    (config.run.game, config.run.directory) = (game.to_owned(), directory.to_owned());
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let drain = Drain::new();
     (replay_server::start(config.settings().unwrap(), listener, drain.clone()).await.unwrap(), drain)
@@ -52,18 +85,21 @@ impl Run {
     }
 
     fn holding(games: u64) -> Self {
+        Self::of("tic_tac_toe", (0..games).map(|sequence| game(sequence, if sequence % 2 == 0 { 0.9 } else { -0.9 })))
+    }
+
+    fn of(game: &str, stored: impl IntoIterator<Item = Trajectory>) -> Self {
         let runs = tempfile::tempdir().unwrap();
         let directory = runs.path().join("noughts");
         std::fs::create_dir(&directory).unwrap();
-        std::fs::write(directory.join("config.toml"), "[run]\ngame = \"tic_tac_toe\"\n").unwrap();
+        std::fs::write(directory.join("config.toml"), format!("[run]\ngame = \"{game}\"\n")).unwrap();
         tokio::runtime::Runtime::new().unwrap().block_on(async {
-            let (running, drain) = serve(&directory).await;
+            let (running, drain) = serve_game(&directory, game).await;
             let endpoint = format!("http://{}", running.address);
-            let game_name = "tic_tac_toe".to_owned();
-            let writer = WriterSettings { endpoint, actor: 2, epoch: 1, game: game_name, in_flight_max: 4 };
+            let writer = WriterSettings { endpoint, actor: 2, epoch: 1, game: game.to_owned(), in_flight_max: 4 };
             let writer = Writer::start(writer);
-            for sequence in 0..games {
-                writer.insert(game(sequence, if sequence % 2 == 0 { 0.9 } else { -0.9 })).await.unwrap();
+            for trajectory in stored {
+                writer.insert(trajectory).await.unwrap();
             }
             assert!(writer.close(Duration::from_secs(30)).await.is_empty());
             drain.start();
@@ -202,6 +238,60 @@ fn positions_go_to_parquet_and_games_to_text() {
     assert_eq!(rows[4].get_list(10).unwrap().len(), 0);
     let error = run.replay("export games.sgf").unwrap_err().to_string();
     assert!(error.contains(".parquet or .txt"), "{error}");
+}
+
+#[test]
+fn an_export_to_sgf_has_a_record_per_game_with_the_moves_the_result_and_the_searches() {
+    for name in ["go-5", "hex-4", "othello-6", "gomoku-7"] {
+        let games = [(0, 0), (1, 0), (2, 1)].map(|(sequence, left_out)| random_game(name, sequence, left_out));
+        let run = Run::of(name, games.clone());
+        let folder = run.runs.path().join("records");
+        let line = format!("export --format sgf {}", folder.display());
+        assert!(run.replay(&line).unwrap().starts_with("3 trajectories in "));
+        let rules = name.parse::<GameKind>().unwrap().rules();
+        let notation = Notation::of(&rules).unwrap();
+        for game in &games {
+            let bytes = std::fs::read(folder.join(format!("{}.sgf", game.id()))).unwrap();
+            let (file, tree) = (sgf::read(&bytes).unwrap(), sgf::Tree::parse(&bytes).unwrap());
+            let action = |ply: &protocols::Ply| notation.to_action(ply.color, ply.played).unwrap();
+            assert!(file.record.plies.iter().map(action).eq(game.actions()), "{name} {}", game.id());
+            assert_eq!((file.game, file.record.setup.size, file.notes.len()), (notation.game(), notation.size(), 0));
+            let outcome = match file.result {
+                Some(GameResult::Win { color, .. }) => Outcome::Win(color.into()),
+                _ => Outcome::Draw,
+            };
+            assert_eq!(outcome, game.outcome(), "{name} {}", game.id());
+            let is_resigned = matches!(file.result, Some(GameResult::Win { by: Victory::Resignation, .. }));
+            assert_eq!(is_resigned, game.id().sequence == 2 && outcome != Outcome::Draw, "{name} {}", game.id());
+            let player = Some("actor 2 (weights version 7)");
+            assert_eq!((file.black.as_deref(), file.white.as_deref()), (player, player));
+            let comments: Vec<_> = tree.nodes().iter().map(|node| node.value("C").unwrap_or_default()).collect();
+            assert!(comments[1].starts_with("value +0.250, weights version 7\n"), "{comments:?}");
+            assert!(comments[2..].iter().all(|text| *text == "value -0.500, weights version 7\nfast search"));
+            assert_eq!((comments.len(), tree.nodes()[0].value("KM").is_some()), (game.plies() + 1, name == "go-5"));
+        }
+        let again = format!("{:#}", run.replay(&line).unwrap_err());
+        assert!(again.contains("already contains records"), "{again}");
+    }
+}
+
+#[test]
+fn the_comment_of_a_move_in_sgf_has_the_five_most_probable_moves() {
+    let run = Run::of("hex-3", [random_game("hex-3", 0, 0)]);
+    let folder = run.runs.path().join("records");
+    run.replay(&format!("export --format sgf --limit 1 {}", folder.display())).unwrap();
+    let tree = sgf::Tree::parse(&std::fs::read(folder.join("2-1-0.sgf")).unwrap()).unwrap();
+    let listed = "c3 20 %, b3 18 %, a3 16 %, c2 13 %, b2 11 %";
+    assert_eq!(tree.nodes()[1].value("C"), Some(format!("value +0.250, weights version 7\n{listed}").as_str()));
+}
+
+#[test]
+fn a_game_without_records_in_sgf_is_refused_by_name_before_a_directory_is_made() {
+    let run = Run::new();
+    let folder = run.runs.path().join("records");
+    let error = format!("{:#}", run.replay(&format!("export --format sgf {}", folder.display())).unwrap_err());
+    assert!(error.contains("tic_tac_toe has no SGF format; use Go, Hex, Othello or Gomoku"), "{error}");
+    assert!(!folder.exists());
 }
 
 #[test]
