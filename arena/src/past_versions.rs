@@ -91,7 +91,7 @@ mod tests {
 
     use strength::ledger::Player;
     use tempfile::TempDir;
-    use weights::{Architecture, Digest};
+    use weights::Architecture;
 
     use super::*;
 
@@ -101,21 +101,8 @@ mod tests {
 
     fn manifest(version: u64) -> Manifest {
         let bytes = bytes(version);
-        let architecture = Architecture {
-            game: "connect_four".into(),
-            planes: 3,
-            height: 6,
-            width: 7,
-            actions: 7,
-            channels: 8,
-            blocks: 1,
-            squeeze_excitation: 0,
-            global_pooling: 0,
-            design: weights::Design::default(),
-            model: weights::Model::Alphazero,
-        };
-        let (digest, size_bytes) = (Digest::of(&bytes), bytes.len() as u64);
-        Manifest { version: WeightsVersion(version), training_step: 10 * version, digest, size_bytes, architecture }
+        let architecture = Architecture::plain("connect_four", [3, 6, 7], 7, [8, 1]);
+        Manifest::of(&bytes, WeightsVersion(version), 10 * version, architecture)
     }
 
     fn versions(past: &PastVersions) -> Vec<u64> {

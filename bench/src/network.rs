@@ -45,19 +45,8 @@ impl NetworkSize {
     #[must_use]
     pub fn architecture(self) -> Architecture {
         let Self { blocks, channels, height, width } = self;
-        Architecture {
-            game: "benchmark".to_owned(),
-            planes: PLANES,
-            height,
-            width,
-            actions: if height == width { height.saturating_mul(width).saturating_add(1) } else { width },
-            channels,
-            blocks,
-            squeeze_excitation: 0,
-            global_pooling: 0,
-            design: weights::Design::default(),
-            model: weights::Model::Alphazero,
-        }
+        let actions = if height == width { height.saturating_mul(width).saturating_add(1) } else { width };
+        Architecture::plain("benchmark", [PLANES, height, width], actions, [channels, blocks])
     }
 }
 

@@ -117,7 +117,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use games::GameKind;
-    use weights::{Digest, WeightsVersion};
+    use weights::WeightsVersion;
 
     use super::*;
     use crate::trained::tests::architecture;
@@ -129,13 +129,7 @@ mod tests {
         std::fs::write(&program, "#!/bin/sh\necho 'error: inference.device: no driver'\nexit 1\n").unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
         let bytes = b"weights";
-        let manifest = Manifest {
-            version: WeightsVersion(3),
-            training_step: 10,
-            digest: Digest::of(bytes),
-            size_bytes: bytes.len() as u64,
-            architecture: architecture(&GameKind::TicTacToe),
-        };
+        let manifest = Manifest::of(bytes, WeightsVersion(3), 10, architecture(&GameKind::TicTacToe));
         let config = String::new();
         let served = Served { config, manifest: &manifest, bytes, sets: Vec::new(), scheme: "http" };
         let server = Server::start(program, &served).unwrap();

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use version_store::checkpoint::{Checkpoint, Checkpoints, Error, Progress};
-use weights::{Architecture, Model};
+use weights::Architecture;
 
 /// Number of checkpoints to keep.
 const KEPT: usize = 2;
@@ -189,19 +189,7 @@ impl Run {
 }
 
 fn checkpoint(training_step: u64) -> Checkpoint {
-    let architecture = Architecture {
-        game: "any".into(),
-        planes: 2,
-        height: 3,
-        width: 3,
-        actions: 9,
-        channels: 8,
-        blocks: 1,
-        squeeze_excitation: 0,
-        global_pooling: 0,
-        design: weights::Design::default(),
-        model: Model::Alphazero,
-    };
+    let architecture = Architecture::plain("any", [2, 3, 3], 9, [8, 1]);
     let (positions, window_passes) = (training_step * 64, 0.25);
     let progress = Progress { training_step, positions, window_passes, elapsed_seconds: 1.5, architecture };
     let files = vec![(NAMES[0].to_owned(), vec![training_step as u8; 100]), (NAMES[1].to_owned(), vec![7; 10])];

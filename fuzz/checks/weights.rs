@@ -210,18 +210,9 @@ fn agree(first: &[f32], second: &[f32]) {
 /// Returns networks of every model: small files, and changes to them.
 #[allow(dead_code, reason = "used by the test of the corpus alone")]
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
-    let architecture = |model, [planes, height, width]: [usize; 3], parts: usize| Architecture {
-        game: "any".into(),
-        planes,
-        height,
-        width,
-        actions: 5,
-        channels: 16,
-        blocks: parts,
-        squeeze_excitation: 4 * (parts / 3),
-        global_pooling: 4 * (parts / 3),
-        design: weights::Design::default(),
-        model,
+    let architecture = |model, shape: [usize; 3], parts: usize| {
+        let (plain, units) = (Architecture::plain("any", shape, 5, [16, parts]), 4 * (parts / 3));
+        Architecture { squeeze_excitation: units, global_pooling: units, model, ..plain }
     };
     let architectures = [
         architecture(Model::Alphazero, [2, 1, 1], 0),
@@ -234,13 +225,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         architecture(Model::StochasticMuzero { support: 2, codes: 3 }, [1, 2, 2], 1),
     ];
     let seed = |architecture: &Architecture, how: u8, rest: &[u8]| {
-        let manifest = Manifest {
-            version: WeightsVersion(3),
-            training_step: 9,
-            digest: Digest::of(rest),
-            size_bytes: rest.len() as u64,
-            architecture: architecture.clone(),
-        };
+        let manifest = Manifest::of(rest, WeightsVersion(3), 9, architecture.clone());
         let message = v1::Manifest::from(&manifest).encode_to_vec();
         [&(message.len() as u16).to_le_bytes()[..], &message, &[how], rest].concat()
     };

@@ -6,7 +6,7 @@ use game::Spec;
 use network::{Entry, Layers, Role};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
-use weights::{Architecture, Digest, Manifest, WeightsVersion};
+use weights::{Architecture, Manifest, WeightsVersion};
 
 const CHANNELS: usize = 16;
 const BLOCKS: usize = 1;
@@ -20,24 +20,14 @@ pub(crate) struct Published {
 impl Published {
     /// Creates random weights for a game.
     pub(crate) fn random(spec: &Spec, version: u64, seed: u64) -> Self {
-        let architecture = Architecture {
-            game: spec.name.clone(),
-            planes: spec.observation.planes,
-            height: spec.observation.height,
-            width: spec.observation.width,
-            actions: spec.actions,
-            channels: CHANNELS,
-            blocks: BLOCKS,
-            squeeze_excitation: 0,
-            global_pooling: 0,
-            design: weights::Design::default(),
-            model: weights::Model::Alphazero,
-        };
+        let architecture = Architecture::plain(
+            spec.name.clone(),
+            [spec.observation.planes, spec.observation.height, spec.observation.width],
+            spec.actions,
+            [CHANNELS, BLOCKS],
+        );
         let bytes = bytes(&architecture, seed);
-        let (digest, size_bytes) = (Digest::of(&bytes), bytes.len() as u64);
-        let manifest =
-            Manifest { version: WeightsVersion(version), training_step: 0, digest, size_bytes, architecture };
-        Self { manifest, bytes }
+        Self { manifest: Manifest::of(&bytes, WeightsVersion(version), 0, architecture), bytes }
     }
 
     /// Writes both files, and returns the path of the manifest.

@@ -13,19 +13,7 @@ const SEED: u64 = 7;
 const EPISODES: u64 = 2;
 
 fn weights() -> Arc<Tower> {
-    let architecture = Architecture {
-        game: "connect_four".to_owned(),
-        planes: 3,
-        height: 6,
-        width: 7,
-        actions: 7,
-        channels: 16,
-        blocks: 2,
-        squeeze_excitation: 0,
-        global_pooling: 0,
-        design: weights::Design::default(),
-        model: weights::Model::Alphazero,
-    };
+    let architecture = Architecture::plain("connect_four", [3, 6, 7], 7, [16, 2]);
     let path = KernelVariant::ALL.into_iter().find(|path| path.is_available()).expect("plain Rust is always there");
     Arc::new(Tower::random(&architecture, SEED, path).expect("a tower"))
 }

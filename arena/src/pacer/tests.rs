@@ -8,7 +8,7 @@ use game::{Game, ObservationShape};
 use games::{ConnectFour, GameKind};
 use inference::Evaluator;
 use run_file::arena::Config;
-use weights::{Architecture, Digest, Manifest};
+use weights::{Architecture, Manifest};
 
 use super::*;
 
@@ -55,21 +55,8 @@ fn published(version: u64, game: &str) -> Arc<Published> {
     let bytes = bytes::Bytes::from_static(b"weights");
     let spec = game.parse::<GameKind>().unwrap().rules().spec().clone();
     let ObservationShape { planes, height, width } = spec.observation;
-    let architecture = Architecture {
-        game: game.to_owned(),
-        planes,
-        height,
-        width,
-        actions: spec.actions,
-        channels: 1,
-        blocks: 0,
-        squeeze_excitation: 0,
-        global_pooling: 0,
-        design: weights::Design::default(),
-        model: weights::Model::Alphazero,
-    };
-    let (version, digest) = (WeightsVersion(version), Digest::of(&bytes));
-    let manifest = Manifest { version, training_step: 1, digest, size_bytes: 7, architecture };
+    let architecture = Architecture::plain(game, [planes, height, width], spec.actions, [1, 0]);
+    let manifest = Manifest::of(&bytes, WeightsVersion(version), 1, architecture);
     Arc::new(Published { manifest, bytes })
 }
 

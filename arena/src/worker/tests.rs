@@ -18,7 +18,7 @@ use service::config::RunSection;
 use strength::ledger::{Ledger, Player, Rated, Tally};
 use strength::rating::ELO_PER_UNIT;
 use tempfile::TempDir;
-use weights::{Architecture, Digest, Manifest, WeightsVersion};
+use weights::{Architecture, Manifest, WeightsVersion};
 
 use super::{Current, Worker, information};
 use crate::pacer::Environment;
@@ -55,26 +55,8 @@ fn published(version: u64, game: &str) -> Arc<Published> {
     let spec =
         game.parse::<GameKind>().map_or_else(|_| Chain::default().spec().clone(), |kind| kind.rules().spec().clone());
     let ObservationShape { planes, height, width } = spec.observation;
-    let architecture = Architecture {
-        game: game.into(),
-        planes,
-        height,
-        width,
-        actions: spec.actions,
-        channels: 1,
-        blocks: 1,
-        squeeze_excitation: 0,
-        global_pooling: 0,
-        design: weights::Design::default(),
-        model: weights::Model::Alphazero,
-    };
-    let manifest = Manifest {
-        version: WeightsVersion(version),
-        training_step: version,
-        digest: Digest::of(&bytes),
-        size_bytes: bytes.len() as u64,
-        architecture,
-    };
+    let architecture = Architecture::plain(game, [planes, height, width], spec.actions, [1, 1]);
+    let manifest = Manifest::of(&bytes, WeightsVersion(version), version, architecture);
     Arc::new(Published { manifest, bytes })
 }
 

@@ -13,19 +13,7 @@ use crate::{Error, KernelVariant, Tower, TowerEvaluator, choose_variant, referen
 
 /// A plain tower for a board.
 fn architecture([planes, height, width]: [usize; 3], channels: usize, blocks: usize) -> Architecture {
-    Architecture {
-        game: "test".to_owned(),
-        planes,
-        height,
-        width,
-        actions: width + 1,
-        channels,
-        blocks,
-        squeeze_excitation: 0,
-        global_pooling: 0,
-        design: weights::Design::default(),
-        model: weights::Model::Alphazero,
-    }
+    Architecture::plain("test", [planes, height, width], width + 1, [channels, blocks])
 }
 
 fn available() -> impl Iterator<Item = KernelVariant> {

@@ -30,20 +30,9 @@ fn a_warm_evaluator_allocates_nothing() {
 }
 
 fn towers(design: weights::Design) {
-    let architecture = Architecture {
-        game: "test".to_owned(),
-        planes: 2,
-        height: 6,
-        width: 7,
-        // One action per cell and one without a cell.
-        actions: 43,
-        channels: 32,
-        blocks: 3,
-        squeeze_excitation: 8,
-        global_pooling: 8,
-        design,
-        model: weights::Model::Alphazero,
-    };
+    // One action per cell and one without a cell.
+    let plain = Architecture::plain("test", [2, 6, 7], 43, [32, 3]);
+    let architecture = Architecture { squeeze_excitation: 8, global_pooling: 8, design, ..plain };
     let mut batch = Batch::new(ObservationShape { planes: 2, height: 6, width: 7 });
     for position in 0..70 {
         batch.push(&[Action(0), Action(3)], |cells| cells[position % 84] = 1.0);
@@ -65,19 +54,8 @@ fn towers(design: weights::Design) {
 /// Computes states and steps from them, once to grow the buffers and once more with fewer.
 fn latent_states(shape: ObservationShape, channels: usize, states: u32, model: Model) {
     let ObservationShape { planes, height, width } = shape;
-    let architecture = Architecture {
-        game: "test".to_owned(),
-        planes,
-        height,
-        width,
-        actions: 7,
-        channels,
-        blocks: 1,
-        squeeze_excitation: 8,
-        global_pooling: 0,
-        design: weights::Design::default(),
-        model,
-    };
+    let plain = Architecture::plain("test", [planes, height, width], 7, [channels, 1]);
+    let architecture = Architecture { squeeze_excitation: 8, model, ..plain };
     let mut batch = Batch::new(shape);
     (0..states).for_each(|state| batch.push(&[Action(0), Action(3)], |cells| cells[0] = state as f32));
     let to: Vec<Slot> = (0..states).map(Slot).collect();

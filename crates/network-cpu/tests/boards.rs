@@ -8,7 +8,7 @@ use game::{Action, ObservationShape};
 use inference::{Batch, Evaluator, PrecisionPreference, Predictions};
 use network_cpu::{Kernel, KernelVariant, Tower, TowerEvaluator};
 use published::{architecture, file, tensors_of};
-use weights::{Architecture, Design, Digest, HeadKind, Manifest, WeightsVersion};
+use weights::{Architecture, Design, HeadKind, Manifest, WeightsVersion};
 
 /// The network on a board, with an action per cell and one without a cell.
 fn on(height: usize, width: usize) -> Architecture {
@@ -18,13 +18,7 @@ fn on(height: usize, width: usize) -> Architecture {
 }
 
 fn manifest(version: u64, bytes: &[u8], architecture: &Architecture) -> Manifest {
-    Manifest {
-        version: WeightsVersion(version),
-        training_step: version,
-        digest: Digest::of(bytes),
-        size_bytes: bytes.len() as u64,
-        architecture: architecture.clone(),
-    }
+    Manifest::of(bytes, WeightsVersion(version), version, architecture.clone())
 }
 
 fn positions(architecture: &Architecture, number: usize) -> Batch {

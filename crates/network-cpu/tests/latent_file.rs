@@ -7,16 +7,10 @@ use inference::{LatentModel, PrecisionPreference};
 use latent_layers::agreement::{agrees, architectures};
 use latent_layers::{Named, Tensors, architecture, file};
 use network_cpu::{Error, Kernel, KernelVariant, LatentNetwork};
-use weights::{Architecture, Digest, Manifest, Model, WeightsVersion};
+use weights::{Architecture, Manifest, Model, WeightsVersion};
 
 fn manifest(architecture: &Architecture, bytes: &[u8]) -> Manifest {
-    Manifest {
-        version: WeightsVersion(3),
-        training_step: 3,
-        digest: Digest::of(bytes),
-        size_bytes: bytes.len() as u64,
-        architecture: architecture.clone(),
-    }
+    Manifest::of(bytes, WeightsVersion(3), 3, architecture.clone())
 }
 
 fn kernel() -> Kernel {

@@ -21,19 +21,7 @@ fn main() {
     let auto = TrainingPrecision::Auto;
     println!("{}", network_torch::choose_training_precision(auto, Device::Cpu, &mut Instant::now).unwrap());
     for blocks in [4, 6] {
-        let architecture = Architecture {
-            game: "connect_four".into(),
-            planes: 2,
-            height: 6,
-            width: 7,
-            actions: 7,
-            channels: 64,
-            blocks,
-            squeeze_excitation: 0,
-            global_pooling: 0,
-            design: weights::Design::default(),
-            model: weights::Model::Alphazero,
-        };
+        let architecture = Architecture::plain("connect_four", [2, 6, 7], 7, [64, blocks]);
         for threads in [1, 2] {
             network_torch::set_threads(threads);
             for positions in [256, 512] {

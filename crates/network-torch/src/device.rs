@@ -156,19 +156,7 @@ pub(crate) fn load_graphs() -> Result<(), String> {
 
 /// Returns the architecture of a plain tower for trials: planes, height and width, then channels and blocks.
 fn plain_tower([planes, height, width]: [usize; 3], [channels, blocks]: [usize; 2]) -> Architecture {
-    Architecture {
-        game: "trial".to_owned(),
-        planes,
-        height,
-        width,
-        actions: height * width,
-        channels,
-        blocks,
-        squeeze_excitation: 0,
-        global_pooling: 0,
-        design: weights::Design::default(),
-        model: weights::Model::Alphazero,
-    }
+    Architecture::plain("trial", [planes, height, width], height * width, [channels, blocks])
 }
 
 #[cfg(test)]

@@ -70,26 +70,15 @@ fn activations(layers: &ModelLayers, architecture: &Architecture, recompute: Rec
 mod tests {
     use tch::Device;
     use training::{Precision, Recompute, TrainerSettings};
-    use weights::{Architecture, Model};
+    use weights::Architecture;
 
     use super::memory;
     use crate::Network;
 
     #[test]
     fn fewer_activations_and_smaller_micro_batches_lower_the_estimate() {
-        let architecture = Architecture {
-            game: "any".into(),
-            planes: 3,
-            height: 9,
-            width: 9,
-            actions: 82,
-            channels: 32,
-            blocks: 34,
-            squeeze_excitation: 4,
-            global_pooling: 0,
-            design: weights::Design::default(),
-            model: Model::Alphazero,
-        };
+        let architecture =
+            Architecture { squeeze_excitation: 4, ..Architecture::plain("any", [3, 9, 9], 82, [32, 34]) };
         let network = Network::new(&architecture, Device::Cpu, 1).unwrap();
         let of = |settings: TrainerSettings| memory(&network, &architecture, &settings, [256, 0]).activations;
         let all = of(TrainerSettings::default());

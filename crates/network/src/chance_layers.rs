@@ -56,17 +56,8 @@ mod tests {
 
     fn shapes(height: usize) -> Vec<(String, Vec<usize>)> {
         let architecture = Architecture {
-            game: "any".into(),
-            planes: 4,
-            height,
-            width: height,
-            actions: 3,
-            channels: 16,
-            blocks: 0,
-            squeeze_excitation: 0,
-            global_pooling: 0,
-            design: weights::Design::default(),
             model: Model::StochasticMuzero { support: 10, codes: 8 },
+            ..Architecture::plain("any", [4, height, height], 3, [16, 0])
         };
         let layers = LatentLayers::new(&architecture).unwrap();
         let tensors = layers.iter().flat_map(Layer::tensors).filter(|tensor| tensor.role.is_weight());

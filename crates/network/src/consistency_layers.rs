@@ -63,17 +63,8 @@ mod tests {
     fn heads_are_twice_as_wide_as_the_network_and_at_most_as_wide_as_the_published_ones() {
         let shapes = |height, channels| {
             let architecture = Architecture {
-                game: "any".into(),
-                planes: 4,
-                height,
-                width: height,
-                actions: 2,
-                channels,
-                blocks: 1,
-                squeeze_excitation: 0,
-                global_pooling: 0,
-                design: weights::Design::default(),
                 model: Model::Muzero { support: 10 },
+                ..Architecture::plain("any", [4, height, height], 2, [channels, 1])
             };
             let layers = ConsistencyLayers::new(&architecture).unwrap();
             layers.iter().map(|layer| [layer.inputs, layer.outputs]).collect::<Vec<_>>()

@@ -231,17 +231,8 @@ mod tests {
 
     fn architecture(height: usize) -> Architecture {
         Architecture {
-            game: "any".into(),
-            planes: 4,
-            height,
-            width: height,
-            actions: 2,
-            channels: 16,
-            blocks: 1,
-            squeeze_excitation: 0,
-            global_pooling: 0,
-            design: weights::Design::default(),
             model: Model::Muzero { support: 10 },
+            ..Architecture::plain("any", [4, height, height], 2, [16, 1])
         }
     }
 

@@ -52,23 +52,14 @@ impl Boards {
 
 #[cfg(test)]
 mod tests {
-    use weights::{Design, HeadKind, Model};
+    use weights::{Design, HeadKind};
 
     use super::*;
 
     fn go(height: usize, width: usize) -> Architecture {
         Architecture {
-            game: format!("go-{height}x{width}"),
-            planes: 4,
-            height,
-            width,
-            actions: height * width + 1,
-            channels: 8,
-            blocks: 1,
-            squeeze_excitation: 0,
-            global_pooling: 0,
             design: Design { heads: HeadKind::Pooled, ..Design::default() },
-            model: Model::Alphazero,
+            ..Architecture::plain(format!("go-{height}x{width}"), [4, height, width], height * width + 1, [8, 1])
         }
     }
 

@@ -238,17 +238,9 @@ mod tests {
     /// Returns an architecture with all optional layers.
     fn complete() -> Architecture {
         Architecture {
-            game: "complete".into(),
-            planes: 3,
-            height: 4,
-            width: 5,
-            actions: 7,
-            channels: 16,
-            blocks: 3,
             squeeze_excitation: 8,
             global_pooling: 4,
-            design: weights::Design::default(),
-            model: Model::Alphazero,
+            ..Architecture::plain("complete", [3, 4, 5], 7, [16, 3])
         }
     }
 

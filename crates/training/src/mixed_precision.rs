@@ -129,7 +129,7 @@ pub fn relative_error(got: &[f32], expected: &[f32]) -> f64 {
 mod tests {
     use super::*;
     use crate::ModelLayers;
-    use weights::{Architecture, Design, Model};
+    use weights::Architecture;
 
     #[test]
     fn a_layer_goes_back_to_float32_for_an_error_above_five_per_cent_that_is_one_of_rounding() {
@@ -144,19 +144,7 @@ mod tests {
     }
 
     fn layout() -> Layout {
-        let architecture = Architecture {
-            game: "any".into(),
-            planes: 2,
-            height: 3,
-            width: 3,
-            actions: 9,
-            channels: 8,
-            blocks: 1,
-            squeeze_excitation: 4,
-            global_pooling: 0,
-            design: Design::default(),
-            model: Model::Alphazero,
-        };
+        let architecture = Architecture { squeeze_excitation: 4, ..Architecture::plain("any", [2, 3, 3], 9, [8, 1]) };
         ModelLayers::new(&architecture).unwrap().layout()
     }
 

@@ -64,19 +64,7 @@ mod tests {
 
     #[test]
     fn a_size_is_one_line_with_parameters_bytes_and_flops() {
-        let architecture = Architecture {
-            game: "connect_four".into(),
-            planes: 2,
-            height: 6,
-            width: 7,
-            actions: 7,
-            channels: 64,
-            blocks: 4,
-            squeeze_excitation: 0,
-            global_pooling: 0,
-            design: Design::default(),
-            model: Model::Alphazero,
-        };
+        let architecture = Architecture::plain("connect_four", [2, 6, 7], 7, [64, 4]);
         // Convolutions of stem, blocks and heads, then matrices of the heads; norms are included.
         let convolutions = 2 * 64 * 9 + 8 * 64 * 64 * 9 + 2 * 64 * 32 + 2 * (9 * 64 + 2 * 32);
         let parameters = convolutions + (42 * 32 + 1) * (7 + 64) + 65 * 3;

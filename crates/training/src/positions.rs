@@ -49,25 +49,13 @@ impl TrainingBatch {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use weights::{Architecture, Model};
+    use weights::Architecture;
 
     use super::TrainingBatch;
     use crate::Error;
 
     pub(crate) fn tiny() -> Architecture {
-        Architecture {
-            game: "tiny".into(),
-            planes: 2,
-            height: 3,
-            width: 4,
-            actions: 5,
-            channels: 8,
-            blocks: 1,
-            squeeze_excitation: 0,
-            global_pooling: 0,
-            design: weights::Design::default(),
-            model: Model::Alphazero,
-        }
+        Architecture::plain("tiny", [2, 3, 4], 5, [8, 1])
     }
 
     fn batch() -> TrainingBatch {

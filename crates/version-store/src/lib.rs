@@ -18,17 +18,5 @@ pub use store::{Retention, VersionStore};
 /// Returns the architecture of the networks in tests.
 #[cfg(test)]
 fn architecture() -> weights::Architecture {
-    weights::Architecture {
-        game: "any".into(),
-        planes: 2,
-        height: 3,
-        width: 3,
-        actions: 9,
-        channels: 8,
-        blocks: 1,
-        squeeze_excitation: 0,
-        global_pooling: 0,
-        design: weights::Design::default(),
-        model: weights::Model::Alphazero,
-    }
+    weights::Architecture::plain("any", [2, 3, 3], 9, [8, 1])
 }

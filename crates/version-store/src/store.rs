@@ -288,13 +288,7 @@ mod tests {
     use super::*;
 
     fn manifest(version: u64, bytes: &[u8]) -> Manifest {
-        Manifest {
-            version: WeightsVersion(version),
-            training_step: version * 10,
-            digest: Digest::of(bytes),
-            size_bytes: bytes.len() as u64,
-            architecture: crate::architecture(),
-        }
+        Manifest::of(bytes, WeightsVersion(version), version * 10, crate::architecture())
     }
 
     const LATEST: Retention<'_> = Retention::Latest(2);

@@ -121,26 +121,8 @@ mod tests {
     const BYTES: &[u8] = b"some weights";
 
     fn manifest() -> Manifest {
-        let architecture = Architecture {
-            game: "any".into(),
-            planes: 2,
-            height: 3,
-            width: 3,
-            actions: 9,
-            channels: 8,
-            blocks: 1,
-            squeeze_excitation: 0,
-            global_pooling: 0,
-            design: crate::Design::default(),
-            model: crate::Model::Alphazero,
-        };
-        Manifest {
-            version: WeightsVersion(4),
-            training_step: 100,
-            digest: Digest::of(BYTES),
-            size_bytes: BYTES.len() as u64,
-            architecture,
-        }
+        let architecture = Architecture::plain("any", [2, 3, 3], 9, [8, 1]);
+        Manifest::of(BYTES, WeightsVersion(4), 100, architecture)
     }
 
     fn assemble(chunks: &[(u64, &[u8])]) -> Result<Bytes, AssemblyError> {

@@ -147,17 +147,8 @@ mod tests {
 
     fn go(side: usize, heads: HeadKind, attention: usize) -> Architecture {
         Architecture {
-            game: format!("go-{side}"),
-            planes: 12,
-            height: side,
-            width: side,
-            actions: side * side + 1,
-            channels: 8,
-            blocks: 1,
-            squeeze_excitation: 0,
-            global_pooling: 0,
             design: Design { heads, attention, attention_heads: attention, ..Design::default() },
-            model: Model::Alphazero,
+            ..Architecture::plain(format!("go-{side}"), [12, side, side], side * side + 1, [8, 1])
         }
     }
 

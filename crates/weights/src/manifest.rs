@@ -95,6 +95,32 @@ pub struct Architecture {
     pub model: Model,
 }
 
+impl Architecture {
+    /// Returns a residual tower of AlphaZero without optional parts: the game, observations `[C, H, W]`, A actions, then
+    /// channels and blocks.
+    #[must_use]
+    pub fn plain(
+        game: impl Into<String>,
+        [planes, height, width]: [usize; 3],
+        actions: usize,
+        [channels, blocks]: [usize; 2],
+    ) -> Self {
+        Self {
+            game: game.into(),
+            planes,
+            height,
+            width,
+            actions,
+            channels,
+            blocks,
+            squeeze_excitation: 0,
+            global_pooling: 0,
+            design: Design::default(),
+            model: Model::Alphazero,
+        }
+    }
+}
+
 /// Kinds of layers that a whole tower shares, independent of depth and width.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]

@@ -6,7 +6,7 @@ use futures::{FutureExt as _, poll};
 use game::{Action, Game as _, ObservationShape};
 use inference::{Batch, Evaluator, Hashing, Predictions};
 use service::{Drain, Health};
-use weights::{Architecture, Digest, Manifest, WeightsVersion};
+use weights::{Architecture, Manifest, WeightsVersion};
 
 use super::VERSIONS_AHEAD_MAX;
 use super::{Engine, EvalRequest, Handle};
@@ -19,26 +19,8 @@ pub(crate) const SHAPE: ObservationShape = ObservationShape { planes: 2, height:
 /// Returns the manifest of a version with the weights `seed`.
 fn manifest(version: u64, seed: u64) -> Manifest {
     let spec = games::tic_tac_toe::TicTacToe::new().spec().clone();
-    let architecture = Architecture {
-        game: spec.name,
-        planes: SHAPE.planes,
-        height: SHAPE.height,
-        width: SHAPE.width,
-        actions: 9,
-        channels: 8,
-        blocks: 1,
-        squeeze_excitation: 0,
-        global_pooling: 0,
-        design: weights::Design::default(),
-        model: weights::Model::Alphazero,
-    };
-    Manifest {
-        version: WeightsVersion(version),
-        training_step: 0,
-        digest: Digest::of(&seed.to_le_bytes()),
-        size_bytes: 0,
-        architecture,
-    }
+    let architecture = Architecture::plain(spec.name, [SHAPE.planes, SHAPE.height, SHAPE.width], 9, [8, 1]);
+    Manifest::of(&seed.to_le_bytes(), WeightsVersion(version), 0, architecture)
 }
 
 fn hashing(version: u64, threads: usize) -> Version {

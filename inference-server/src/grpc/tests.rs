@@ -116,26 +116,9 @@ fn published(version: u64) -> (weights::Manifest, bytes::Bytes) {
     let spec = TicTacToe::new().spec().clone();
     let shape = spec.observation;
     let bytes = bytes::Bytes::from(format!("version {version}"));
-    let architecture = weights::Architecture {
-        game: spec.name,
-        planes: shape.planes,
-        height: shape.height,
-        width: shape.width,
-        actions: spec.actions,
-        channels: 8,
-        blocks: 1,
-        squeeze_excitation: 0,
-        global_pooling: 0,
-        design: weights::Design::default(),
-        model: weights::Model::Alphazero,
-    };
-    let manifest = weights::Manifest {
-        version: weights::WeightsVersion(version),
-        training_step: 0,
-        digest: weights::Digest::of(&bytes),
-        size_bytes: bytes.len() as u64,
-        architecture,
-    };
+    let architecture =
+        weights::Architecture::plain(spec.name, [shape.planes, shape.height, shape.width], spec.actions, [8, 1]);
+    let manifest = weights::Manifest::of(&bytes, weights::WeightsVersion(version), 0, architecture);
     (manifest, bytes)
 }
 

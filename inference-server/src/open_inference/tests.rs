@@ -14,7 +14,7 @@ use tonic::Code;
 use tonic::codec::CompressionEncoding;
 use tonic::transport::Channel;
 use transport::security::Security;
-use weights::{Architecture, Digest, Manifest, WeightsVersion};
+use weights::{Architecture, Manifest, WeightsVersion};
 
 use super::*;
 use crate::engine::Engine;
@@ -69,21 +69,9 @@ impl Server {
 
     fn add(&self, version: u64, evaluator: impl Evaluator + 'static) {
         let spec = games::TicTacToe::new().spec().clone();
-        let architecture = Architecture {
-            game: spec.name,
-            planes: SHAPE.planes,
-            height: SHAPE.height,
-            width: SHAPE.width,
-            actions: ACTIONS,
-            channels: 8,
-            blocks: 1,
-            squeeze_excitation: 0,
-            global_pooling: 0,
-            design: weights::Design::default(),
-            model: weights::Model::Alphazero,
-        };
+        let architecture = Architecture::plain(spec.name, [SHAPE.planes, SHAPE.height, SHAPE.width], ACTIONS, [8, 1]);
         let version = WeightsVersion(version);
-        let manifest = Manifest { version, training_step: 0, digest: Digest::of(b""), size_bytes: 0, architecture };
+        let manifest = Manifest::of(b"", version, 0, architecture);
         self.versions.add(Version::new(manifest, vec![Box::new(evaluator)]));
     }
 

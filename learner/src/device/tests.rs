@@ -111,19 +111,7 @@ fn the_faster_device_is_chosen_and_both_figures_are_stated() {
 }
 
 fn architecture() -> Architecture {
-    Architecture {
-        game: "tic_tac_toe".to_owned(),
-        planes: 2,
-        height: 3,
-        width: 3,
-        actions: 9,
-        channels: 8,
-        blocks: 1,
-        squeeze_excitation: 0,
-        global_pooling: 0,
-        design: weights::Design::default(),
-        model: weights::Model::Alphazero,
-    }
+    Architecture::plain("tic_tac_toe", [2, 3, 3], 9, [8, 1])
 }
 
 fn section() -> LearnerSection {

@@ -79,19 +79,7 @@ fn kernels(architecture: &Architecture, settings: TrainerSettings) -> Box<dyn Tr
 
 /// Returns a network small enough to train in a test.
 pub(crate) fn architecture(model: Model) -> Architecture {
-    Architecture {
-        game: "any".into(),
-        planes: 2,
-        height: 3,
-        width: 3,
-        actions: 9,
-        channels: 8,
-        blocks: 1,
-        squeeze_excitation: 0,
-        global_pooling: 0,
-        design: weights::Design::default(),
-        model,
-    }
+    Architecture { model, ..Architecture::plain("any", [2, 3, 3], 9, [8, 1]) }
 }
 
 /// Returns the architecture with another board size.

@@ -16,19 +16,7 @@ use super::*;
 
 /// Returns an architecture with every optional layer.
 fn complete() -> Architecture {
-    Architecture {
-        game: "any".into(),
-        planes: 3,
-        height: 6,
-        width: 7,
-        actions: 7,
-        channels: 20,
-        blocks: 3,
-        squeeze_excitation: 6,
-        global_pooling: 5,
-        design: weights::Design::default(),
-        model: Model::Alphazero,
-    }
+    Architecture { squeeze_excitation: 6, global_pooling: 5, ..Architecture::plain("any", [3, 6, 7], 7, [20, 3]) }
 }
 
 fn plain() -> Architecture {

@@ -11,7 +11,7 @@ use run_file::learner::Config;
 use targets::Unroll;
 use training::{Decay, Examples, Trainer as _, TrainerSettings};
 use transport::servers::Server;
-use weights::{Architecture, Digest, Model, WeightsVersion};
+use weights::{Architecture, Model, WeightsVersion};
 
 use super::buffer::{Row, ValueTarget};
 use super::*;
@@ -61,13 +61,7 @@ fn trainer(architecture: &Architecture) -> training_cpu::Trainer {
 /// Returns the published version of a trainer.
 fn publish(architecture: &Architecture, trainer: &training_cpu::Trainer, version: u64) -> Version {
     let bytes = trainer.published().unwrap();
-    let manifest = Manifest {
-        version: WeightsVersion(version),
-        training_step: trainer.step_count(),
-        digest: Digest::of(&bytes),
-        size_bytes: bytes.len() as u64,
-        architecture: architecture.clone(),
-    };
+    let manifest = Manifest::of(&bytes, WeightsVersion(version), trainer.step_count(), architecture.clone());
     (manifest, bytes.into())
 }
 

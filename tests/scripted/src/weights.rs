@@ -1,6 +1,6 @@
 use std::net::SocketAddr;
 
-use ::weights::{Architecture, Digest, Manifest, WeightsVersion};
+use ::weights::{Architecture, Manifest, WeightsVersion};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -118,25 +118,7 @@ impl Weights for Handover {
 /// Returns a version with these bytes.
 pub fn version(number: u64, bytes: impl Into<Bytes>) -> Published {
     let bytes = bytes.into();
-    let architecture = Architecture {
-        game: "tic_tac_toe".into(),
-        planes: 3,
-        height: 3,
-        width: 3,
-        actions: 9,
-        channels: 8,
-        blocks: 2,
-        squeeze_excitation: 0,
-        global_pooling: 0,
-        design: weights::Design::default(),
-        model: weights::Model::Alphazero,
-    };
-    let manifest = Manifest {
-        version: WeightsVersion(number),
-        training_step: number * 100,
-        digest: Digest::of(&bytes),
-        size_bytes: bytes.len() as u64,
-        architecture,
-    };
+    let architecture = Architecture::plain("tic_tac_toe", [3, 3, 3], 9, [8, 2]);
+    let manifest = Manifest::of(&bytes, WeightsVersion(number), number * 100, architecture);
     Published { manifest, bytes }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use game::Game;
 use games::TicTacToe;
 use inference::{Attributes, Batch, Error, Hashing, LatentPredictions, Predictions, Slot, Unroll};
-use weights::{Architecture, Digest, Manifest, WeightsVersion};
+use weights::{Architecture, Manifest, WeightsVersion};
 
 use super::*;
 
@@ -56,20 +56,13 @@ impl Backend for FakeBackend {
 
 fn manifest() -> Manifest {
     let spec = TicTacToe::new().spec().clone();
-    let architecture = Architecture {
-        game: spec.name,
-        planes: spec.observation.planes,
-        height: spec.observation.height,
-        width: spec.observation.width,
-        actions: spec.actions,
-        channels: 16,
-        blocks: 1,
-        squeeze_excitation: 0,
-        global_pooling: 0,
-        design: weights::Design::default(),
-        model: weights::Model::Alphazero,
-    };
-    Manifest { version: WeightsVersion(7), training_step: 1, digest: Digest::of(&[]), size_bytes: 0, architecture }
+    let architecture = Architecture::plain(
+        spec.name,
+        [spec.observation.planes, spec.observation.height, spec.observation.width],
+        spec.actions,
+        [16, 1],
+    );
+    Manifest::of(&[], WeightsVersion(7), 1, architecture)
 }
 
 /// Returns a CPU with a constant cost per position, and a device with a high cost per call and no cost per position.

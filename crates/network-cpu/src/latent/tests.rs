@@ -16,19 +16,10 @@ use super::{LatentEvaluator, LatentNetwork};
 use crate::KernelVariant;
 
 /// A network for observations `[planes, height, width]`.
-fn architecture([planes, height, width]: [usize; 3], channels: usize, blocks: usize, actions: usize) -> Architecture {
+fn architecture(shape: [usize; 3], channels: usize, blocks: usize, actions: usize) -> Architecture {
     Architecture {
-        game: "test".to_owned(),
-        planes,
-        height,
-        width,
-        actions,
-        channels,
-        blocks,
-        squeeze_excitation: 0,
-        global_pooling: 0,
-        design: weights::Design::default(),
         model: Model::Muzero { support: 10 },
+        ..Architecture::plain("test", shape, actions, [channels, blocks])
     }
 }
 

@@ -2,19 +2,13 @@
 
 use game::{Action, ObservationShape};
 use inference::Batch;
-use weights::{Digest, Manifest, WeightsVersion};
+use weights::{Manifest, WeightsVersion};
 
 use crate::published::architecture;
 
 /// Returns the manifest of a version with these bytes.
 pub(crate) fn manifest(version: u64, bytes: &[u8]) -> Manifest {
-    Manifest {
-        version: WeightsVersion(version),
-        training_step: version,
-        digest: Digest::of(bytes),
-        size_bytes: bytes.len() as u64,
-        architecture: architecture(),
-    }
+    Manifest::of(bytes, WeightsVersion(version), version, architecture())
 }
 
 /// Enough positions for a sample.

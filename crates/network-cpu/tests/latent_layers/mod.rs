@@ -16,20 +16,8 @@ use weights::{Architecture, Model};
 pub(crate) type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
 /// A network for observations `[planes, height, width]`.
-pub(crate) fn architecture([planes, height, width]: [usize; 3]) -> Architecture {
-    Architecture {
-        game: "test".to_owned(),
-        planes,
-        height,
-        width,
-        actions: 6,
-        channels: 16,
-        blocks: 2,
-        squeeze_excitation: 0,
-        global_pooling: 0,
-        design: weights::Design::default(),
-        model: Model::Muzero { support: 5 },
-    }
+pub(crate) fn architecture(shape: [usize; 3]) -> Architecture {
+    Architecture { model: Model::Muzero { support: 5 }, ..Architecture::plain("test", shape, 6, [16, 2]) }
 }
 
 /// Returns the bytes of a published version.

@@ -14,19 +14,7 @@ pub(crate) type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
 /// A small network with every part.
 pub(crate) fn architecture() -> Architecture {
-    Architecture {
-        game: "test".to_owned(),
-        planes: 2,
-        height: 3,
-        width: 3,
-        actions: 9,
-        channels: 16,
-        blocks: 3,
-        squeeze_excitation: 4,
-        global_pooling: 6,
-        design: weights::Design::default(),
-        model: weights::Model::Alphazero,
-    }
+    Architecture { squeeze_excitation: 4, global_pooling: 6, ..Architecture::plain("test", [2, 3, 3], 9, [16, 3]) }
 }
 
 /// Returns every tensor of a network with [`architecture`].

@@ -11,7 +11,7 @@ use network_torch::{
     choose_training_precision, set_threads,
 };
 use training::{Precision, Trainer as _, TrainerSettings};
-use weights::{Architecture, Digest, Manifest, WeightsVersion};
+use weights::{Architecture, Manifest, WeightsVersion};
 
 use crate::output::Kind;
 use crate::towers::{CONNECT_FOUR, plain, positions, trained_weights, training_batch};
@@ -179,11 +179,5 @@ fn flops(architecture: &Architecture) -> Result<f64> {
 
 /// Returns the manifest of the first version.
 pub(super) fn manifest(architecture: &Architecture, bytes: &[u8]) -> Manifest {
-    Manifest {
-        version: WeightsVersion(1),
-        training_step: 0,
-        digest: Digest::of(bytes),
-        size_bytes: bytes.len() as u64,
-        architecture: architecture.clone(),
-    }
+    Manifest::of(bytes, WeightsVersion(1), 0, architecture.clone())
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use game::Action;
 use inference::{Batch, LatentPredictions, Predictions, Slot, Unroll};
 use network_torch::{Device, Libtorch, Network, PrecisionPreference};
-use weights::{Architecture, Digest, Manifest, Model, WeightsVersion};
+use weights::{Architecture, Manifest, Model, WeightsVersion};
 
 use crate::layers::{answers, relative};
 use crate::memory::held_bytes;
@@ -143,13 +143,7 @@ impl Bench<'_> {
     /// Returns the weights version `number`.
     fn version(&self, number: u64) -> (Manifest, &[u8]) {
         let bytes = &self.weights[usize::try_from(number % NETWORKS).expect("a small number")];
-        let manifest = Manifest {
-            version: WeightsVersion(number + 1),
-            training_step: number,
-            digest: Digest::of(bytes),
-            size_bytes: bytes.len() as u64,
-            architecture: self.architecture.clone(),
-        };
+        let manifest = Manifest::of(bytes, WeightsVersion(number + 1), number, self.architecture.clone());
         (manifest, bytes)
     }
 

@@ -20,19 +20,7 @@ pub(super) const GO: Board = [3, 19, 19, 362];
 
 /// A tower of this many blocks and channels.
 pub(super) fn plain(blocks: usize, channels: usize, [planes, height, width, actions]: Board) -> Architecture {
-    Architecture {
-        game: "device_check".to_owned(),
-        planes,
-        height,
-        width,
-        actions,
-        channels,
-        blocks,
-        squeeze_excitation: 0,
-        global_pooling: 0,
-        design: weights::Design::default(),
-        model: weights::Model::Alphazero,
-    }
+    Architecture::plain("device_check", [planes, height, width], actions, [channels, blocks])
 }
 
 /// A tower with squeeze-and-excitation and global pooling.

@@ -8,7 +8,7 @@ use inference::{Batch, Evaluator, Predictions};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tch::{Device, Kind};
-use weights::{Architecture, Digest, WeightsVersion};
+use weights::{Architecture, WeightsVersion};
 
 use super::*;
 use crate::{
@@ -126,9 +126,7 @@ fn published_of(architecture: Architecture, version: u64) -> (Manifest, Vec<u8>)
 
 fn published_network(network: &Network, version: u64) -> (Manifest, Vec<u8>) {
     let (bytes, architecture) = (network.to_safetensors().unwrap(), network.architecture().clone());
-    let (digest, size_bytes) = (Digest::of(&bytes), bytes.len() as u64);
-    let manifest = Manifest { version: WeightsVersion(version), training_step: 0, digest, size_bytes, architecture };
-    (manifest, bytes)
+    (Manifest::of(&bytes, WeightsVersion(version), 0, architecture), bytes)
 }
 
 fn assert_near(a: &Predictions, b: &Predictions) {

@@ -11,54 +11,18 @@ use training::{TrainingBatch, UnrolledBatch};
 
 /// A network small enough to compute by hand: 2 planes of 3×3, 4 actions, 2 channels, 1 block.
 pub(crate) fn tiny() -> Architecture {
-    Architecture {
-        game: "tiny".into(),
-        planes: 2,
-        height: 3,
-        width: 3,
-        actions: 4,
-        channels: 2,
-        blocks: 1,
-        squeeze_excitation: 0,
-        global_pooling: 0,
-        design: weights::Design::default(),
-        model: Model::Alphazero,
-    }
+    Architecture::plain("tiny", [2, 3, 3], 4, [2, 1])
 }
 
 /// A network as for Connect Four, but with few channels.
 pub(crate) fn small() -> Architecture {
-    Architecture {
-        game: "small".into(),
-        planes: 2,
-        height: 6,
-        width: 7,
-        actions: 7,
-        channels: 16,
-        blocks: 2,
-        squeeze_excitation: 0,
-        global_pooling: 0,
-        design: weights::Design::default(),
-        model: Model::Alphazero,
-    }
+    Architecture::plain("small", [2, 6, 7], 7, [16, 2])
 }
 
 /// A network with squeeze-and-excitation in three blocks and global pooling in the last, on a board that is not
 /// square.
 pub(crate) fn complete() -> Architecture {
-    Architecture {
-        game: "complete".into(),
-        planes: 2,
-        height: 3,
-        width: 4,
-        actions: 5,
-        channels: 16,
-        blocks: 3,
-        squeeze_excitation: 8,
-        global_pooling: 4,
-        design: weights::Design::default(),
-        model: Model::Alphazero,
-    }
+    Architecture { squeeze_excitation: 8, global_pooling: 4, ..Architecture::plain("complete", [2, 3, 4], 5, [16, 3]) }
 }
 
 /// The network with every option and another activation.

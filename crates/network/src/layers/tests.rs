@@ -1,19 +1,7 @@
 use super::*;
 
 fn complete() -> Architecture {
-    Architecture {
-        game: "complete".into(),
-        planes: 2,
-        height: 3,
-        width: 4,
-        actions: 5,
-        channels: 16,
-        blocks: 3,
-        squeeze_excitation: 8,
-        global_pooling: 4,
-        design: weights::Design::default(),
-        model: weights::Model::Alphazero,
-    }
+    Architecture { squeeze_excitation: 8, global_pooling: 4, ..Architecture::plain("complete", [2, 3, 4], 5, [16, 3]) }
 }
 
 fn weights(layers: &Layers, part: &str) -> Vec<(String, Vec<usize>)> {

@@ -1,23 +1,11 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use training::{Layout, Numbers, TrainingBatch, UnrolledBatch};
-use weights::{Activation, Architecture, BlockKind, Design, HeadKind, Model, NormKind};
+use weights::{Activation, Architecture, BlockKind, Design, HeadKind, NormKind};
 
 /// An architecture without optional parts.
 pub(crate) fn plain(height: usize, width: usize) -> Architecture {
-    Architecture {
-        game: "plain".into(),
-        planes: 3,
-        height,
-        width,
-        actions: 5,
-        channels: 12,
-        blocks: 2,
-        squeeze_excitation: 0,
-        global_pooling: 0,
-        design: weights::Design::default(),
-        model: Model::Alphazero,
-    }
+    Architecture::plain("plain", [3, height, width], 5, [12, 2])
 }
 
 /// An architecture with all optional parts, and sizes that fill no register.
