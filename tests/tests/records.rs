@@ -2,11 +2,19 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
+use experience::{ActionProbability, Step, StepKind, Trajectory, TrajectoryId};
+use game::{Action, Outcome, Player};
+use proto::replay::{Writer, WriterSettings};
 use protocols::sgf::{GameFile, Tree, read};
 use protocols::{Color, Move};
+use run_file::replay::Config;
 use serde_json::{Value, json};
+use service::Drain;
 use tests::Python;
+use tokio::net::TcpListener;
+use weights::WeightsVersion;
 
 const MADE: usize = 60;
 const MATCH_GAMES: usize = 4;
@@ -88,5 +96,44 @@ fn sgfmill_reads_the_records_of_a_match_alike() {
     assert!(output.status.success(), "{output:?}");
     let read = described(&python, "read", &records);
     assert_eq!(read.len(), MATCH_GAMES);
+    compare(&records, &read);
+}
+
+/// Stores a game of Go in the replay log of the run in `directory`: two stones of Black, then passes.
+async fn store_game(directory: &Path) {
+    let mut config = Config::default();
+    (config.run.game, config.run.directory) = ("go-5".to_owned(), directory.to_owned());
+    let (listener, drain) = (TcpListener::bind(("127.0.0.1", 0)).await.unwrap(), Drain::new());
+    let running = replay_server::start(config.settings().unwrap(), listener, drain.clone()).await.unwrap();
+    let policy = |action| vec![ActionProbability { action: Action(action), probability: 1.0 }];
+    let steps = [12, 25, 7, 25, 25].map(|action| {
+        let kind = StepKind::Full { policy: policy(action), value: 0.5 };
+        Step { action: Action(action), reward: 0.0, kind, weights_version: WeightsVersion(3) }
+    });
+    let id = TrajectoryId { actor: 1, epoch: 1, sequence: 0 };
+    let game = Trajectory::of(id, "go-5", &steps, Outcome::Win(Player::First)).unwrap();
+    let endpoint = format!("http://{}", running.address);
+    let settings = WriterSettings { endpoint, actor: 1, epoch: 1, game: "go-5".to_owned(), in_flight_max: 1 };
+    let writer = Writer::start(settings);
+    writer.insert(game).await.unwrap();
+    assert!(writer.close(Duration::from_secs(30)).await.is_empty());
+    drain.start();
+    running.finished().await.unwrap();
+}
+
+#[test]
+fn sgfmill_reads_the_records_of_an_export_alike() {
+    let Some(python) = sgfmill() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (run, records) = (folder.path().join("go"), folder.path().join("records"));
+    std::fs::create_dir(&run).unwrap();
+    std::fs::write(run.join("config.toml"), "[run]\ngame = \"go-5\"\n").unwrap();
+    tokio::runtime::Runtime::new().unwrap().block_on(store_game(&run));
+    let mut command = Command::new(tests::program("zerofleet").unwrap());
+    command.args(["replay", "export", "--run", "go", "--format", "sgf", "--runs"]).arg(folder.path()).arg(&records);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let read = described(&python, "read", &records);
+    assert_eq!((read.len(), read[0]["comments"].as_array().unwrap().len()), (1, 5));
     compare(&records, &read);
 }
