@@ -13,7 +13,7 @@ use run_file::gpu_values::Process;
 use service::ConfigError;
 use service::gpus::Gpu;
 
-use crate::boards::actor_names;
+use crate::boards::{ACTORS_MAX, actor_names};
 use crate::run_directory::Inference;
 use crate::wiring::Role;
 
@@ -109,6 +109,8 @@ pub struct Placement {
     pub divided_cores: Option<usize>,
     /// Games per thread of an actor on an accelerator; 0 if no accelerator is expected.
     pub accelerator_games: usize,
+    /// Maximum number of actors with these games and threads, by the memory of the machine.
+    pub actors_max: usize,
     /// Threads of the inference server; 0 lets the server choose.
     pub inference_threads: usize,
     /// Environment variables of processes on each GPU, by GPU index.
@@ -217,14 +219,18 @@ pub fn place(
         actor_threads,
         divided_cores: is_divided.then_some(machine.cores),
         accelerator_games: 0,
+        actors_max: ACTORS_MAX,
         inference_threads,
         environments: machine.environments(),
         environment: machine.variables(),
         lines: Vec::new(),
     };
     if is_accelerated {
-        placement.accelerator_games =
-            config.actor_settings()?.accelerator_games(actor_threads, machine.memory_bytes / count.max(1) as u64);
+        let settings = config.actor_settings()?;
+        let games = |actors: usize| settings.accelerator_games(actor_threads, machine.memory_bytes / actors as u64);
+        placement.accelerator_games = games(count.max(1));
+        let has_room = |&actors: &usize| games(actors) == placement.accelerator_games;
+        placement.actors_max = (count.max(1)..=ACTORS_MAX).rev().find(has_room).unwrap_or(count);
     }
     placement.lines = describe(machine, config, &placement);
     Ok(placement)

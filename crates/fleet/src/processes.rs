@@ -205,26 +205,22 @@ impl Fleet {
             let sets = vec![format!("inference.threads={}", placement.inference_threads)];
             start(Role::Inference, place, named(Role::Inference), Some(inference), sets)?;
         }
-        let of_actor = |actor: usize| {
-            let mut sets = vec![format!("actor.id={actor}"), format!("actor.threads={}", placement.actor_threads)];
-            if placement.accelerator_games > 0 {
-                sets.push(format!("actor.accelerator_games={}", placement.accelerator_games));
-            }
-            sets
-        };
         let mut places = placement.actors.iter().copied();
         let of_boards: usize = plan.boards.iter().map(|board| board.actors).sum();
-        for (actor, place) in places.by_ref().take(plan.actors - of_boards).enumerate() {
-            start(Role::Actor, place, actor_name(None, actor), None, of_actor(actor))?;
-        }
-        for (PlannedBoard { game, actors, .. }, board) in plan.boards.iter().zip(&wiring.boards) {
+        let further = wiring.boards.iter().map(Some).zip(plan.boards.iter().map(|board| board.actors));
+        for (board, actors) in iter::once((None, plan.actors - of_boards)).chain(further) {
             // Actors of a board count from 0, so that each spool belongs to servers of the same board in any session.
-            for (actor, place) in places.by_ref().take(*actors).enumerate() {
-                let mut sets = of_actor(actor);
-                let folder = run.of_replay_server(Some(game), 1);
-                sets.extend([format!("run.game={game}"), format!("run.directory={}", folder.display())]);
-                sets.push(format!("actor.replay={}", board.replay.join(",")));
-                start(Role::Actor, place, actor_name(Some(game), actor), None, sets)?;
+            for (actor, place) in places.by_ref().take(actors).enumerate() {
+                let mut sets = vec![format!("actor.id={actor}"), format!("actor.threads={}", placement.actor_threads)];
+                if placement.accelerator_games > 0 {
+                    sets.push(format!("actor.accelerator_games={}", placement.accelerator_games));
+                }
+                if let Some(WiredBoard { game, replay }) = board {
+                    let folder = run.of_replay_server(Some(game), 1);
+                    sets.extend([format!("run.game={game}"), format!("run.directory={}", folder.display())]);
+                    sets.push(format!("actor.replay={}", replay.join(",")));
+                }
+                start(Role::Actor, place, actor_name(board.map(|board| board.game.as_str()), actor), None, sets)?;
             }
         }
         let boards = plan.boards.iter().map(|board| board.game.clone()).zip(boards).collect();
@@ -235,13 +231,10 @@ impl Fleet {
 
     /// Writes name, role and admin address of each process to `file`, without processes that drain before the others.
     fn list(&self, file: &Path) -> anyhow::Result<()> {
-        let list: Vec<Listed> = self
-            .members
-            .iter()
-            .filter(|member| !member.child.is_draining())
-            .map(|member| Listed { name: member.child.name().to_owned(), role: member.role, admin: member.admin })
-            .collect();
-        Ok(replace(file, &serde_json::to_vec_pretty(&list)?)?)
+        let stay = self.members.iter().filter(|member| !member.child.is_draining());
+        let list =
+            stay.map(|&Member { role, ref child, admin, .. }| Listed { name: child.name().to_owned(), role, admin });
+        Ok(replace(file, &serde_json::to_vec_pretty(&list.collect::<Vec<_>>())?)?)
     }
 
     /// Returns the address of each replay server for the board of `run.game`.
@@ -302,12 +295,14 @@ impl Fleet {
     /// the threads of an actor in `plan`. Excess actors drain; they start again with a later increase.
     ///
     /// # Errors
-    /// A board would have no actor, there would be more than [`ACTORS_MAX`], or a process cannot be started: then
-    /// earlier changes stay.
+    /// A board would have no actor, there would be more than [`ACTORS_MAX`], the memory does not suffice for the games
+    /// of all actors on accelerators, or a process cannot be started: then earlier changes stay.
     pub fn change_actors(&mut self, plan: &Plan, count: usize, now: Instant) -> anyhow::Result<usize> {
         let further = &plan.config.run.boards;
         let (boards, allowed) = (1 + further.len(), 1 + further.len()..=ACTORS_MAX);
         ensure!(allowed.contains(&count), "{count} actors are not in the range {allowed:?}");
+        let fitting = plan.placement.actors_max;
+        ensure!(count <= fitting, "memory suffices for {fitting} actors; stop, and resume with --actors {count}");
         let (wanted, mut before): (Vec<String>, _) = (actor_names(further, count).collect(), 0);
         for Member { child, .. } in self.of(&[Role::Actor]) {
             before += usize::from(!child.is_draining());
@@ -326,6 +321,18 @@ impl Fleet {
         started?;
         listed.context("the actors have changed, but not the list of processes")?;
         Ok(before)
+    }
+
+    /// Drains the actor with this name, which then starts again.
+    ///
+    /// # Errors
+    /// There is no such actor, or it does not run.
+    pub fn drain_actor(&mut self, name: &str) -> anyhow::Result<()> {
+        let mut actors = self.of(&[Role::Actor]).map(|member| &mut member.child);
+        let is_it = |child: &&mut Child| child.name() == name && child.running() && !child.is_draining();
+        let child = actors.find(is_it).with_context(|| format!("no actor {name} runs"))?;
+        child.restart_with([]);
+        Ok(())
     }
 
     /// Starts an actor with the settings of the actor `like` of the board, unless it exists.

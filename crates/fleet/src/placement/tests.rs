@@ -71,6 +71,19 @@ fn learner_and_actors_are_spread_over_any_number_of_gpus() {
 }
 
 #[test]
+fn there_may_be_as_many_actors_as_the_memory_has_room_for_the_same_games_of_each() {
+    let of = |actors| {
+        let machine = Machine { memory_bytes: 1 << 36, ..machine(1, 16) };
+        placed_with(&machine, Some(actors), Inference::Local, |config| config.actor.threads = 4)
+    };
+    let Placement { accelerator_games, actors_max, .. } = of(1);
+    assert!((2..ACTORS_MAX).contains(&actors_max), "{actors_max}");
+    assert_eq!((of(actors_max).accelerator_games, of(actors_max).actors_max), (accelerator_games, actors_max));
+    assert!(of(actors_max + 1).accelerator_games < accelerator_games);
+    assert_eq!(placed(&machine(0, 16)).actors_max, ACTORS_MAX);
+}
+
+#[test]
 fn each_of_several_learners_has_a_gpu_of_its_own_and_actors_have_the_rest_while_there_are_enough() {
     let placed =
         |gpus, learners| place(&machine(gpus, 64), &RunFile::default(), learners, None, Inference::Local, 0).unwrap();

@@ -305,6 +305,12 @@ fn actors_are_added_drained_and_started_again_while_the_fleet_runs() {
     fleet.change_actors(&plan, 2, Instant::now()).unwrap();
     assert_eq!(events(&mut fleet, 1), [(one, Event::Restarted)]);
     stand_ins.wait_for_starts(8);
+    fleet.drain_actor("actor-0").unwrap();
+    assert_eq!(events(&mut fleet, 1), [("actor-0".to_owned(), Event::Restarted)]);
+    stand_ins.wait_for_starts(9);
+    for name in ["actor-2", "actor-9", "learner"] {
+        assert_eq!(fleet.drain_actor(name).unwrap_err().to_string(), format!("no actor {name} runs"));
+    }
     assert!(fleet.members().iter().all(|member| member.child.restarts() == 0));
     for count in [0, 65] {
         let error = fleet.change_actors(&plan, count, Instant::now()).unwrap_err().to_string();
@@ -328,6 +334,10 @@ fn a_further_actor_plays_the_board_and_has_the_gpu_of_an_earlier_one() {
     stand_ins.wait_for_starts(fleet.members().len());
     assert_eq!(stand_ins.listed_actors(), ["actor-0", "actor-go-7-0", "actor-1", "actor-go-7-1"]);
     assert!(fleet.change_actors(&plan, 1, Instant::now()).is_err(), "each board needs an actor");
+    plan.placement.actors_max = 4;
+    let error = fleet.change_actors(&plan, 5, Instant::now()).unwrap_err().to_string();
+    assert_eq!(error, "memory suffices for 4 actors; stop, and resume with --actors 5");
+    assert_eq!(stand_ins.listed_actors().len(), 4);
     fleet.drain().unwrap();
     let started = stand_ins.lines("started");
     for id in [0, 1] {
