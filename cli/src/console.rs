@@ -212,13 +212,10 @@ impl ConsoleProcess {
         let port = reserve()?;
         let runs = run.path().parent().unwrap_or(run.path());
         // The name of a run may begin with a hyphen.
-        let name = format!("--run={}", run.name());
-        let mut arguments: Vec<OsString> = vec![NAME.into(), "--exit-with-parent".into(), name.into()];
-        arguments.extend(["--runs".into(), runs.into()]);
-        arguments.extend(["--listen".into(), port.address().to_string().into()]);
-        if let Some(scopes) = &options.console_scopes {
-            arguments.extend(["--console-scopes".into(), scopes.to_string().replace(' ', "").into()]);
-        }
+        let (name, listen) = (format!("--run={}", run.name()), format!("--listen={}", port.address()));
+        let words = [NAME, "--exit-with-parent", &name, &listen, "--runs"].map(OsString::from);
+        let scopes = options.console_scopes.iter().map(|scopes| format!("--console-scopes={scopes}").replace(' ', ""));
+        let arguments = words.into_iter().chain([runs.into()]).chain(scopes.map(OsString::from)).collect();
         let program = std::env::current_exe().context("find this program")?;
         let log = run.logs().join(format!("{NAME}.log"));
         let settings = child::Settings { name: NAME.to_owned(), program, arguments, environment: Vec::new(), log };

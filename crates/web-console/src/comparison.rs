@@ -59,7 +59,7 @@ fn rows(
     let step = |version: WeightsVersion| Some(kept.get(&version)?.manifest(version).ok()?.training_step.to_string());
     let mut rows = vec![
         row("training step", &|side| step(versions[side])),
-        row("Elo", &|side| fit.ratings.iter().find(|rated| rated.player == players[side]).map(elo)),
+        row("Elo", &|side| fit.elo(versions[side])),
         row("Elo above the other", &|side| fit.ledger.difference(players[side], players[1 - side]).as_ref().map(elo)),
         row("points against the other", &|side| {
             let tally = fit.ledger.results(players[side], players[1 - side]).tally;

@@ -9,6 +9,9 @@ use service::config::{Compared, Sources, compared};
 
 use crate::page::table;
 
+/// Path of the page.
+pub(crate) const PATH: &str = "/config";
+
 /// Section that the page leaves out: it names files with secrets.
 const SECTION_LEFT_OUT: &str = "security";
 
@@ -16,7 +19,7 @@ const SECTION_LEFT_OUT: &str = "security";
 ///
 /// # Errors
 /// The run file cannot be read, or a key is invalid.
-pub(crate) fn render(run: &RunDirectory) -> Result<Markup, ConfigError> {
+pub(crate) fn render(run: &RunDirectory) -> anyhow::Result<Markup> {
     let (game, keys) = compare(run)?;
     Ok(html! {
         h1 { "Configuration of " (run.name()) }
@@ -47,11 +50,8 @@ pub(crate) fn differences(game: &str, keys: &[Compared]) -> Markup {
     let differing: Vec<&Compared> = keys.iter().filter(|key| key.other.is_some()).collect();
     html! {
         h2 { "Differences from the preset of " (game) }
-        @if differing.is_empty() {
-            p.empty { "Every key has the value of the preset." }
-        } @else {
-            (rows("Keys with another value than in the preset", differing.into_iter()))
-        }
+        @if differing.is_empty() { p.empty { "Every key has the value of the preset." } }
+        @else { (rows("Keys with another value than in the preset", differing.into_iter())) }
     }
 }
 

@@ -11,7 +11,9 @@ use maud::{Markup, html};
 use proto::replay::TableChange;
 use transport::security::Scope;
 
-use crate::replay_servers::{Problem, all, check_session, within};
+use crate::page::hidden;
+use crate::problem::Problem;
+use crate::replay_servers::{all, check_session, within};
 use crate::site::Site;
 use crate::snapshot::FLEET;
 use crate::visitors::Form;
@@ -78,7 +80,7 @@ pub(crate) async fn change(site: &Site, visitor: &str, form: &Form) -> Result<St
         configure(site, BTreeMap::from([(name.to_owned(), value.to_owned())])).await?;
     }
     let line = format!("{name}={value} {visitor}");
-    let is_sent = site.supervisor.as_ref().is_some_and(|supervisor| supervisor.try_send(line).is_ok());
+    let is_sent = site.settings.supervisor.as_ref().is_some_and(|supervisor| supervisor.try_send(line).is_ok());
     if !is_sent && !is_of_replay {
         return Err(Problem::invalid("zerofleet train has not started this console, or is busy; try again later."));
     }
@@ -99,14 +101,14 @@ async fn configure(site: &Site, settings: BTreeMap<String, String>) -> Result<Ve
 
 /// Renders the page with a form for each change, or with commands.
 pub(crate) async fn render(site: &Site) -> Markup {
-    if !site.scopes.contains(Scope::Admin) {
+    if !site.settings.scopes.contains(Scope::Admin) {
         return html! { p.empty { "This console does not grant the scope admin (--console-scopes)." } };
     }
     let servers = configure(site, BTreeMap::new()).await;
-    let run = site.run.name();
+    let run = site.settings.run.name();
     html! {
         h1 { "Changes of " (run) }
-        @if site.supervisor.is_some() {
+        @if site.settings.supervisor.is_some() {
             p.note { "Each change is an event of the run, with the name of the visitor's token." }
         }
         h2 { "Samples per insert" }
@@ -122,7 +124,7 @@ pub(crate) async fn render(site: &Site) -> Markup {
             Err(Problem { text, .. }) => { p.empty { (text) } },
         }
         h2 { "Actors and stop" }
-        @if site.supervisor.is_some() && site.snapshot().is_trained {
+        @if site.settings.supervisor.is_some() && site.snapshot().is_trained {
             p.note {
                 "The number of actors holds until the session ends: a resume starts the number of --actors. A further \
                  actor has the threads and the device of an earlier one. An excess actor drains, and keeps games that \
@@ -146,8 +148,7 @@ pub(crate) async fn render(site: &Site) -> Markup {
 fn form(site: &Site, name: &str, verb: &str, max: f64) -> Markup {
     html! {
         form method="post" action=(PATH) {
-            input type="hidden" name="word" value=(site.word);
-            input type="hidden" name="change" value=(name);
+            (hidden([("word", site.word.as_str()), ("change", name)]))
             @if max > 0.0 {
                 p { label { "New value " input type="number" name="value" min="0" max=(max) step="any" required; } }
             }

@@ -13,7 +13,7 @@ use tokio_stream::wrappers::WatchStream;
 
 use crate::games::{self, Key};
 use crate::matches;
-use crate::page::busy;
+use crate::problem::{Problem, place};
 use crate::site::Site;
 use crate::snapshot::Snapshot;
 
@@ -26,10 +26,8 @@ pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// Sends the fragments of a page that have changed, first all of them. The address is `/events` and the address of the
 /// page. Streams beyond a maximum number are refused.
-pub(crate) async fn stream(State(site): State<Arc<Site>>, uri: Uri) -> Response {
-    let Ok(place) = Arc::clone(&site.streams).try_acquire_owned() else {
-        return busy("Too many tabs", "Close a tab of this console.");
-    };
+pub(crate) async fn stream(State(site): State<Arc<Site>>, uri: Uri) -> Result<Response, Problem> {
+    let place = place(&site.streams)?;
     let begin = Instant::now();
     let mut seen = Arc::<Snapshot>::default();
     let path = uri.path().trim_start_matches("/events").to_owned();
@@ -52,5 +50,5 @@ pub(crate) async fn stream(State(site): State<Arc<Site>>, uri: Uri) -> Response 
         }
         (!changes.is_empty()).then(|| Ok::<_, Infallible>(Event::default().retry(RETRY).data(changes)))
     });
-    Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
+    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
 }

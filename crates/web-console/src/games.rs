@@ -381,9 +381,7 @@ fn article(key: &Key, search: &Search, scene: &Scene, now: Instant, count: usize
                     rect.first width=(format!("{width:.0}")) height="5" {}
                 }
                 p { (text) @if value < 0.0 { ", better for " (second) } }
-            } @else {
-                p { "Value " (format!("{value:.2}")) }
-            }
+            } @else { p { "Value " (format!("{value:.2}")) } }
             p.note { (game) ", ply " (plies) ", " (simulations) " simulations, weights v" (weights_version) }
             @if now.saturating_duration_since(search.received) > PAUSED {
                 p.note { "Paused: no search for more than " (PAUSED.as_secs()) " s." }

@@ -4,12 +4,13 @@
 //! second. It renders what all tabs see into a `snapshot`, from which `pages` responds to requests and `events` sends
 //! changes. `overview`, `processes`, `strength_page`, `versions`, `replay`, `replay_game` and `configuration` render
 //! the parts, and `page` the frame of a page. While a visitor watches, `games` listens to the actors of the run, and
-//! `boards` draws the positions. `ratings` fits all rated games once per change. `replay_servers` sends requests to the
-//! replay servers of the run, `quarantine` those that change something. `control` changes the session. `matches` starts
-//! and stops matches between kept versions, and `comparison` compares two rated ones. `thinking` queues the searches
-//! for visitors, which a [`Thinker`] makes. [`report()`] renders the parts of a run as one file, and `run_json` as
-//! JSON for programs. In a cluster, the reader finds the processes by host names, and keeps the metrics in memory. Every
-//! request passes `visitors`, which checks host, origin, token and scope; `connections` bounds memory and time.
+//! `boards` draws the positions. `ratings` fits all rated games and `charts` draws the metrics, both once per change.
+//! `replay_servers` sends requests to the replay servers of the run, `quarantine` those that change something.
+//! `control` changes the session. `matches` starts and stops matches between kept versions, and `comparison` compares
+//! two rated ones. `thinking` queues the searches for visitors, which a [`Thinker`] makes. [`report()`] renders the
+//! parts of a run as one file, and `run_json` as JSON for programs. In a cluster, the reader finds the processes by
+//! host names, and keeps the metrics in memory. Every request passes `visitors`, which checks host, origin, token and
+//! scope; `connections` bounds memory and time. A `problem` is the reason why a request has no page.
 //!
 //! `play` holds the state of a visitor's game, which is in the address, `play_page` renders it, and `play_events`
 //! searches; `records` opens game records.
@@ -18,6 +19,7 @@
 //! result of a search from `selfplay`, but neither searches nor loads networks. Start with [`Console::start`].
 
 mod boards;
+mod charts;
 mod comparison;
 mod configuration;
 mod connections;
@@ -31,6 +33,7 @@ mod pages;
 mod play;
 mod play_events;
 mod play_page;
+mod problem;
 mod processes;
 mod quarantine;
 mod ratings;
@@ -57,6 +60,7 @@ use std::thread;
 use anyhow::Context as _;
 use fleet::RunDirectory;
 use service::{Drain, SecuritySection, net};
+use tokio::sync::Semaphore;
 use tokio::sync::mpsc::Sender;
 use tokio::task::JoinHandle;
 use transport::security::{Scopes, Security, secret_word};
@@ -64,9 +68,11 @@ use transport::security::{Scopes, Security, secret_word};
 use connections::{Client, Connections};
 pub use control::Change;
 use matches::Matches;
+use ratings::Ratings;
 use reader::Reader;
-use site::Site;
+use site::{DOWNLOADS_MAX, STREAMS_MAX, Site};
 pub use thinker::{Opinion, Question, Thinker};
+use thinking::{Returning, Thinking};
 
 pub use report::report;
 
@@ -105,17 +111,20 @@ impl Console {
     /// # Errors
     /// The address is taken, or needs credentials that `security` lacks.
     pub async fn start(settings: Settings, drain: Drain) -> anyhow::Result<Self> {
-        let Settings { run, listen, security: section, .. } = &settings;
-        let security = Security::open_web(section, *listen)?;
+        let Settings { run, listen, security: section, thinker, program, .. } = &settings;
+        let (security, scheme) = (Security::open_web(section, *listen)?, section.scheme());
         let listener = net::bind(*listen).await?;
         let address = listener.local_addr().context("find the address of the console")?;
+        let connections = Connections::new(listener, address, security.clone());
         let word = secret_word().context("no random bytes from the system")?;
-        let (feed, reader) = Reader::new(run.clone()).follow(drain.clone()).context("start the reader of the run")?;
-        let matches = Matches::new(run.clone(), settings.program.clone(), drain.clone());
-        let scheme = section.scheme();
-        let site = Arc::new(Site::new(settings, address, security.clone(), word, feed, matches));
-        let service = pages::router(site).into_make_service_with_connect_info::<Client>();
-        let connections = Connections::new(listener, address, security);
+        let ratings = Arc::new(Ratings::new(run.clone()));
+        let reader = Reader::new(run.clone(), Arc::clone(&ratings));
+        let (feed, reader) = reader.follow(drain.clone()).context("start the reader of the run")?;
+        let matches = Matches::new(run.clone(), program.clone(), drain.clone());
+        let (thinking, returning) = (Arc::new(Thinking::new(Arc::clone(thinker))), Returning::default());
+        let [streams, downloads] = [STREAMS_MAX, DOWNLOADS_MAX].map(|places| Arc::new(Semaphore::new(places)));
+        let site = Site { settings, security, word, feed, streams, downloads, ratings, thinking, returning, matches };
+        let service = pages::router(Arc::new(site)).into_make_service_with_connect_info::<Client>();
         let server = tokio::spawn(async move {
             if let Err(error) = axum::serve(connections, service).await {
                 tracing::error!(%error, "the console stopped");

@@ -16,6 +16,8 @@ use tokio::process::{Child, Command};
 use tokio_util::task::AbortOnDropHandle;
 use weights::WeightsVersion;
 
+use crate::page::hidden;
+
 /// Path of the page that shows matches.
 pub(crate) const PAGE: &str = "/strength";
 /// Path of the forms.
@@ -113,14 +115,12 @@ impl Matches {
     /// Renders the match as an element that changes.
     pub(crate) fn render(&self) -> Markup {
         html! {
-            section id="match" role="status" {
-                @if let Some((shown, _)) = &*self.started.lock() {
-                    @let Match { title, text, end, .. } = &*shown.lock();
-                    h3 { (title) }
-                    p { strong { (end.as_deref().unwrap_or("Playing")) } }
-                    pre.output { (text) }
-                }
-            }
+            section id="match" role="status" { @if let Some((shown, _)) = &*self.started.lock() {
+                @let Match { title, text, end, .. } = &*shown.lock();
+                h3 { (title) }
+                p { strong { (end.as_deref().unwrap_or("Playing")) } }
+                pre.output { (text) }
+            } }
         }
     }
 
@@ -129,11 +129,10 @@ impl Matches {
         html! {
             p.note { "Two compared versions can be matched next to the run, on one core and with low priority." }
             form.search method="post" action=(PATH) {
-                input type="hidden" name="word" value=(word);
+                (hidden([("word", word)]))
                 @if self.is_played() { button name="change" value="stop" { "Stop the match" } }
                 @else if let [Some(a), Some(b)] = chosen {
-                    input type="hidden" name="a" value=(a.0);
-                    input type="hidden" name="b" value=(b.0);
+                    (hidden([("a", a.0), ("b", b.0)]))
                     label { "Games" input type="number" name="games" min="2" max=(GAMES_MAX) step="2" value="200"; }
                     label {
                         "Simulations per move"

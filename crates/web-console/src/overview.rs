@@ -4,23 +4,19 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use figures::plot::Figure;
 use maud::{Markup, PreEscaped, html};
-use run_metrics::bottleneck::Bottleneck;
+use run_metrics::bottleneck::{Bottleneck, Load, bottleneck as find_bottleneck};
 use run_metrics::roster::{Process, Roster, State};
 use run_metrics::words::{
     clock, count, date, device_lines, elo, engines_line, losses, mean_return, number, percent, validation, warnings,
     whole, window,
 };
-use run_metrics::{RunEvent, RunMetrics, charts};
+use run_metrics::{RunEvent, RunMetrics};
 
 use crate::games::Drawn;
 use crate::processes::{load, processes};
 use crate::snapshot::IDS;
 
-/// Size of a chart in pixels; a browser shrinks it to the width of a phone.
-pub(crate) const CHART_WIDTH: i32 = 520;
-pub(crate) const CHART_HEIGHT: i32 = 280;
 /// Age in seconds from which the recorded metrics of a training run are stale; a session writes every five seconds.
 const STALE_SECONDS: f64 = 20.0;
 
@@ -75,11 +71,10 @@ pub(crate) struct Overview<'a> {
     /// Planned training time.
     pub(crate) total_seconds: f64,
     pub(crate) metrics: RunMetrics,
-    pub(crate) bottleneck: Option<Bottleneck>,
     /// The processes of a training run.
     pub(crate) roster: &'a Roster,
-    /// The charts of the recorded metrics; empty without a reading.
-    pub(crate) charts: &'a str,
+    /// The charts of the recorded metrics.
+    pub(crate) charts: &'a [String],
     /// The latest events, oldest first.
     pub(crate) events: &'a VecDeque<RunEvent>,
     /// Games in progress.
@@ -91,10 +86,6 @@ pub(crate) struct Overview<'a> {
 
 /// Returns the fragments of a run, in the order of [`IDS`].
 pub(crate) fn render(run: &Overview<'_>) -> [String; IDS.len()] {
-    let charts = match run.charts {
-        "" => html! { p.empty { "Charts appear with the first metrics." } },
-        charts => html! { div.charts { (PreEscaped(charts)) } },
-    };
     let parts = [
         problems(run),
         state(run),
@@ -103,7 +94,7 @@ pub(crate) fn render(run: &Overview<'_>) -> [String; IDS.len()] {
         bottleneck(run),
         load(run),
         run.games.overview.clone(),
-        html! { h2 { "Learning" } (charts) },
+        html! { h2 { "Learning" } div.charts { @for chart in run.charts { (PreEscaped(chart)) } } },
         events(run.events),
         run.games.page.clone(),
     ];
@@ -115,41 +106,6 @@ pub(crate) fn loading() -> [String; IDS.len()] {
     // The overview and the fleet have a heading that changes.
     let heading = |id: &str| html! { @if ["state", "processes"].contains(&id) { h1 { "Reading the run…" } } };
     framed(IDS.map(heading))
-}
-
-/// Returns the main charts of a run.
-pub(crate) fn charts(readings: &[RunMetrics]) -> String {
-    drawn(&charts::overview(readings, CHART_WIDTH, CHART_HEIGHT))
-}
-
-/// Returns the chart of distinct positions; empty if they were never measured.
-pub(crate) fn distinct(readings: &[RunMetrics]) -> String {
-    if readings.iter().all(|reading| reading.distinct.is_empty()) {
-        return String::new();
-    }
-    drawn(&charts::distinct(readings, CHART_WIDTH, CHART_HEIGHT))
-}
-
-/// Returns figures as HTML; empty without figures.
-pub(crate) fn drawn(figures: &[Figure]) -> String {
-    figures.iter().map(|figure| chart(figure).into_string()).collect()
-}
-
-/// Attribute of SVG files, without meaning inside a page.
-const NAMESPACE: &str = " xmlns=\"http://www.w3.org/2000/svg\"";
-
-/// Embeds a figure in a page. A sentence replaces axes without any point.
-pub(crate) fn chart(figure: &Figure) -> Markup {
-    let charts = || figure.columns.iter().flatten();
-    let title = charts().map(|chart| chart.title.as_str()).collect::<String>();
-    let is_measured = charts().flat_map(|chart| &chart.series).any(|series| !series.points.is_empty());
-    html! {
-        @if is_measured {
-            div.chart role="img" aria-label=(title) { (PreEscaped(figure.svg().replacen(NAMESPACE, "", 1))) }
-        } @else {
-            p.empty { "Not measured yet: " (title) "." }
-        }
-    }
 }
 
 /// Wraps each part in an element with the id.
@@ -206,10 +162,9 @@ fn state(run: &Overview<'_>) -> Markup {
     };
     let answering = run.roster.processes().filter(|(_, process)| process.answers()).count();
     let processes = run.roster.processes().count();
-    let is_untrained = run.phase == Phase::Untrained;
     html! {
         h1 { (run.run) " " span.phase { (name) } }
-        @if is_untrained {
+        @if run.phase == Phase::Untrained {
             p.empty { "The run has no metrics yet. They appear here seconds after zerofleet train has started." }
         } @else if run.phase == Phase::Deployed {
             p { strong { (answering) " of " (processes) " processes respond" } }
@@ -257,21 +212,16 @@ fn now(r: &RunMetrics) -> Markup {
     .collect();
     html! {
         h2 { "Now" }
-        dl.tiles {
-            @for (name, value, note) in &tiles {
-                div { dt { (name) } dd.value { (value) } dd.note { (note) } }
-            }
-        }
+        dl.tiles { @for (name, value, note) in &tiles { div { dt { (name) } dd.value { (value) } dd.note { (note) } } } }
     }
 }
 
 fn bottleneck(run: &Overview<'_>) -> Markup {
+    let found = Load::of(&run.roster.fleet()).as_ref().map(find_bottleneck);
     html! {
         h2 { "Bottleneck" }
-        @match &run.bottleneck {
-            Some(found) => { p { strong { (found.sentence) } } p { (found.remedy) } },
-            None => { p.empty { "It is measured while the run trains." } },
-        }
+        @if let Some(Bottleneck { sentence, remedy, .. }) = found { p { strong { (sentence) } } p { (remedy) } }
+        @else { p.empty { "It is measured while the run trains." } }
     }
 }
 
@@ -280,12 +230,9 @@ fn events(events: &VecDeque<RunEvent>) -> Markup {
         h2 { "Events" }
         @if events.is_empty() {
             p.empty { "Nothing has happened yet. Sessions of zerofleet train record events; a cluster has logs." }
-        } @else {
-            ol.events reversed {
-                @for event in events.iter().rev() {
-                    li { span.time { (date(event.unix_seconds)) } " " (event.text) }
-                }
-            }
+        }
+        ol.events reversed {
+            @for event in events.iter().rev() { li { span.time { (date(event.unix_seconds)) } " " (event.text) } }
         }
     }
 }

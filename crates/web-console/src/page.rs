@@ -1,23 +1,8 @@
-//! The frame of every page, and pages that only report something.
+//! The frame of every page, and elements that several pages have.
 
 use axum::http::StatusCode;
-use axum::http::header::RETRY_AFTER;
 use axum::response::{Html, IntoResponse as _, Response};
 use maud::{DOCTYPE, Markup, Render, html};
-
-/// The frame of a page.
-#[derive(Debug)]
-pub(crate) struct Frame<'a> {
-    /// Name of the page, and of the run.
-    pub(crate) title: &'a str,
-    /// Path of the page.
-    pub(crate) path: &'a str,
-    /// Seconds after which browsers without scripts load a page, [`LIVE`] or with `;url=` and the address of another
-    /// page; `None` for a page that does not change.
-    pub(crate) refresh: Option<&'a str>,
-    /// Name of the visitor's token, and the word against forged forms; `None` for a visitor without a token.
-    pub(crate) visitor: Option<(&'a str, &'a str)>,
-}
 
 /// Seconds after which browsers without scripts load a live page again.
 pub(crate) const LIVE: &str = "10";
@@ -39,44 +24,43 @@ pub(crate) fn section(path: &str) -> (&'static str, &'static str) {
     *PAGES.iter().rfind(|(at, _)| path.starts_with(at)).unwrap_or(&PAGES[0])
 }
 
-impl Frame<'_> {
-    /// Returns the page with the content `main`.
-    pub(crate) fn around(&self, main: &Markup) -> Html<String> {
-        let markup = html! {
-            (DOCTYPE)
-            html lang="en" {
-                head {
-                    (head(self.title))
-                    link rel="icon" href="data:,";
-                    link rel="stylesheet" href="/console.css";
-                    script src="/console.js" defer {}
-                    @if let Some(seconds) = self.refresh {
-                        noscript { meta http-equiv="refresh" content=(seconds); }
-                    }
-                }
-                body {
-                    a.skip href="#main" { "Skip to content" }
-                    header {
-                        strong.brand { "zerofleet" }
-                        nav aria-label="Pages" {
-                            @for (path, name) in PAGES {
-                                a href=(path) aria-current=[(path == self.path).then_some("page")] { (name) }
-                            }
-                        }
-                        @if let Some((name, word)) = self.visitor {
-                            form method="post" action="/sign-out" {
-                                input type="hidden" name="word" value=(word);
-                                button { "Sign out " (name) }
-                            }
-                        }
-                    }
-                    p id="connection" role="alert" hidden {}
-                    main id="main" tabindex="-1" data-live[self.refresh == Some(LIVE)] { (main) }
-                }
+/// Returns the page at `path` with the content `main`. `refresh` is the time in seconds after which browsers without
+/// scripts load a page, [`LIVE`] or with `;url=` and the address of another page; `None` for a page that does not
+/// change. `visitor` is the name of the visitor's token, if any, with the word against forged forms.
+pub(crate) fn framed(
+    title: &str,
+    path: &str,
+    refresh: Option<&str>,
+    visitor: Option<(&str, &str)>,
+    main: &Markup,
+) -> Html<String> {
+    let markup = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                (head(title))
+                link rel="icon" href="data:,";
+                link rel="stylesheet" href="/console.css";
+                script src="/console.js" defer {}
+                @if let Some(seconds) = refresh { noscript { meta http-equiv="refresh" content=(seconds); } }
             }
-        };
-        Html(markup.into_string())
-    }
+            body {
+                a.skip href="#main" { "Skip to content" }
+                header {
+                    strong.brand { "zerofleet" }
+                    nav aria-label="Pages" {
+                        @for (at, name) in PAGES { a href=(at) aria-current=[(at == path).then_some("page")] { (name) } }
+                    }
+                    @if let Some((name, word)) = visitor {
+                        form method="post" action="/sign-out" { (hidden([("word", word)])) button { "Sign out " (name) } }
+                    }
+                }
+                p id="connection" role="alert" hidden {}
+                main id="main" tabindex="-1" data-live[refresh == Some(LIVE)] { (main) }
+            }
+        }
+    };
+    Html(markup.into_string())
 }
 
 /// Renders the title and the settings of every document.
@@ -89,6 +73,11 @@ pub(crate) fn head(title: &str) -> Markup {
     }
 }
 
+/// Renders fields of a form that visitors do not see.
+pub(crate) fn hidden<'a>(fields: impl IntoIterator<Item = (&'a str, impl Render)>) -> Markup {
+    html! { @for (name, value) in fields { input type="hidden" name=(name) value=(value); } }
+}
+
 /// Renders a table that scrolls on narrow screens. The first cell of a row is the heading of the row.
 pub(crate) fn table<C: Render>(caption: &str, columns: &[impl AsRef<str>], rows: &[Vec<C>]) -> Markup {
     html! {
@@ -96,11 +85,9 @@ pub(crate) fn table<C: Render>(caption: &str, columns: &[impl AsRef<str>], rows:
             table {
                 caption { (caption) }
                 thead { tr { @for name in columns { th scope="col" { (name.as_ref()) } } } }
-                tbody {
-                    @for (head, cells) in rows.iter().filter_map(|row| row.split_first()) {
-                        tr { th scope="row" { (head) } @for cell in cells { td { (cell) } } }
-                    }
-                }
+                tbody { @for (head, cells) in rows.iter().filter_map(|row| row.split_first()) {
+                    tr { th scope="row" { (head) } @for cell in cells { td { (cell) } } }
+                } }
             }
         }
     }
@@ -122,30 +109,18 @@ pub(crate) fn link(name: &str, target: Option<String>) -> Markup {
     html! { a href=[target] aria-disabled=[disabled] { (name) } }
 }
 
-/// Returns a page with a heading and a text, for an error.
-pub(crate) fn notice(status: StatusCode, heading: &str, text: &str) -> Response {
-    let frame = Frame { title: heading, path: "", refresh: None, visitor: None };
-    (status, frame.around(&html! { h1 { (heading) } p { (text) } })).into_response()
-}
-
-/// Refuses a request beyond a maximum number.
-pub(crate) fn busy(heading: &str, text: &str) -> Response {
-    ([(RETRY_AFTER, "10")], notice(StatusCode::SERVICE_UNAVAILABLE, heading, text)).into_response()
-}
-
 /// Returns the page on which a visitor types a token, with the reason for a refusal, if any.
 pub(crate) fn sign_in(status: StatusCode, word: &str, reason: Option<&str>) -> Response {
-    let frame = Frame { title: "Sign in", path: "", refresh: None, visitor: None };
     let main = html! {
         h1 { "Sign in" }
         @if let Some(reason) = reason { p.warning role="alert" { (reason) } }
         form.sign-in method="post" action="/sign-in" {
-            input type="hidden" name="word" value=(word);
+            (hidden([("word", word)]))
             label for="token" { "Token with the scope view" }
             input id="token" name="token" type="password" autocomplete="current-password" required autofocus;
             button { "Sign in" }
         }
         p.note { "The browser keeps the token until it closes. It is never part of an address or of a page." }
     };
-    (status, frame.around(&main)).into_response()
+    (status, framed("Sign in", "", None, None, &main)).into_response()
 }

@@ -21,10 +21,9 @@ use tokio_util::task::AbortOnDropHandle;
 use transport::security::Caller;
 
 use crate::events::KEEP_ALIVE;
-use crate::page::{busy, notice};
 use crate::play::PATH;
 use crate::play_page::{News, Page, Shown, progress, summary};
-use crate::replay_servers::Problem;
+use crate::problem::{Problem, place};
 use crate::site::Site;
 use crate::thinking::Ticket;
 use crate::visitors::Form;
@@ -46,22 +45,23 @@ const FULL: &str = "Every place in the queue of searches is taken; the browser a
 
 /// Searches for the page with this address. Sends place in the queue, value and variation, and at last the address of
 /// the next position, or the parts of the page with the opinion.
-pub(crate) async fn stream(State(site): State<Arc<Site>>, Extension(caller): Extension<Caller>, uri: Uri) -> Response {
-    let Ok(place) = Arc::clone(&site.streams).try_acquire_owned() else {
-        return busy("Too many tabs", "Close a tab of this console.");
-    };
-    let page = match Page::read(&site, Form::of_query(&uri)).await {
-        Ok(page) if page.play.needs_search() => page,
-        Ok(_) => return notice(StatusCode::BAD_REQUEST, "No search", "This position needs no search."),
-        Err(Problem { status, text }) => return notice(status, "The game cannot be shown", &text),
-    };
+pub(crate) async fn stream(
+    State(site): State<Arc<Site>>,
+    Extension(caller): Extension<Caller>,
+    uri: Uri,
+) -> Result<Response, Problem> {
+    let place = place(&site.streams)?;
+    let page = Page::read(&site, Form::of_query(&uri)).await?;
+    if !page.play.needs_search() {
+        return Err(Problem::invalid("This position needs no search."));
+    }
     let (sender, receiver) = mpsc::channel(EVENTS_WAITING_MAX);
     let search = AbortOnDropHandle::new(tokio::spawn(follow(site, caller, page, sender)));
     let events = ReceiverStream::new(receiver).map(move |event| {
         let _held = (&place, &search);
         Ok::<_, Infallible>(event)
     });
-    Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
+    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
 }
 
 /// Sends the events of a search. A closed stream takes no events, and ends this task.

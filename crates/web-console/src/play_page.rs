@@ -12,15 +12,14 @@ use maud::{Markup, html};
 use run_file::RunFile;
 use run_metrics::words::percent;
 use selfplay::{Analysis, Proven};
-use tokio::task::spawn_blocking;
 use version_store::VersionStore;
 use weights::WeightsVersion;
 
 use crate::boards::{Highlights, Link, cell_name, sides};
 use crate::games::picture;
-use crate::page::{link, steps, table};
+use crate::page::{hidden, link, steps, table};
 use crate::play::{ANSWER, Address, EVENTS, PATH, Play, RECORD, SIDES, SIMULATIONS_MAX, ways};
-use crate::replay_servers::Problem;
+use crate::problem::{Problem, blocking};
 use crate::site::Site;
 use crate::thinker::Opinion;
 use crate::visitors::Form;
@@ -35,7 +34,7 @@ const MOVES_SHOWN: usize = 8;
 pub(crate) enum Shown {
     /// Another address.
     Moved(String),
-    /// A page. `next` is the other page of [`Frame::refresh`](crate::page::Frame::refresh).
+    /// A page. `next` is the time and the address of another page, as in [`framed`](crate::page::framed).
     Page { status: StatusCode, next: Option<String>, main: Markup },
 }
 
@@ -97,15 +96,13 @@ pub(crate) fn progress(text: &str) -> Markup {
 impl Page {
     /// Reads the game of an address, on a thread that may wait for a disk.
     pub(crate) async fn read(site: &Site, fields: Form) -> Result<Self, Problem> {
-        let run = site.run.clone();
-        let read = spawn_blocking(move || Self::of_run(&run, &fields)).await;
-        read.unwrap_or_else(|error| Err(Problem::unavailable(format!("The game cannot be replayed: {error}."))))
+        let run = site.settings.run.clone();
+        blocking(move || Self::of_run(&run, &fields)).await
     }
 
     fn of_run(run: &RunDirectory, fields: &Form) -> Result<Self, Problem> {
-        let unreadable = |error: anyhow::Error| Problem::unavailable(format!("The run cannot be read: {error:#}."));
-        let config: RunFile = load_run(run).map_err(|error| unreadable(error.into()))?;
-        let kept = VersionStore::kept(run.path()).map_err(unreadable)?;
+        let config: RunFile = load_run(run).map_err(anyhow::Error::from)?;
+        let kept = VersionStore::kept(run.path())?;
         // An environment outside this program has no rules here.
         let usual = if games::is_outside(&config.run.game) { USUAL } else { &config.run.game };
         let play = Address::read(fields, usual).and_then(Play::new).map_err(Problem::invalid)?;
@@ -175,7 +172,7 @@ impl Page {
                     (steps(ply, plies, |ply| at(ply).link(PATH)))
                     (link("Play from here", play.played_on()))
                     form method="get" action=(PATH) {
-                        (hidden(&play.until(plies)))
+                        (hidden(play.until(plies).fields()))
                         label { "Ply " input type="range" name="ply" min="0" max=(plies) value=(ply) data-submit; }
                         " " (ply) " of " (plies) " " button { "Show" }
                     }
@@ -199,7 +196,7 @@ impl Page {
             form.plies method="get" action=(PATH) {
                 // A fragment with an id would replace what the visitor types.
                 label id="moves" { "Move " input name="move" autocomplete="off" maxlength="20"; }
-                (hidden(&play.until(play.ply)))
+                (hidden(play.until(play.ply).fields()))
                 button { "Play" }
                 @for name in names { button name="choice" value=(name) { (name) } }
             }
@@ -225,25 +222,16 @@ impl Page {
                     } } }
                 }
                 (number("simulations", "Simulations", address.simulations.into(), Some(SIMULATIONS_MAX)))
-                label { "Weights" select name="version" {
-                    option value="" { "latest" }
-                    @for version in versions {
-                        option value=(version.0) selected[Some(*version) == address.version] { (version) }
-                    }
-                } }
-                @if let Some(ply) = address.ply { input type="hidden" name="ply" value=(ply); }
-                input type="hidden" name="moves" value=(play.until(moves.len()).moves);
-                input type="hidden" name="of" value=(address.episode());
+                label { "Weights" select name="version" { option value="" { "latest" } @for version in versions {
+                    option value=(version.0) selected[Some(*version) == address.version] { (version) }
+                } } }
+                (hidden(address.ply.map(|ply| ("ply", ply))))
+                (hidden([("moves", play.until(moves.len()).moves), ("of", address.episode())]))
                 button { "Change" }
                 button name="new" value="1" { "New game" }
             }
         }
     }
-}
-
-/// Renders the state of a game as fields of a form.
-fn hidden(address: &Address) -> Markup {
-    html! { @for (name, value) in address.fields() { input type="hidden" name=(name) value=(value); } }
 }
 
 /// Returns the cells that a visitor can choose: empty cells, or pieces and then the targets of the chosen piece.

@@ -82,15 +82,11 @@ fn bars(roster: &Roster) -> Markup {
         @if !phases.iter().any(is_measured) { p.empty { "Phases are measured while the run trains." } }
         @for (role, shares) in phases.iter().filter(|phases| is_measured(phases)) {
             h3 { (role) }
-            dl.bars {
-                @for (phase, share) in shares {
-                    div {
-                        dt { (phase) }
-                        dd { meter min="0" max="1" value=(format!("{share:.3}")) aria-label=(phase) {} }
-                        dd { (format!("{:.0} %", 100.0 * share)) }
-                    }
-                }
-            }
+            dl.bars { @for (phase, share) in shares { div {
+                dt { (phase) }
+                dd { meter min="0" max="1" value=(format!("{share:.3}")) aria-label=(phase) {} }
+                dd { (format!("{:.0} %", 100.0 * share)) }
+            } } }
         }
     }
 }

@@ -2,8 +2,9 @@
 
 use proto::replay::{Quarantine, Suspect};
 
+use crate::problem::Problem;
 use crate::replay_game::{address_of, id_in};
-use crate::replay_servers::{Problem, Servers, within};
+use crate::replay_servers::{Servers, within};
 use crate::site::Site;
 use crate::visitors::Form;
 

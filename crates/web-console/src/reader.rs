@@ -11,7 +11,6 @@ use std::time::{Duration, Instant, SystemTime};
 use fleet::admin_hosts::{LOOKUP_INTERVAL, resolve};
 use fleet::exposition::{agent, ask};
 use fleet::{JsonLines, Role, RunDirectory, read_list};
-use run_metrics::bottleneck::{Bottleneck, Load, bottleneck};
 use run_metrics::roster::{LABEL_LENGTH_MAX, Roster};
 use run_metrics::words::unix_seconds;
 use run_metrics::{History, RunEvent, RunMetrics};
@@ -19,9 +18,11 @@ use service::Drain;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use crate::games::{Games, Selected, Visits};
+use crate::charts::Charts;
+use crate::games::{Games, Visits};
 use crate::overview::{self, Overview, Phase};
-use crate::snapshot::{Feed, IDS, Snapshot};
+use crate::ratings::{Ratings, Stamp};
+use crate::snapshot::{Feed, Snapshot};
 
 /// Interval between two snapshots.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -51,15 +52,18 @@ pub(crate) struct Reader {
     roster: Roster,
     /// True if a session trained the run at the last check, with the time of the check.
     trained: Option<(bool, Instant)>,
-    /// The charts of the history.
-    charts: String,
+    ratings: Arc<Ratings>,
+    /// State of the ratings at the last look.
+    rated: Stamp,
+    /// The charts of history and ratings.
+    charts: Arc<Charts>,
     games: Games,
     visits: Visits,
 }
 
 impl Reader {
     /// Returns the reader of a run, in a runtime of tokio.
-    pub(crate) fn new(run: RunDirectory) -> Self {
+    pub(crate) fn new(run: RunDirectory, ratings: Arc<Ratings>) -> Self {
         Self {
             deployed: run.admins().map(|admins| follow_hosts(admins.to_vec())),
             agent: agent(TIMEOUT),
@@ -69,7 +73,9 @@ impl Reader {
             events: VecDeque::new(),
             roster: Roster::default(),
             trained: None,
-            charts: String::new(),
+            charts: Arc::new(Charts::new(Arc::default(), Arc::clone(&ratings))),
+            ratings,
+            rated: None,
             games: Games::new(Handle::current()),
             visits: Visits::default(),
             run,
@@ -90,10 +96,7 @@ impl Reader {
             let ends = Ends(drain);
             while !ends.0.started() {
                 let begin = Instant::now();
-                let (fragments, selected) = self.read(begin, unix_seconds(SystemTime::now()));
-                let is_trained = self.trained.is_some_and(|(is_trained, _)| is_trained);
-                let history = Some(Arc::clone(&self.history));
-                sender.send_replace(Arc::new(Snapshot { fragments, selected, history, is_trained }));
+                sender.send_replace(Arc::new(self.read(begin, unix_seconds(SystemTime::now()))));
                 while !ends.0.started() && begin.elapsed() < PERIOD {
                     std::thread::park_timeout(PERIOD.saturating_sub(begin.elapsed()));
                 }
@@ -109,8 +112,7 @@ impl Reader {
     }
 
     /// Reads news, and renders the fragments. Games are read for recent visits.
-    fn read(&mut self, now: Instant, unix_seconds: f64) -> ([String; IDS.len()], Selected) {
-        let count = self.history.count();
+    fn read(&mut self, now: Instant, unix_seconds: f64) -> Snapshot {
         let problem = self.read_files().err().map(|error| format!("{error:#}"));
         let is_trained = self.is_trained(now);
         if is_trained {
@@ -126,8 +128,10 @@ impl Reader {
         } else {
             self.roster = Roster::default();
         }
-        if self.history.count() > count {
-            self.charts = overview::charts(self.history.readings());
+        let rated = self.ratings.stamp().unwrap_or_default();
+        if self.history.count() > self.charts.history.count() || rated != self.rated {
+            self.charts = Arc::new(Charts::new(Arc::clone(&self.history), Arc::clone(&self.ratings)));
+            self.rated = rated;
         }
         let actors = self.roster.processes().filter(|(_, each)| each.answers() && each.role == Some(Role::Actor));
         let actors = actors.map(|(address, each)| (*address, each.name.as_str()));
@@ -138,21 +142,20 @@ impl Reader {
         let problem = problem.or_else(|| progress.as_ref().err().map(|error| format!("{error:#}")));
         let total_seconds = progress.ok().flatten().map(|progress| 60.0 * progress.minutes);
         let of_session = || Phase::of(recorded, is_trained, total_seconds, unix_seconds);
-        let rendered = overview::render(&Overview {
+        let fragments = overview::render(&Overview {
             run: self.run.name(),
             problem,
             phase: if self.deployed.is_some() { Phase::Deployed } else { of_session() },
             total_seconds: total_seconds.unwrap_or(0.0),
             metrics: current(recorded, is_trained.then(|| self.roster.metrics())),
-            bottleneck: self.bottleneck(),
             roster: &self.roster,
-            charts: &self.charts,
+            charts: &self.charts.learning,
             events: &self.events,
             games: &games,
             now,
             unix_seconds,
         });
-        (rendered, games.selected)
+        Snapshot { fragments, selected: games.selected, charts: Some(Arc::clone(&self.charts)), is_trained }
     }
 
     /// Reads lines that were appended to the files of the run.
@@ -194,10 +197,6 @@ impl Reader {
                 is_trained
             }
         }
-    }
-
-    fn bottleneck(&self) -> Option<Bottleneck> {
-        Load::of(&self.roster.fleet()).as_ref().map(bottleneck)
     }
 }
 
@@ -259,6 +258,24 @@ fn current(recorded: Option<&RunMetrics>, live: Option<RunMetrics>) -> RunMetric
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn charts_are_drawn_again_only_after_a_change_of_metrics_or_ratings() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunDirectory::new(folder.path(), "first").unwrap();
+        run.create().unwrap();
+        let mut reader = Reader::new(run.clone(), Arc::new(Ratings::new(run.clone())));
+        let mut charts = || reader.read(Instant::now(), 1e9).charts.unwrap();
+        let mut last = charts();
+        for (file, text) in [(run.metrics(), "{\"elapsed_seconds\":60.0}\n"), (run.path().join("ratings.json"), "{}")] {
+            assert!(Arc::ptr_eq(&last, &charts()), "before a change of {}", file.display());
+            std::fs::write(&file, text).unwrap();
+            let changed = charts();
+            assert!(!Arc::ptr_eq(&last, &changed), "after a change of {}", file.display());
+            last = changed;
+        }
+        assert!(Arc::ptr_eq(&last, &charts()));
+    }
 
     #[test]
     fn live_rates_replace_recorded_ones_and_a_lost_process_has_none() {

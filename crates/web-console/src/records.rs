@@ -6,11 +6,10 @@ use games::{AnyGame, AnyPosition, GameKind};
 use maud::html;
 use protocols::{BoardGame, Color, Move, Ply, sgf};
 use strength::notation::Notation;
-use tokio::task::spawn_blocking;
 
 use crate::play::{Address, PATH};
 use crate::play_page::Shown;
-use crate::replay_servers::Problem;
+use crate::problem::{Problem, blocking};
 
 /// Largest form with a record, in bytes.
 pub(crate) const BYTES_MAX: usize = 256 << 10;
@@ -20,9 +19,7 @@ const NOTES_MAX: usize = 20;
 /// Opens the record in a form: moves on to the first position, after a page with the notes of the reader if there are
 /// any.
 pub(crate) async fn open(form: Bytes) -> Result<Shown, Problem> {
-    let read = spawn_blocking(move || read(&form)).await;
-    let read = read.map_err(|error| Problem::unavailable(format!("The record cannot be read: {error}.")))?;
-    let Opened { address, notes } = read.map_err(Problem::invalid)?;
+    let Opened { address, notes } = blocking(move || read(&form).map_err(Problem::invalid)).await?;
     let address = address.link(PATH);
     if notes.is_empty() {
         return Ok(Shown::Moved(address));

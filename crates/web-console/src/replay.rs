@@ -12,11 +12,11 @@ use maud::{Markup, PreEscaped, html};
 use proto::replay::{Found, ListOrder, SearchPage, SearchQuery};
 use run_metrics::words::MISSING;
 
-use crate::overview;
 use crate::page::table;
 use crate::play_page::Shown;
+use crate::problem::Problem;
 use crate::replay_game;
-use crate::replay_servers::{Problem, Servers, within, without_session};
+use crate::replay_servers::{Servers, within, without_session};
 use crate::site::Site;
 use crate::visitors::{Form, address};
 
@@ -49,21 +49,17 @@ const fn named(outcome: Outcome) -> (&'static str, Option<Outcome>) {
 /// Renders the page for the fields of a search.
 pub(crate) async fn render(site: &Site, fields: &Form) -> Shown {
     let snapshot = site.snapshot();
-    let distinct = snapshot.history.as_ref().map(|history| overview::distinct(history.readings())).unwrap_or_default();
+    let distinct = snapshot.charts.as_ref().map_or("", |charts| charts.distinct.as_str());
     let (status, stored) = if snapshot.is_trained {
         stored(site, fields).await
     } else {
         (StatusCode::OK, html! { p.empty { (without_session(site)) } })
     };
     let main = html! {
-        h1 { "Replay of " (site.run.name()) }
+        h1 { "Replay of " (site.settings.run.name()) }
         (stored)
         h2 { "Distinct positions" }
-        @if distinct.is_empty() {
-            p.empty { "The share of distinct positions has not been measured yet." }
-        } @else {
-            div.charts { (PreEscaped(distinct)) }
-        }
+        div.charts { (PreEscaped(distinct)) }
     };
     Shown::Page { status, next: None, main }
 }
@@ -141,12 +137,8 @@ fn form(names: &[String], fields: &Form) -> Markup {
 
 fn choice<T>(fields: &Form, name: &str, label: &str, choices: &[(&str, T)]) -> Markup {
     let chosen = fields.text(name);
-    html! {
-        label {
-            (label)
-            select name=(name) { @for (text, _) in choices { option selected[*text == chosen] { (text) } } }
-        }
-    }
+    let options = html! { @for (text, _) in choices { option selected[*text == chosen] { (text) } } };
+    html! { label { (label) select name=(name) { (options) } } }
 }
 
 fn entry(fields: &Form, name: &str, label: &str) -> Markup {
@@ -159,12 +151,9 @@ fn results(page: &SearchPage, server: &str, fields: &Form) -> Markup {
     let rows: Vec<Vec<Markup>> = page.found.iter().map(|found| row(found, server)).collect();
     html! {
         h2 { "Stored games" }
-        @if rows.is_empty() {
-            p.empty { "No stored game meets the conditions." }
-        } @else {
-            (table("Stored games", &COLUMNS, &rows))
-            @if let Some(next) = &next { p { a href=(next) rel="next" { "Next page" } } }
-        }
+        @if rows.is_empty() { p.empty { "No stored game meets the conditions." } }
+        @else { (table("Stored games", &COLUMNS, &rows)) }
+        @if let Some(next) = &next { p { a href=(next) rel="next" { "Next page" } } }
     }
 }
 

@@ -13,17 +13,17 @@ use games::{AnyGame, AnyPosition, GameKind};
 use maud::{Markup, html};
 use proto::replay::Located;
 use run_metrics::words::{date, percent};
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use transport::security::{Caller, Scope};
 
 use crate::boards::{self, Highlights};
+use crate::charts::{HEIGHT, WIDTH, chart};
 use crate::games::picture;
-use crate::overview::{CHART_HEIGHT, CHART_WIDTH, chart};
-use crate::page::{steps, table};
+use crate::page::{hidden, steps, table};
 use crate::play::{self, Address};
+use crate::problem::{Problem, blocking};
 use crate::quarantine;
-use crate::replay_servers::{Problem, Servers, within};
+use crate::replay_servers::{Servers, within};
 use crate::site::Site;
 use crate::thinker::{Opinion, Question};
 use crate::visitors::{Form, address};
@@ -63,17 +63,16 @@ pub(crate) async fn render(site: &Site, caller: &Caller, fields: &Form) -> Resul
     let servers = Servers::of(site, fields.text("server")).await?;
     let Some(located) = within(servers.inspector.get(id)).await? else {
         let text = format!("The replay server does not hold the game {}; old games leave the tables.", id.slashed());
-        return Err(Problem { status: StatusCode::NOT_FOUND, text });
+        return Err(Problem::new(StatusCode::NOT_FOUND, text));
     };
     if located.trajectory.id() != id {
         return Err(Problem::unavailable("The replay server returned another game."));
     }
-    let word = (site.scopes.contains(Scope::Admin) && caller.has(Scope::Admin)).then(|| site.word.clone());
+    let word = (site.settings.scopes.contains(Scope::Admin) && caller.has(Scope::Admin)).then(|| site.word.clone());
     let opinion = opinion(site, caller, question(&located.trajectory, ply)).await;
     let view = View { located, server: servers.name, ply, word, opinion };
     // A game may have thousands of plies.
-    let rendered = spawn_blocking(move || view.render()).await;
-    rendered.unwrap_or_else(|error| Err(Problem::unavailable(format!("The game cannot be replayed: {error}."))))
+    blocking(move || view.render()).await
 }
 
 /// Returns the question for the latest network at a ply; `None` after the last move, and for an environment outside the
@@ -206,7 +205,7 @@ impl View {
                 p { "The game is over: " (trajectory.outcome().name()) "." }
             }
             h2 { "Value" }
-            div.charts { (chart(&self.curve(&game, replayed.values))) }
+            div.charts { (chart(self.curve(&game, replayed.values))) }
             (self.changes())
         })
     }
@@ -230,8 +229,7 @@ impl View {
             nav.plies aria-label="Plies" {
                 (steps(ply, plies, |ply| address_of(id, &self.server, Some(ply))))
                 form method="get" action=(PATH) {
-                    input type="hidden" name="server" value=(self.server);
-                    input type="hidden" name="id" value=(id.slashed());
+                    (hidden([("server", self.server.clone()), ("id", id.slashed())]))
                     label { "Ply " input type="range" name="ply" min="0" max=(plies) value=(ply) data-submit; }
                     " " button { "Show" }
                 }
@@ -263,7 +261,7 @@ impl View {
             line("", ORANGE, Style::Discs, here),
         ];
         let (title, x_name) = (title.to_owned(), "plies".to_owned());
-        let (width, height, x) = (CHART_WIDTH, CHART_HEIGHT, Axis::new(0.0, plies));
+        let (width, height, x) = (WIDTH, HEIGHT, Axis::new(0.0, plies));
         Figure { title: String::new(), columns: vec![vec![Chart { title, width, height, x_name, x, y, series }]] }
     }
 
@@ -278,10 +276,8 @@ impl View {
                     "Games in quarantine are not sampled. A game is in quarantine while the game or the actor is."
                 }
                 form method="post" action=(quarantine::PATH) {
-                    input type="hidden" name="word" value=(word);
-                    input type="hidden" name="server" value=(self.server);
-                    input type="hidden" name="id" value=(id.slashed());
-                    input type="hidden" name="change" value=(change);
+                    (hidden([("word", word.as_str()), ("server", self.server.as_str()), ("change", change)]))
+                    (hidden([("id", id.slashed())]))
                     @if !quarantined { p { label { "Reason " input name="reason" maxlength="200"; } } }
                     p { label { input type="checkbox" name="confirm" value="yes" required; " " (verb) ", I am sure" } }
                     button name="suspect" value="game" { (verb) " this game" }

@@ -2,42 +2,15 @@
 
 use std::time::Duration;
 
-use axum::http::StatusCode;
 use fleet::run_directory::ReplayServer;
 use proto::replay::{Inspector, RequestError};
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
+use crate::problem::{Problem, blocking};
 use crate::site::Site;
 
 /// Time limit of a request to a replay server, below the time limit of a page.
 const TIMEOUT: Duration = Duration::from_secs(5);
-
-/// The reason why there is nothing to show.
-#[derive(Debug)]
-pub(crate) struct Problem {
-    pub(crate) status: StatusCode,
-    /// A sentence.
-    pub(crate) text: String,
-}
-
-impl Problem {
-    /// The visitor asked for something impossible.
-    pub(crate) fn invalid(text: impl Into<String>) -> Self {
-        Self { status: StatusCode::BAD_REQUEST, text: text.into() }
-    }
-
-    /// Returns the problem after changes of these servers, each with a setting.
-    pub(crate) fn after(self, changed: &[(String, String)]) -> Self {
-        let names = changed.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
-        if names.is_empty() { self } else { Self::unavailable(format!("{} Changed before: {names}.", self.text)) }
-    }
-
-    /// The run or a replay server cannot respond now.
-    pub(crate) fn unavailable(text: impl Into<String>) -> Self {
-        Self { status: StatusCode::SERVICE_UNAVAILABLE, text: text.into() }
-    }
-}
 
 /// The replay servers of a run, of which one is selected.
 #[derive(Debug)]
@@ -68,14 +41,8 @@ impl Servers {
 /// Returns all servers by name, at least one. An inspector connects with the first request.
 pub(crate) async fn all(site: &Site) -> Result<Vec<(String, Inspector)>, Problem> {
     check_session(site)?;
-    let run = site.run.clone();
-    // The files of a run are on a disk.
-    let reached = spawn_blocking(move || run.reach_replay_servers()).await;
-    let servers = match reached {
-        Ok(Ok(servers)) => servers,
-        Ok(Err(error)) => return Err(Problem::unavailable(format!("The run cannot be read: {error:#}."))),
-        Err(error) => return Err(Problem::unavailable(format!("The run cannot be read: {error}."))),
-    };
+    let run = site.settings.run.clone();
+    let servers = blocking(move || run.reach_replay_servers()).await?;
     if servers.is_empty() {
         return Err(Problem::unavailable("The session has not started a replay server yet."));
     }
@@ -90,7 +57,7 @@ pub(crate) fn check_session(site: &Site) -> Result<(), Problem> {
 
 /// Says that no replay server runs, in a sentence.
 pub(crate) fn without_session(site: &Site) -> String {
-    let command = format!("zerofleet replay ls --run {}", site.run.name());
+    let command = format!("zerofleet replay ls --run {}", site.settings.run.name());
     format!("No session trains the run, so no replay server runs. The command {command} lists the stored games.")
 }
 

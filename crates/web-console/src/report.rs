@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fs;
+use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use anyhow::{Context as _, bail};
@@ -9,12 +10,13 @@ use fleet::{JsonLines, RunDirectory};
 use maud::{DOCTYPE, PreEscaped, html};
 use run_metrics::roster::Roster;
 use run_metrics::words::unix_seconds;
-use run_metrics::{History, RunEvent, charts};
+use run_metrics::{History, RunEvent};
 use service::directory::if_exists;
 use version_store::VersionStore;
 
+use crate::charts::Charts;
 use crate::games::Drawn;
-use crate::overview::{self, CHART_HEIGHT, CHART_WIDTH, Overview, Phase, drawn};
+use crate::overview::{self, Overview, Phase};
 use crate::page::{head, table};
 use crate::ratings::{Ratings, unreadable};
 use crate::reader::keep_latest;
@@ -35,19 +37,23 @@ const SUMMARY_LENGTH_MAX: usize = 20_000;
 /// # Errors
 /// The run has no metrics yet, or a file of the run cannot be read.
 pub fn report(run: &RunDirectory) -> anyhow::Result<String> {
-    let (mut history, mut events) = (History::default(), VecDeque::new());
+    let (mut history, ratings) = (History::default(), Arc::new(Ratings::new(run.clone())));
     JsonLines::new(run.metrics()).each(|reading| history.add(reading))?;
+    of_charts(run, &ratings, &Charts::new(Arc::new(history), Arc::clone(&ratings)))
+}
+
+/// Renders the report with metrics and charts that are known.
+pub(crate) fn of_charts(run: &RunDirectory, ratings: &Ratings, charts: &Charts) -> anyhow::Result<String> {
+    let mut events = VecDeque::new();
     JsonLines::new(run.events()).each(|event| keep_latest(&mut events, event))?;
-    let readings = history.readings();
-    let Some(last) = readings.last() else {
+    let Some(last) = charts.history.readings().last() else {
         bail!("run {0} has no metrics yet; train it with zerofleet train --run {0}", run.name());
     };
-    let fit = Ratings::new(run.clone()).read();
+    let fit = ratings.read();
     let rated = fit.as_deref().ok();
-    let strength = strength_page::figures(rated, readings);
-    let mut learning = charts::overview(readings, CHART_WIDTH, CHART_HEIGHT);
+    let mut learning = charts.learning.clone();
     // Some charts are in both.
-    learning.retain(|figure| !strength.contains(figure));
+    learning.retain(|chart| !charts.strength.contains(chart.as_str()));
     let kept = VersionStore::kept(run.path())?;
     let rows: Vec<_> = versions::listed(&kept, 1, rated).into_iter().map(|(_, cells)| cells).collect();
     let (game, keys) = configuration::compare(run)?;
@@ -55,6 +61,7 @@ pub fn report(run: &RunDirectory) -> anyhow::Result<String> {
     let summary = run.path().join("summary.md");
     let summary = if_exists(fs::read_to_string(&summary)).with_context(|| format!("read {}", summary.display()))?;
     let summary: String = summary.unwrap_or_default().chars().take(SUMMARY_LENGTH_MAX).collect();
+    let words = |cell: &str| cell.replace("\\|", "|");
     let row = |line: &str| {
         line.strip_prefix("| ")?.strip_suffix(" |")?.split_once(" | ").map(|(a, b)| vec![words(a), words(b)])
     };
@@ -70,9 +77,8 @@ pub fn report(run: &RunDirectory) -> anyhow::Result<String> {
         phase: Phase::of(Some(last), is_trained, total_seconds, unix_seconds),
         total_seconds: total_seconds.unwrap_or_default(),
         metrics: last.clone(),
-        bottleneck: None,
         roster: &Roster::default(),
-        charts: &drawn(&learning),
+        charts: &learning,
         events: &events,
         games: &Drawn::default(),
         now,
@@ -96,7 +102,7 @@ pub fn report(run: &RunDirectory) -> anyhow::Result<String> {
                     section id="strength" {
                         h1 { "Strength" }
                         (unreadable(&fit))
-                        (strength_page::measured(rated, readings))
+                        (strength_page::measured(rated, charts))
                     }
                     section id="weights" {
                         h1 { "Weights" }
@@ -110,9 +116,4 @@ pub fn report(run: &RunDirectory) -> anyhow::Result<String> {
         }
     };
     Ok(page.into_string())
-}
-
-/// Returns a cell of Markdown as plain text.
-fn words(cell: &str) -> String {
-    cell.replace("\\|", "|")
 }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use run_metrics::History;
 use tokio::sync::watch;
 
+use crate::charts::Charts;
 use crate::games::{self, Selected, Visits};
 use crate::matches;
 
@@ -30,8 +30,8 @@ pub(crate) struct Snapshot {
     pub(crate) fragments: [String; IDS.len()],
     /// Games that a page can show large, drawn for the first page that does.
     pub(crate) selected: Selected,
-    /// The recorded metrics; `None` before the run is read for the first time.
-    pub(crate) history: Option<Arc<History>>,
+    /// The recorded metrics with charts; `None` before the run is read for the first time.
+    pub(crate) charts: Option<Arc<Charts>>,
     /// True while a session trains the run.
     pub(crate) is_trained: bool,
 }

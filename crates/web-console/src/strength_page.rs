@@ -3,17 +3,15 @@
 
 use std::cmp::Reverse;
 
-use figures::plot::Figure;
 use maud::{Markup, PreEscaped, html};
 use run_metrics::RunMetrics;
-use run_metrics::charts::{RatedVersion, strengths};
 use run_metrics::words::{MISSING, date, percent, validation};
 use strength::ledger::{Player, Rated, Tally};
 use version_store::VersionStore;
 use weights::WeightsVersion;
 
+use crate::charts::Charts;
 use crate::comparison;
-use crate::overview::{CHART_HEIGHT, CHART_WIDTH, drawn};
 use crate::page::table;
 use crate::ratings::{self, Fit, IN_A_CLUSTER, unreadable};
 use crate::site::Site;
@@ -26,29 +24,31 @@ const PLAYERS_MAX: usize = 16;
 pub(crate) fn render(site: &Site, fields: &Form) -> Markup {
     let (snapshot, fit) = (site.snapshot(), site.ratings.read());
     // The page of the weights shows the reason why versions cannot be listed.
-    let kept = VersionStore::kept(site.run.path()).unwrap_or_default();
+    let kept = VersionStore::kept(site.settings.run.path()).unwrap_or_default();
     let chosen = ["a", "b"].map(|name| fields.text(name).parse().ok().map(WeightsVersion));
     html! {
-        h1 { "Strength of " (site.run.name()) }
+        h1 { "Strength of " (site.settings.run.name()) }
         (unreadable(&fit))
-        @if let Some(history) = &snapshot.history {
-            (measured(fit.as_deref().ok(), history.readings()))
-            @if let Ok(fit) = &fit { (comparison::render(fit, history.readings(), &kept, chosen)) }
+        @if let Some(charts) = &snapshot.charts {
+            (measured(fit.as_deref().ok(), charts))
+            @if let Ok(fit) = &fit { (comparison::render(fit, charts.history.readings(), &kept, chosen)) }
         } @else { p.empty { "Reading the run…" } }
         h2 { "Match" }
         (site.matches.render())
-        @if let Some(word) = site.word_of_changes().filter(|_| site.run.admins().is_none()) { (site.matches.controls(word, chosen)) }
+        @if let Some(word) = site.word_of_changes().filter(|_| site.settings.run.admins().is_none()) {
+            (site.matches.controls(word, chosen))
+        }
     }
 }
 
 /// Renders the measurements of a run, and the ratings, if they can be read.
-pub(crate) fn measured(fit: Option<&Fit>, readings: &[RunMetrics]) -> Markup {
-    let charts = drawn(&figures(fit, readings));
+pub(crate) fn measured(fit: Option<&Fit>, Charts { history, strength, .. }: &Charts) -> Markup {
+    let readings = history.readings();
     let held_out = readings.iter().rev().find_map(validation);
     html! {
         @if let Some(fit) = fit { (games(fit)) }
-        @if charts.is_empty() { p.empty { "Charts appear with the first measurement of the arena." } }
-        @else { div.charts { (PreEscaped(charts)) } }
+        @if strength.is_empty() { p.empty { "Charts appear with the first measurement of the arena." } }
+        @else { div.charts { (PreEscaped(strength.as_str())) } }
         h2 { "Solved positions" }
         (solved(readings))
         h2 { "Held-out games" }
@@ -57,30 +57,12 @@ pub(crate) fn measured(fit: Option<&Fit>, readings: &[RunMetrics]) -> Markup {
     }
 }
 
-/// Returns all charts of the strength.
-pub(crate) fn figures(fit: Option<&Fit>, readings: &[RunMetrics]) -> Vec<Figure> {
-    strengths(readings, &fit.map(rated).unwrap_or_default(), CHART_WIDTH, CHART_HEIGHT)
-}
-
-/// Returns the rated versions. A file with absurd numbers of games has no finite ratings.
-fn rated(fit: &Fit) -> Vec<RatedVersion> {
-    let finite = fit.ratings.iter().filter(|rated| rated.low.is_finite() && rated.high.is_finite());
-    let version = |&Rated { player, elo, low, high, .. }: &Rated| match player {
-        Player::Version(version) => Some(RatedVersion { version: version.0, elo, low, high }),
-        _ => None,
-    };
-    finite.filter_map(version).collect()
-}
-
 fn games(fit: &Fit) -> Markup {
     let (games, date) = (fit.ledger.games(), fit.unix_seconds.map(date).unwrap_or_default());
-    if games == 0 {
-        return html! {
-            p.empty { "The run has no rated games yet. The arena plays them while the run trains; " (IN_A_CLUSTER) }
-        };
-    }
     html! {
-        p.note { "One fit of all " (games) " games until " (date) "; random play is 0." }
+        @if games == 0 {
+            p.empty { "The run has no rated games yet. The arena plays them while the run trains; " (IN_A_CLUSTER) }
+        } @else { p.note { "One fit of all " (games) " games until " (date) "; random play is 0." } }
     }
 }
 

@@ -10,20 +10,20 @@ use anyhow::Context as _;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::IntoResponse;
 use fleet::RunDirectory;
 use maud::{Markup, html};
 use run_metrics::words::{MISSING, date, unix_seconds};
 use service::directory::if_exists;
-use strength::ledger::Player;
 use tokio_stream::StreamExt as _;
 use tokio_util::io::ReaderStream;
 use version_store::VersionStore;
 use weights::{Manifest, WeightsVersion};
 
 use crate::matches;
-use crate::page::{busy, notice, table};
-use crate::ratings::{Fit, IN_A_CLUSTER, elo, unreadable};
+use crate::page::table;
+use crate::problem::{Problem, blocking, place};
+use crate::ratings::{Fit, IN_A_CLUSTER, unreadable};
 use crate::site::Site;
 use crate::visitors::Form;
 
@@ -43,7 +43,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// # Errors
 /// The versions cannot be listed.
 pub(crate) fn render(site: &Site, fields: &Form) -> anyhow::Result<Markup> {
-    let kept = VersionStore::kept(site.run.path())?;
+    let kept = VersionStore::kept(site.settings.run.path())?;
     let count = kept.len().div_ceil(ROWS_MAX).max(1);
     let page = fields.text("page").parse::<usize>().unwrap_or(1).clamp(1, count);
     let fit = site.ratings.read();
@@ -57,12 +57,11 @@ pub(crate) fn render(site: &Site, fields: &Form) -> anyhow::Result<Markup> {
     let rows: Vec<Vec<Markup>> = listed(&kept, page, fit.as_deref().ok()).into_iter().map(with_link).collect();
     let columns: Vec<&str> = COLUMNS.into_iter().chain(["file", "play against"]).collect();
     Ok(html! {
-        h1 { "Weights of " (site.run.name()) }
+        h1 { "Weights of " (site.settings.run.name()) }
         (unreadable(&fit))
         @if rows.is_empty() {
             p.empty { "The run keeps no weights yet. The learner publishes them during training; " (IN_A_CLUSTER) }
-        }
-        @else {
+        } @else {
             p.note { (kept.len()) " versions are kept. Elo is of one fit of all games, with the 95 % interval." }
             (table("Weights versions, the latest first", &columns, &rows))
             nav aria-label="Pages of versions" {
@@ -81,12 +80,6 @@ pub(crate) fn listed(
     page: usize,
     fit: Option<&Fit>,
 ) -> Vec<(WeightsVersion, Vec<Markup>)> {
-    let mut rated = BTreeMap::new();
-    for each in fit.iter().flat_map(|fit| &fit.ratings) {
-        if let Player::Version(version) = each.player {
-            rated.insert(version, elo(each));
-        }
-    }
     let mut rows = Vec::new();
     for (&version, store) in kept.iter().rev().skip(ROWS_MAX * (page - 1)).take(ROWS_MAX) {
         let path = store.manifest_path(version);
@@ -99,7 +92,7 @@ pub(crate) fn listed(
             Err(_) if !path.exists() => continue,
             Err(_) => ["damaged manifest", MISSING, MISSING].map(str::to_owned),
         };
-        let elo = rated.get(&version).cloned().unwrap_or_else(|| MISSING.to_owned());
+        let elo = fit.and_then(|fit| fit.elo(version)).unwrap_or_else(|| MISSING.to_owned());
         let cells = [version.to_string(), step, elo, date(unix_seconds(written)), size].map(|cell| html! { (cell) });
         let digest = html! { code title=(digest) { (digest.chars().take(DIGEST_DIGITS).collect::<String>()) } };
         rows.push((version, cells.into_iter().chain([digest]).collect()));
@@ -108,31 +101,25 @@ pub(crate) fn listed(
 }
 
 /// Sends the weights of a version, in chunks. Downloads beyond a maximum number are refused.
-pub(crate) async fn download(State(site): State<Arc<Site>>, Path(name): Path<String>) -> Response {
-    let Ok(place) = Arc::clone(&site.downloads).try_acquire_owned() else {
-        return busy("Too many downloads", "Try again later.");
-    };
-    let shared = Arc::clone(&site);
-    let opened = tokio::task::spawn_blocking(move || open(&shared.run, &name)).await;
-    let (name, file, size_bytes) = match opened.unwrap_or_else(|error| Err(error.into())) {
-        Ok(Some(opened)) => opened,
-        Ok(None) => return notice(StatusCode::NOT_FOUND, "No such version", "The run does not keep this version."),
-        Err(error) => {
-            let reason = format!("{error:#}");
-            return notice(StatusCode::INTERNAL_SERVER_ERROR, "The version cannot be read", &reason);
-        }
+pub(crate) async fn download(
+    State(site): State<Arc<Site>>,
+    Path(name): Path<String>,
+) -> Result<impl IntoResponse, Problem> {
+    let (place, shared) = (place(&site.downloads)?, Arc::clone(&site));
+    let Some((name, file, size_bytes)) = blocking(move || open(&shared.settings.run, &name)).await? else {
+        return Err(Problem::new(StatusCode::NOT_FOUND, "The run does not keep this version."));
     };
     let headers = [
         (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
         (header::CONTENT_LENGTH, size_bytes.to_string()),
-        (header::CONTENT_DISPOSITION, format!("attachment; filename=\"{}-{name}\"", site.run.name())),
+        (header::CONTENT_DISPOSITION, format!("attachment; filename=\"{}-{name}\"", site.settings.run.name())),
     ];
     let chunks = ReaderStream::with_capacity(tokio::fs::File::from_std(file), CHUNK_BYTES);
     let chunks = chunks.map(move |chunk| {
         let _held = &place;
         chunk
     });
-    (headers, Body::from_stream(chunks)).into_response()
+    Ok((headers, Body::from_stream(chunks)))
 }
 
 /// Opens the weights of the kept version with this file name; returns the name, the file and the size in bytes, or

@@ -17,12 +17,12 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use tokio::time::timeout;
-use transport::security::{Caller, Peer, Refused, Scope};
+use transport::security::{Caller, Peer, Scope};
 use url::form_urlencoded;
 
 use crate::connections::Client;
-use crate::page::{notice, sign_in as sign_in_form};
-use crate::replay_servers::Problem;
+use crate::page::sign_in as sign_in_form;
+use crate::problem::Problem;
 use crate::site::Site;
 
 /// Paths that need no token: everything a browser loads before and after a session.
@@ -43,19 +43,6 @@ const TOKEN_BYTES_MAX: usize = 1024;
 const CONTENT_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; \
      img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-/// The reason for a refusal.
-#[derive(Debug)]
-enum Refusal {
-    /// The host is no name of the console.
-    Host,
-    /// The request comes from a page of another site.
-    Origin,
-    /// The console does not grant the scope to anyone.
-    Narrowed(&'static str),
-    /// The token does not allow the request.
-    Token(Refused),
-}
-
 /// Passes accepted requests to `next`, and sets the headers of every response.
 pub(crate) async fn admit(
     State(site): State<Arc<Site>>,
@@ -66,16 +53,11 @@ pub(crate) async fn admit(
     let mut response = match check(&site, &peer, &request) {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
-            let late = |_| {
-                notice(
-                    StatusCode::SERVICE_UNAVAILABLE,
-                    "Too slow",
-                    "The request took more than 10 s; load the page again.",
-                )
-            };
+            let late = |_| Problem::unavailable("It took more than 10 s; load the page again.").into_response();
             timeout(REQUEST_TIMEOUT, next.run(request)).await.unwrap_or_else(late)
         }
-        Err(refusal) => refused(&site, refusal),
+        Err(problem) if problem.status == StatusCode::UNAUTHORIZED => sign_in_form(problem.status, &site.word, None),
+        Err(problem) => problem.into_response(),
     };
     let headers = response.headers_mut();
     for (name, value) in [
@@ -95,10 +77,13 @@ pub(crate) async fn admit(
 }
 
 /// Checks a request and returns the caller; the default for a path that needs no token.
-fn check(site: &Site, peer: &Peer, request: &Request) -> Result<Caller, Refusal> {
+fn check(site: &Site, peer: &Peer, request: &Request) -> Result<Caller, Problem> {
     let (headers, path) = (request.headers(), request.uri().path());
     let is_change = request.method() != Method::GET && request.method() != Method::HEAD;
-    let host = only(headers, HOST).filter(|host| site.has_name(host)).ok_or(Refusal::Host)?;
+    let Some(host) = only(headers, HOST).filter(|host| site.has_name(host)) else {
+        let text = "The console does not serve this host name; open it by the address that it prints.";
+        return Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, text));
+    };
     let is_ours = match headers.contains_key(ORIGIN) {
         true => only(headers, ORIGIN).is_some_and(|origin| origin.eq_ignore_ascii_case(&site.origin(host))),
         false => !is_change,
@@ -107,7 +92,7 @@ fn check(site: &Site, peer: &Peer, request: &Request) -> Result<Caller, Refusal>
     let fetched = |name| only(headers, HeaderName::from_static(name));
     let is_foreign = fetched("sec-fetch-site").is_some_and(|site| !["same-origin", "none"].contains(&site));
     if !is_ours || is_foreign && fetched("sec-fetch-dest") != Some("document") {
-        return Err(Refusal::Origin);
+        return Err(Problem::new(StatusCode::FORBIDDEN, "Another site sent this request."));
     }
     let (scope, name) = match path {
         SIGN_IN | SIGN_OUT | STYLE | SCRIPT => return Ok(Caller::default()),
@@ -117,10 +102,11 @@ fn check(site: &Site, peer: &Peer, request: &Request) -> Result<Caller, Refusal>
         _ if is_change => (Scope::Admin, "admin"),
         _ => (Scope::View, "view"),
     };
-    if !site.scopes.contains(scope) {
-        return Err(Refusal::Narrowed(name));
+    if !site.settings.scopes.contains(scope) {
+        let text = format!("This console does not grant the scope {name} (--console-scopes).");
+        return Err(Problem::new(StatusCode::FORBIDDEN, text));
     }
-    site.security.check_page(path, scope, &credentials(site, headers), peer).map_err(Refusal::Token)
+    Ok(site.security.check_page(path, scope, &credentials(site, headers), peer)?)
 }
 
 /// Returns the value of a header that occurs once.
@@ -146,26 +132,6 @@ fn bearer(token: &str) -> Option<HeaderValue> {
     Some(value)
 }
 
-fn refused(site: &Site, refusal: Refusal) -> Response {
-    match refusal {
-        Refusal::Host => notice(
-            StatusCode::MISDIRECTED_REQUEST,
-            "Another name",
-            "The console does not serve this host name; open it by the address that it prints.",
-        ),
-        Refusal::Origin => notice(StatusCode::FORBIDDEN, "Another site", "Another site sent this request."),
-        Refusal::Narrowed(scope) => {
-            let text = format!("This console does not grant the scope {scope} (--console-scopes).");
-            notice(StatusCode::FORBIDDEN, "Not allowed", &text)
-        }
-        Refusal::Token(Refused::Unknown(_)) => sign_in_form(StatusCode::UNAUTHORIZED, &site.word, None),
-        Refusal::Token(Refused::Forbidden(reason)) => notice(StatusCode::FORBIDDEN, "Not allowed", &reason),
-        Refusal::Token(Refused::Later(reason)) => {
-            notice(StatusCode::SERVICE_UNAVAILABLE, "Not available", &format!("{reason}; try again later."))
-        }
-    }
-}
-
 /// Shows the form for a token.
 pub(crate) async fn sign_in_page(State(site): State<Arc<Site>>) -> Response {
     sign_in_form(StatusCode::OK, &site.word, None)
@@ -176,11 +142,10 @@ pub(crate) async fn sign_in(
     State(site): State<Arc<Site>>,
     ConnectInfo(Client(peer)): ConnectInfo<Client>,
     body: Bytes,
-) -> Response {
-    let Some(form) = Form::of_page(&site, &body) else { return forged() };
-    let again = |status, reason: &str| sign_in_form(status, &site.word, Some(reason));
-    let token = form.field("token").unwrap_or_default();
-    let token = token.trim();
+) -> Result<Response, Problem> {
+    let form = Form::of_page(&site, &body)?;
+    let again = |status, reason: &str| Ok(sign_in_form(status, &site.word, Some(reason)));
+    let token = form.text("token");
     // A cookie cannot hold other characters.
     let is_plain = |c: char| c.is_ascii_graphic() && !"\",;\\".contains(c);
     let header =
@@ -188,24 +153,18 @@ pub(crate) async fn sign_in(
     let Some(header) = header else { return again(StatusCode::UNAUTHORIZED, "This is no token.") };
     let headers = HeaderMap::from_iter([(AUTHORIZATION, header)]);
     match site.security.check_page("the console", Scope::View, &headers, &peer) {
-        Ok(_) => moved_with(&site, token, ""),
-        Err(Refused::Unknown(reason)) => again(StatusCode::UNAUTHORIZED, &reason),
-        Err(Refused::Forbidden(reason)) => again(StatusCode::FORBIDDEN, &reason),
-        Err(Refused::Later(reason)) => again(StatusCode::SERVICE_UNAVAILABLE, &reason),
+        Ok(_) => Ok(moved_with(&site, token, "")),
+        Err(refused) => {
+            let Problem { status, text } = refused.into();
+            again(status, &text)
+        }
     }
 }
 
 /// Removes the cookie.
-pub(crate) async fn sign_out(State(site): State<Arc<Site>>, body: Bytes) -> Response {
-    if Form::of_page(&site, &body).is_none() {
-        return forged();
-    }
-    moved_with(&site, "", "; Max-Age=0")
-}
-
-/// Refuses a form without the word of the pages.
-pub(crate) fn forged() -> Response {
-    notice(StatusCode::FORBIDDEN, "Forged form", "The form is not from a page of this console; load the page again.")
+pub(crate) async fn sign_out(State(site): State<Arc<Site>>, body: Bytes) -> Result<Response, Problem> {
+    Form::of_page(&site, &body)?;
+    Ok(moved_with(&site, "", "; Max-Age=0"))
 }
 
 /// Returns a redirection to the overview that sets the cookie.
@@ -226,10 +185,12 @@ pub(crate) fn address<'a>(path: &str, fields: impl IntoIterator<Item = (&'a str,
 pub(crate) struct Form(Vec<(String, String)>);
 
 impl Form {
-    /// Reads a form; `None` if it lacks the word of the pages.
-    pub(crate) fn of_page(site: &Site, body: &[u8]) -> Option<Self> {
+    /// Reads a form with the word of the pages.
+    pub(crate) fn of_page(site: &Site, body: &[u8]) -> Result<Self, Problem> {
         let form = Self(form_urlencoded::parse(body).into_owned().collect());
-        (form.field("word") == Some(site.word.as_str())).then_some(form)
+        let text = "Forged form: it is not from a page of this console; load the page again.";
+        let is_ours = form.field("word") == Some(site.word.as_str());
+        if is_ours { Ok(form) } else { Err(Problem::new(StatusCode::FORBIDDEN, text)) }
     }
 
     /// Reads the fields of an address, which must change nothing.

@@ -200,8 +200,8 @@ async fn two_versions_are_compared_by_step_rating_direct_games_accuracy_and_loss
         assert!(table.contains(row), "{row} is not in {table}");
     }
     let above = table.split_once("Elo above the other</th><td>").unwrap().1;
-    let elo: f64 = above.split(' ').next().unwrap().parse().unwrap();
-    assert!(elo > 0.0 && above.contains(&format!("<td>-{elo} (")), "{above}");
+    let elo: f64 = above.split('\u{a0}').next().unwrap().parse().unwrap();
+    assert!(elo > 0.0 && above.contains(&format!("<td>-{elo}\u{a0}(")), "{above}");
     let page = visited.get("/strength?a=3&b=9&b=%3Cb%3E").await;
     assert!(page.contains("training step</th><td>30</td><td>–</td>") && page.contains("Elo</th><td>–</td>"), "{page}");
     assert_eq!(status(&visited.get("/strength?a=x&b=%3Cb%3E").await), 200);
