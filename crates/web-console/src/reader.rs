@@ -1,7 +1,7 @@
 //! Reads a run once a second, from the files of the run and the admin ports of the processes, and renders it for all
 //! tabs. Start with [`Reader::follow`].
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,6 +17,8 @@ use run_metrics::{History, RunEvent, RunMetrics};
 use service::Drain;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
 
 use crate::charts::Charts;
 use crate::games::{Games, Visits};
@@ -37,12 +39,15 @@ const RECORDED_MAX: usize = 64;
 /// Maximum number of events to show.
 const EVENTS_MAX: usize = 50;
 
+/// Addresses of processes, with the host of each.
+type Addresses = BTreeMap<SocketAddr, String>;
+
 /// A run that is read again and again.
 #[derive(Debug)]
 pub(crate) struct Reader {
     run: RunDirectory,
-    /// The processes of a deployed fleet; `None` if a session lists the processes.
-    deployed: Option<watch::Receiver<Vec<(SocketAddr, String)>>>,
+    /// The processes of a deployed fleet by host; `None` if a session lists the processes.
+    deployed: Option<watch::Receiver<Vec<Addresses>>>,
     agent: ureq::Agent,
     lines: JsonLines<RunMetrics>,
     history: Arc<History>,
@@ -65,7 +70,7 @@ impl Reader {
     /// Returns the reader of a run, in a runtime of tokio.
     pub(crate) fn new(run: RunDirectory, ratings: Arc<Ratings>) -> Self {
         Self {
-            deployed: run.admins().map(|admins| follow_hosts(admins.to_vec())),
+            deployed: run.admins().map(|admins| follow_hosts(admins, resolve)),
             agent: agent(TIMEOUT),
             lines: JsonLines::new(run.metrics()),
             history: Arc::default(),
@@ -117,7 +122,10 @@ impl Reader {
         let is_trained = self.is_trained(now);
         if is_trained {
             let listed = || read_list(&self.run.fleet()).unwrap_or_default().into_iter().map(|it| (it.admin, it.name));
-            let listed = self.deployed.as_ref().map_or_else(|| listed().collect(), |found| found.borrow().clone());
+            // Several actors have one host, and the name of the actor identifies a game.
+            let named = |(address, host): (&SocketAddr, &String)| (*address, format!("{address} {host}"));
+            let found = |found: &watch::Receiver<Vec<Addresses>>| found.borrow().iter().flatten().map(named).collect();
+            let listed: Vec<_> = self.deployed.as_ref().map_or_else(|| listed().collect(), found);
             let client = &self.agent;
             self.roster.poll(&listed, now, unix_seconds, |address| ask(client, address));
             // The supervisor lists all processes, and an actor that it has removed is not lost.
@@ -200,20 +208,25 @@ impl Reader {
     }
 }
 
-/// Resolves `hosts`, each HOST:PORT, again and again until the receiver is dropped. A slow name server delays no
-/// reading. Names hold the address, since several actors have one host, and the name of the actor identifies a game.
-fn follow_hosts(hosts: Vec<String>) -> watch::Receiver<Vec<(SocketAddr, String)>> {
-    let (sender, processes) = watch::channel(Vec::new());
-    tokio::spawn(async move {
-        let named = |(address, host): (SocketAddr, String)| (address, format!("{address} {host}"));
-        while !sender.is_closed() {
-            let hosts = hosts.clone();
-            let found = tokio::task::spawn_blocking(move || resolve(&hosts)).await.unwrap_or_default();
-            sender.send_replace(found.into_iter().map(named).collect());
-            tokio::time::sleep(LOOKUP_INTERVAL).await;
-        }
-    });
-    processes
+/// Looks up `hosts`, each HOST:PORT, again and again until the receiver is dropped. Returns the addresses of each. A
+/// slow name server delays no reading and no other host; until it responds, the addresses of the last response stay.
+fn follow_hosts(
+    hosts: &[String],
+    look_up: impl Fn(&[String]) -> Addresses + Clone + Send + 'static,
+) -> watch::Receiver<Vec<Addresses>> {
+    let (sender, found) = watch::channel(vec![Addresses::new(); hosts.len()]);
+    for (index, host) in hosts.iter().cloned().enumerate() {
+        let (sender, look_up) = (sender.clone(), look_up.clone());
+        tokio::spawn(async move {
+            while !sender.is_closed() {
+                let (look_up, hosts) = (look_up.clone(), [host.clone()]);
+                let addresses = spawn_blocking(move || look_up(&hosts)).await.unwrap_or_default();
+                sender.send_modify(|found| found[index] = addresses);
+                sleep(LOOKUP_INTERVAL).await;
+            }
+        });
+    }
+    found
 }
 
 /// Adds an event, and drops the oldest of too many.
@@ -257,7 +270,27 @@ fn current(recorded: Option<&RunMetrics>, live: Option<RunMetrics>) -> RunMetric
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::timeout;
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_slow_name_server_delays_only_the_processes_of_one_host() {
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let released = Arc::new(parking_lot::Mutex::new(released));
+        let look_up = move |hosts: &[String]| {
+            // The end of the channel releases the look-up.
+            let _ = (hosts[0] == "slow:2").then(|| released.lock().recv());
+            resolve(&[hosts[0].replace("slow", "127.0.0.1")])
+        };
+        let mut found = follow_hosts(&["slow:2", "127.0.0.1:1"].map(str::to_owned), look_up);
+        let ports =
+            |found: &Vec<Addresses>| found.iter().flatten().map(|(address, _)| address.port()).collect::<Vec<_>>();
+        let deadline = Duration::from_secs(60);
+        timeout(deadline, found.wait_for(|found| ports(found) == [1])).await.unwrap().unwrap();
+        drop(release);
+        timeout(deadline, found.wait_for(|found| ports(found) == [2, 1])).await.unwrap().unwrap();
+    }
 
     #[tokio::test]
     async fn charts_are_drawn_again_only_after_a_change_of_metrics_or_ratings() {
