@@ -145,6 +145,15 @@ impl Matches {
     }
 }
 
+/// Renders the command that plays a match of the versions `chosen` where their files are.
+pub(crate) fn command(run: &str, chosen: [Option<WeightsVersion>; 2]) -> Markup {
+    let [a, b] = chosen.map(|version| version.map_or("N".to_owned(), |version| version.0.to_string()));
+    html! {
+        p { "A cluster needs the volume of learner or arena as DIRECTORY/" (run) ", with the run file as config.toml:" }
+        p { code { "zerofleet match " (run) "@" (a) " " (run) "@" (b) " --runs DIRECTORY --games 200" } }
+    }
+}
+
 impl Match {
     /// Notes how the match has ended, unless it has ended already.
     fn finish(&mut self, how: &str) {

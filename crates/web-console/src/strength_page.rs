@@ -12,6 +12,7 @@ use weights::WeightsVersion;
 
 use crate::charts::Charts;
 use crate::comparison;
+use crate::matches;
 use crate::page::table;
 use crate::ratings::{self, Fit, IN_A_CLUSTER, unreadable};
 use crate::site::Site;
@@ -35,9 +36,8 @@ pub(crate) fn render(site: &Site, fields: &Form) -> Markup {
         } @else { p.empty { "Reading the run…" } }
         h2 { "Match" }
         (site.matches.render())
-        @if let Some(word) = site.word_of_changes().filter(|_| site.settings.run.admins().is_none()) {
-            (site.matches.controls(word, chosen))
-        }
+        @if site.settings.run.admins().is_some() { (matches::command(site.settings.run.name(), chosen)) }
+        @else if let Some(word) = site.word_of_changes() { (site.matches.controls(word, chosen)) }
     }
 }
 

@@ -132,4 +132,9 @@ async fn without_addresses_and_without_the_volume_of_the_arena_pages_explain_wha
         assert!(page.starts_with("HTTP/1.1 200") && page.contains(missing), "{page}");
         assert!(page.contains("the console needs the volume of the arena, mounted read-only"), "{page}");
     }
+    for (query, players) in [("", "@N harbour@N"), ("?a=12&b=9", "@12 harbour@9")] {
+        let page = visited.get(&format!("/strength{query}")).await;
+        let command = format!("<code>zerofleet match harbour{players} --runs DIRECTORY --games 200</code>");
+        assert!(page.contains(&command) && !page.contains("/strength/match"), "{page}");
+    }
 }
