@@ -61,6 +61,12 @@ fn a_killed_console_is_restarted_and_changes_from_its_pages_are_made_and_recorde
     run.until("the second actor has ended", DEADLINE, is_gone).unwrap();
     let fleet = |run: &TrainingRun| response(run, "/fleet", None).unwrap();
     assert!(!fleet(&run).contains("actor-1 stopped responding"));
+    change(&run, "drain", "actor-0");
+    for event in
+        ["actor-0 drains and starts again, by a visitor of this machine in the console", "actor-0 was restarted"]
+    {
+        run.until(event, DEADLINE, |run| shows(run, event)).unwrap();
+    }
     change(&run, "samples_per_insert", "5");
     let event = "samples per insert 5, by a visitor of this machine in the console";
     run.until(event, DEADLINE, |run| shows(run, event)).unwrap();

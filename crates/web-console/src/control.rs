@@ -6,13 +6,13 @@
 
 use std::collections::BTreeMap;
 
-use fleet::ACTORS_MAX;
+use fleet::{ACTORS_MAX, Listed, Role, read_list};
 use maud::{Markup, html};
 use proto::replay::TableChange;
 use transport::security::Scope;
 
 use crate::page::hidden;
-use crate::problem::Problem;
+use crate::problem::{Problem, blocking};
 use crate::replay_servers::{all, check_session, within};
 use crate::site::Site;
 use crate::snapshot::FLEET;
@@ -27,14 +27,17 @@ pub(crate) const MADE: &str = "change=made";
 /// Key of the samples per insert in the run file, with the maximum.
 const SAMPLES: &str = "samples_per_insert";
 const SAMPLES_MAX: f64 = 1e6;
-/// Longest value in bytes.
-const VALUE_LENGTH_MAX: usize = 32;
+const DRAIN: &str = "drain";
+/// Longest value in bytes: the name of an actor.
+const VALUE_LENGTH_MAX: usize = 64;
 
 /// A change of a session.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Change {
     /// The session gets this number of actors.
     Actors(usize),
+    /// The actor with this name drains and starts again.
+    Drain(String),
     /// The main table of each replay server now has this number of samples per insert.
     SamplesPerInsert(f64),
     /// The session drains and ends.
@@ -47,6 +50,9 @@ impl Change {
         match name {
             _ if value.len() > VALUE_LENGTH_MAX => None,
             "actors" => value.parse().ok().filter(|count| (1..=ACTORS_MAX).contains(count)).map(Self::Actors),
+            DRAIN if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_graphic()) => {
+                Some(Self::Drain(value.to_owned()))
+            }
             SAMPLES => {
                 let is_in_range = |samples: &f64| *samples > 0.0 && *samples <= SAMPLES_MAX;
                 value.parse().ok().filter(is_in_range).map(Self::SamplesPerInsert)
@@ -105,7 +111,8 @@ pub(crate) async fn render(site: &Site) -> Markup {
         return html! { p.empty { "This console does not grant the scope admin (--console-scopes)." } };
     }
     let servers = configure(site, BTreeMap::new()).await;
-    let run = site.settings.run.name();
+    let (run, fleet) = (site.settings.run.name(), site.settings.run.fleet());
+    let processes = blocking(move || read_list(&fleet)).await.unwrap_or_default();
     html! {
         h1 { "Changes of " (run) }
         @if site.settings.supervisor.is_some() {
@@ -119,7 +126,7 @@ pub(crate) async fn render(site: &Site) -> Markup {
         @match &servers {
             Ok(servers) => {
                 @for (name, samples) in servers { p { "Replay server " (name) ": " strong { (samples) } } }
-                (form(site, SAMPLES, "Change samples per insert", SAMPLES_MAX))
+                (form(site, SAMPLES, "Change samples per insert", &number(SAMPLES_MAX)))
             },
             Err(Problem { text, .. }) => { p.empty { (text) } },
         }
@@ -130,9 +137,11 @@ pub(crate) async fn render(site: &Site) -> Markup {
                  actor has the threads and the device of an earlier one. An excess actor drains, and keeps games that \
                  are not acknowledged."
             }
-            (form(site, "actors", "Change the number of actors", ACTORS_MAX as f64))
+            (form(site, "actors", "Change the number of actors", &number(ACTORS_MAX as f64)))
+            p.note { "An actor that drains finishes or keeps the games, and starts again with the same settings." }
+            (form(site, DRAIN, "Drain and restart an actor", &actors(&processes)))
             p.note { "A stop drains all processes, as Ctrl-C does. To resume: zerofleet train --run " (run) "." }
-            (form(site, "stop", "Stop the session", 0.0))
+            (form(site, "stop", "Stop the session", &html! {}))
         } @else {
             p { "Only a console that zerofleet train has started makes these changes. The commands are:" }
             ul {
@@ -144,14 +153,23 @@ pub(crate) async fn render(site: &Site) -> Markup {
     }
 }
 
-/// Renders the form of a change, with a field for the new value if there is a maximum above zero.
-fn form(site: &Site, name: &str, verb: &str, max: f64) -> Markup {
+/// Renders the field of a new value.
+fn number(max: f64) -> Markup {
+    html! { p { label { "New value " input type="number" name="value" min="0" max=(max) step="any" required; } } }
+}
+
+/// Renders the choice of an actor.
+fn actors(processes: &[Listed]) -> Markup {
+    let actors = processes.iter().filter(|each| each.role == Role::Actor);
+    html! { p { label { "Actor " select name="value" { @for each in actors { option { (each.name) } } } } } }
+}
+
+/// Renders the form of a change, with the fields of the change.
+fn form(site: &Site, name: &str, verb: &str, fields: &Markup) -> Markup {
     html! {
         form method="post" action=(PATH) {
             (hidden([("word", site.word.as_str()), ("change", name)]))
-            @if max > 0.0 {
-                p { label { "New value " input type="number" name="value" min="0" max=(max) step="any" required; } }
-            }
+            (fields)
             p { label { input type="checkbox" name="confirm" value="yes" required; " " (verb) ", I am sure" } }
             button { (verb) }
         }
@@ -166,6 +184,7 @@ mod tests {
     fn a_line_is_a_change_with_the_name_of_the_visitor() {
         for (line, change) in [
             ("actors=64 alice", Change::Actors(64)),
+            ("drain=actor-go-7-0 alice", Change::Drain("actor-go-7-0".to_owned())),
             ("samples_per_insert=0.1 alice", Change::SamplesPerInsert(0.1)),
             ("samples_per_insert=1e6 alice", Change::SamplesPerInsert(1e6)),
             ("stop= alice", Change::Stop),
@@ -196,6 +215,7 @@ mod tests {
             "stop=now alice",
             "stop= alice\u{1b}[2J",
             "drain= alice",
+            "drain=actor\u{7}0 alice",
         ] {
             assert_eq!(Change::of_line(line), None, "{line:?}");
         }

@@ -35,6 +35,7 @@ impl Visited {
         run.create().unwrap();
         std::fs::write(run.config(), service::config::print(&RunFile::default()).unwrap()).unwrap();
         run.keep_progress(&Progress { minutes: 10.0, replay, ..Progress::default() }).unwrap();
+        std::fs::write(run.fleet(), r#"[{"name":"actor-0","role":"actor","admin":"127.0.0.1:1"}]"#).unwrap();
         let lock = run.lock().unwrap();
         let settings = Settings { scopes: scopes.parse().unwrap(), supervisor, ..crate::settings(run) };
         let console = Console::start(settings, Drain::new()).await.unwrap();
@@ -88,11 +89,12 @@ async fn confirmed_changes_reach_the_supervisor_and_the_page_of_the_fleet_says_s
     let visited = Visited::new(vec![server.address], "view,admin", Some(supervisor)).await;
     assert!(visited.get("/fleet").await.contains("href=\"/fleet/changes\""));
     let page = visited.get(PAGE).await;
-    for part in ["max=\"64\"", "holds until the session ends", "Stop the session, I am sure"] {
+    let actor = "<select name=\"value\"><option>actor-0</option></select>";
+    for part in ["max=\"64\"", "holds until the session ends", actor, "Stop the session, I am sure"] {
         assert!(page.contains(part), "{part} is not in {page}");
     }
     assert!(!page.contains("kubectl"), "{page}");
-    for (name, value) in [("actors", "3"), ("stop", "")] {
+    for (name, value) in [("actors", "3"), ("drain", "actor-0"), ("stop", "")] {
         let done = visited.change(name, value).await;
         assert!(status(&done) == 303 && done.contains("location: /fleet?change=requested\r\n"), "{done}");
         assert_eq!(requests.try_recv(), Ok(line(&format!("{name}={value}"))));
@@ -138,6 +140,7 @@ async fn forged_unconfirmed_and_impossible_changes_and_visitors_without_the_scop
         (OURS, form.replace("value=3", "value=3+mallory"), 400, "`actors` cannot be changed to `3 mallory`."),
         (OURS, form.replace("actors", "learners"), 400, "`learners` cannot be changed"),
         (OURS, form.replace("actors", "stop"), 400, "`stop` cannot be changed to `3`."),
+        (OURS, form.replace("actors&value=3", "drain&value=a+b"), 400, "`drain` cannot be changed to `a b`."),
         (OURS, form.replace("actors&value=3", "samples_per_insert&value=0"), 400, "cannot be changed to `0`."),
         (OURS, form.replace("actors&value=3", "samples_per_insert&value=inf"), 400, "cannot be changed to `inf`."),
     ] {
@@ -162,7 +165,7 @@ async fn a_console_without_a_supervisor_shows_commands() {
     for command in ["zerofleet train --run first --actors N", "--scale actor=N", "kubectl -n zerofleet scale"] {
         assert!(page.contains(command), "{command} is not in {page}");
     }
-    for (name, value) in [("actors", "3"), ("stop", "")] {
+    for (name, value) in [("actors", "3"), ("drain", "actor-0"), ("stop", "")] {
         assert!(!page.contains(&format!("value=\"{name}\"")), "{page}");
         let refused = visited.change(name, value).await;
         assert!(status(&refused) == 400 && refused.contains("has not started this console"), "{refused}");
