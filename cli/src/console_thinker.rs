@@ -103,6 +103,10 @@ impl Thinker for ConsoleThinker {
         loaded.push(taken);
         Ok(Opinion { analysis, version })
     }
+
+    fn is_remote(&self) -> bool {
+        self.options.inference.is_some()
+    }
 }
 
 #[cfg(test)]
@@ -199,6 +203,7 @@ mod tests {
         let run = begin_with(runs.path(), "tic_tac_toe");
         let remote = ConsoleThinker::new(run.clone(), Some("http://127.0.0.1:9".to_owned()));
         let thinker = ConsoleThinker::new(run, None);
+        assert!(remote.is_remote() && !thinker.is_remote());
         let refused = |question: &Question| think(&thinker, question).unwrap_err();
         for (actions, reason) in [
             (&[][..], "run noughts has published no weights yet"),

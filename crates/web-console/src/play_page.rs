@@ -2,6 +2,7 @@
 //! with [`show`].
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::http::StatusCode;
 use fleet::RunDirectory;
@@ -21,7 +22,7 @@ use crate::page::{hidden, link, steps, table};
 use crate::play::{ANSWER, Address, EVENTS, PATH, Play, RECORD, SIDES, SIMULATIONS_MAX, ways};
 use crate::problem::{Problem, blocking};
 use crate::site::Site;
-use crate::thinker::Opinion;
+use crate::thinker::{Opinion, Thinker};
 use crate::visitors::Form;
 
 /// The game to play next to a run whose game has no rules in this program.
@@ -62,8 +63,8 @@ pub(crate) struct News<'a> {
 #[derive(Debug)]
 pub(crate) struct Page {
     pub(crate) play: Play,
-    /// Kept versions, the latest first.
-    versions: Vec<WeightsVersion>,
+    /// Kept versions, the latest first; `None` if an inference server chooses the version.
+    versions: Option<Vec<WeightsVersion>>,
 }
 
 /// Shows the game of an address, or moves on to the address after a typed move.
@@ -96,17 +97,20 @@ pub(crate) fn progress(text: &str) -> Markup {
 impl Page {
     /// Reads the game of an address, on a thread that may wait for a disk.
     pub(crate) async fn read(site: &Site, fields: Form) -> Result<Self, Problem> {
-        let run = site.settings.run.clone();
-        blocking(move || Self::of_run(&run, &fields)).await
+        let (run, thinker) = (site.settings.run.clone(), Arc::clone(&site.thinking.thinker));
+        blocking(move || Self::of_run(&run, &*thinker, &fields)).await
     }
 
-    fn of_run(run: &RunDirectory, fields: &Form) -> Result<Self, Problem> {
+    fn of_run(run: &RunDirectory, thinker: &dyn Thinker, fields: &Form) -> Result<Self, Problem> {
         let config: RunFile = load_run(run).map_err(anyhow::Error::from)?;
-        let kept = VersionStore::kept(run.path())?;
+        let is_local = !thinker.is_remote();
+        let kept = is_local.then(|| VersionStore::kept(run.path())).transpose()?;
         // An environment outside this program has no rules here.
         let usual = if games::is_outside(&config.run.game) { USUAL } else { &config.run.game };
-        let play = Address::read(fields, usual).and_then(Play::new).map_err(Problem::invalid)?;
-        Ok(Self { play, versions: kept.into_keys().rev().collect() })
+        let address = Address::read(fields, usual).map_err(Problem::invalid)?;
+        let version = address.version.filter(|_| is_local);
+        let play = Play::new(Address { version, ..address }).map_err(Problem::invalid)?;
+        Ok(Self { play, versions: kept.map(|kept| kept.into_keys().rev().collect()) })
     }
 
     /// Renders the page with the news about the position.
@@ -222,9 +226,11 @@ impl Page {
                     } } }
                 }
                 (number("simulations", "Simulations", address.simulations.into(), Some(SIMULATIONS_MAX)))
-                label { "Weights" select name="version" { option value="" { "latest" } @for version in versions {
-                    option value=(version.0) selected[Some(*version) == address.version] { (version) }
-                } } }
+                @if let Some(versions) = versions {
+                    label { "Weights" select name="version" { option value="" { "latest" } @for version in versions {
+                        option value=(version.0) selected[Some(*version) == address.version] { (version) }
+                    } } }
+                } @else { p.note { "Weights: the latest of the inference server, which serves no other version." } }
                 (hidden(address.ply.map(|ply| ("ply", ply))))
                 (hidden([("moves", play.until(moves.len()).moves), ("of", address.episode())]))
                 button { "Change" }
@@ -332,7 +338,7 @@ mod tests {
     fn page(query: &str) -> Page {
         let fields = Form::of_query(&format!("{PATH}?{query}").parse().unwrap());
         let play = Address::read(&fields, "chess").and_then(Play::new).unwrap();
-        Page { play, versions: vec![WeightsVersion(3)] }
+        Page { play, versions: Some(vec![WeightsVersion(3)]) }
     }
 
     fn shown(query: &str) -> String {

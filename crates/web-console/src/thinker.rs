@@ -46,4 +46,9 @@ pub trait Thinker: Send + Sync + fmt::Debug {
         question: &Question,
         progress: &mut dyn FnMut(&Analysis) -> ControlFlow<()>,
     ) -> anyhow::Result<Opinion>;
+
+    /// Returns true if an inference server chooses the weights, so that a question with a version is refused.
+    fn is_remote(&self) -> bool {
+        false
+    }
 }

@@ -24,7 +24,7 @@ const UNREAD_MAX: usize = 4;
 /// The searches of visitors: one at a time; the rest wait in a bounded queue.
 #[derive(Debug)]
 pub(crate) struct Thinking {
-    thinker: Arc<dyn Thinker>,
+    pub(crate) thinker: Arc<dyn Thinker>,
     /// The names of the tokens by ticket, ascending by arrival. The first ticket searches.
     tickets: watch::Sender<BTreeMap<u64, Option<Arc<str>>>>,
     /// Opinions whose visitors had left, for those who ask again: a search that cannot be stopped may take longer than

@@ -47,15 +47,19 @@ pub(crate) fn render(site: &Site, fields: &Form) -> anyhow::Result<Markup> {
     let count = kept.len().div_ceil(ROWS_MAX).max(1);
     let page = fields.text("page").parse::<usize>().unwrap_or(1).clamp(1, count);
     let fit = site.ratings.read();
+    let mut columns: Vec<&str> = COLUMNS.into_iter().chain(["file", "play against"]).collect();
+    if site.thinking.thinker.is_remote() {
+        columns.pop();
+    }
     let with_link = |(version, mut cells): (WeightsVersion, Vec<Markup>)| {
         let name = file_name(version);
         cells.push(html! { a href={ "/weights/" (name) } download { (name) } });
         let play = format!("play against {version}");
         cells.push(html! { a href={ "/play?version=" (version.0) } aria-label=(play) { "play" } });
+        cells.truncate(columns.len());
         cells
     };
     let rows: Vec<Vec<Markup>> = listed(&kept, page, fit.as_deref().ok()).into_iter().map(with_link).collect();
-    let columns: Vec<&str> = COLUMNS.into_iter().chain(["file", "play against"]).collect();
     Ok(html! {
         h1 { "Weights of " (site.settings.run.name()) }
         (unreadable(&fit))

@@ -28,10 +28,11 @@ const INTERVAL: Duration = Duration::from_millis(50);
 /// Most redirections and waiting pages until a position.
 const HOPS_MAX: usize = 8;
 
-/// Plays the first legal action, and passes in Go. Searches go on while the flag is set.
+/// Plays the first legal action, and passes in Go. Searches go on while `is_held` is set.
 #[derive(Debug, Default)]
 struct Scripted {
     is_held: AtomicBool,
+    is_remote: AtomicBool,
 }
 
 impl Thinker for Scripted {
@@ -65,6 +66,10 @@ impl Thinker for Scripted {
             std::thread::sleep(INTERVAL);
         }
         Ok(Opinion { analysis, version: question.version.unwrap_or(WeightsVersion(9)) })
+    }
+
+    fn is_remote(&self) -> bool {
+        self.is_remote.load(Ordering::Relaxed)
     }
 }
 
@@ -363,7 +368,7 @@ async fn a_visitor_without_the_scope_infer_sees_positions_and_no_search() {
 }
 
 #[tokio::test]
-async fn kept_versions_can_be_chosen() {
+async fn kept_versions_can_be_chosen_unless_an_inference_server_chooses() {
     let visited = Visited::new().await;
     let folder = visited.run.path().join("weights");
     std::fs::create_dir_all(&folder).unwrap();
@@ -384,4 +389,10 @@ async fn kept_versions_can_be_chosen() {
     assert!(page.contains("Weights v2.") && page.contains("<option value=\"tic_tac_toe\">"), "{page}");
     let new = visited.get("/play?version=2&moves=5&ply=1&new=1").await;
     assert_eq!(location(&new).unwrap(), "/play?game=tic_tac_toe&side=first&simulations=200&version=2");
+    visited.thinker.is_remote.store(true, Ordering::Relaxed);
+    let page = visited.open("/play?version=2&hint=1").await;
+    let sentence = "Weights: the latest of the inference server, which serves no other version.";
+    assert!(page.contains(sentence) && page.contains("Weights v9.") && !page.contains("name=\"version\""), "{page}");
+    let page = visited.get("/weights").await;
+    assert!(page.contains("/weights/v2.safetensors") && !page.contains("play against"), "{page}");
 }
