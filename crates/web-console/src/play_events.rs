@@ -93,11 +93,14 @@ pub(crate) async fn answer(site: &Site, caller: &Caller, fields: Form) -> Result
     if !page.play.needs_search() {
         return Ok(Shown::Moved(page.play.address.link(PATH)));
     }
-    let Some(mut ticket) = site.thinking.join(caller.name()) else {
+    let (token, question) = (caller.name(), page.play.question());
+    let kept = site.returning.take(token, &question);
+    let Some(mut ticket) = kept.or_else(|| site.thinking.join(token)) else {
         return Ok(page.shown(&News { seconds: Some(RETRY.as_secs()), text: FULL, ..News::default() }));
     };
     let mut text = String::new();
     if timeout_at(begin + QUEUE_TIME, ticket.turn(|ahead| text = in_queue(ahead))).await.is_err() {
+        site.returning.keep(token, question, ticket);
         return Ok(page.shown(&News { seconds: Some(0), text: &text, ..News::default() }));
     }
     let limit = begin + ANSWER_TIME;

@@ -12,7 +12,7 @@ use crate::Settings;
 use crate::matches::{self, Matches};
 use crate::ratings::Ratings;
 use crate::snapshot::{FLEET, Feed, Snapshot};
-use crate::thinking::Thinking;
+use crate::thinking::{Returning, Thinking};
 
 /// Maximum number of event streams: many times the tabs of a team.
 pub(crate) const STREAMS_MAX: usize = 64;
@@ -33,6 +33,7 @@ pub(crate) struct Site {
     pub(crate) downloads: Arc<Semaphore>,
     pub(crate) ratings: Arc<Ratings>,
     pub(crate) thinking: Arc<Thinking>,
+    pub(crate) returning: Returning,
     pub(crate) matches: Matches,
 }
 

@@ -4,12 +4,14 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow::{self, Break};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use parking_lot::Mutex;
 use selfplay::Analysis;
 use tokio::sync::{oneshot, watch};
 use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::thinker::{Opinion, Question, Thinker};
@@ -20,6 +22,8 @@ const WAITING_MAX: usize = 32;
 const PLACES_MAX: usize = 4;
 /// Maximum number of kept opinions that no visitor has seen.
 const UNREAD_MAX: usize = 4;
+/// Time for which a place is kept until the browser asks again.
+const RETURN_TIME: Duration = Duration::from_secs(5);
 
 /// The searches of visitors: one at a time; the rest wait in a bounded queue.
 #[derive(Debug)]
@@ -38,6 +42,33 @@ pub(crate) struct Ticket {
     thinking: Arc<Thinking>,
     tickets: watch::Receiver<BTreeMap<u64, Option<Arc<str>>>>,
     number: u64,
+}
+
+/// Places of visitors between two requests of a browser without scripts. Each ticket holds the queue, which thus must
+/// not hold the places.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Returning(Arc<Mutex<Vec<Kept>>>);
+
+/// A place since the end of a request, with token and question of the visitor.
+type Kept = (Instant, Option<Arc<str>>, Question, Ticket);
+
+impl Returning {
+    /// Keeps a place for a short time, in a runtime of tokio.
+    pub(crate) fn keep(&self, token: Option<&Arc<str>>, question: Question, ticket: Ticket) {
+        let Self(kept) = self.clone();
+        kept.lock().push((Instant::now(), token.cloned(), question, ticket));
+        tokio::spawn(async move {
+            sleep(RETURN_TIME).await;
+            kept.lock().retain(|(since, ..)| since.elapsed() < RETURN_TIME);
+        });
+    }
+
+    /// Takes the place kept for this token and question, if any.
+    pub(crate) fn take(&self, token: Option<&Arc<str>>, question: &Question) -> Option<Ticket> {
+        let mut kept = self.0.lock();
+        let index = kept.iter().position(|(_, of, asked, _)| of.as_ref() == token && asked == question)?;
+        Some(kept.remove(index).3)
+    }
 }
 
 impl Thinking {
@@ -139,7 +170,6 @@ impl Drop for Ticket {
 mod tests {
     use std::iter;
     use std::thread;
-    use std::time::Duration;
 
     use game::Action;
     use games::GameKind;
@@ -264,6 +294,26 @@ mod tests {
         tokio::join!(last.turn(|ahead| seen.push(ahead)), async { tickets.clear() });
         assert_eq!(seen.first(), Some(&(WAITING_MAX - 1)));
         assert_eq!((last.ahead(), next.ahead()), (0, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_place_is_kept_for_the_same_token_and_question_until_the_time_is_over() {
+        let (thinking, _reports) = thinking();
+        let (returning, [alice, bob]) = (Returning::default(), ["alice", "bob"].map(Arc::<str>::from));
+        let [_first, second, third] = [(); 3].map(|()| thinking.join(None).unwrap());
+        returning.keep(Some(&alice), question(1), second);
+        sleep(RETURN_TIME / 2).await;
+        assert!(returning.take(Some(&bob), &question(1)).is_none());
+        assert!(returning.take(Some(&alice), &question(2)).is_none());
+        let second = returning.take(Some(&alice), &question(1)).unwrap();
+        assert_eq!((second.ahead(), third.ahead()), (1, 2));
+        returning.keep(Some(&alice), question(1), second);
+        // The time starts again with each request.
+        sleep(RETURN_TIME * 3 / 4).await;
+        assert_eq!(third.ahead(), 2);
+        sleep(RETURN_TIME).await;
+        assert_eq!(third.ahead(), 1, "the visitor has left");
+        assert!(returning.take(Some(&alice), &question(1)).is_none());
     }
 
     #[tokio::test]

@@ -295,6 +295,20 @@ async fn more_visitors_than_places_wait_in_a_queue_and_see_it() {
 }
 
 #[tokio::test]
+async fn a_browser_without_scripts_that_asks_again_keeps_the_place_in_the_queue() {
+    let visited = Visited::new().await;
+    visited.thinker.is_held.store(true, Ordering::Relaxed);
+    let (_first, _) = visited.events("moves=5", "expects 1").await;
+    let (answer, waits) = ("/play/answer?moves=5_1_2", "Waiting: 1 searches come first.");
+    let page = visited.get(answer).await;
+    assert!(page.contains(waits) && refresh(&page).is_some_and(|next| next.contains("moves=5_1_2")), "{page}");
+    let (_later, _) = visited.events("moves=5", "Waiting: 2 searches come first.").await;
+    let page = visited.get(answer).await;
+    assert!(page.contains(waits), "{page}");
+    visited.thinker.is_held.store(false, Ordering::Relaxed);
+}
+
+#[tokio::test]
 async fn addresses_against_the_rules_or_the_limits_are_refused() {
     let visited = Visited::new().await;
     let long = format!("moves={}", "5_".repeat(10_000));
