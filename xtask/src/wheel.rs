@@ -16,7 +16,7 @@ use crate::{files, libtorch, python};
 const REQUIREMENTS: &str = include_str!("wheel/requirements.txt");
 
 /// Oldest version of glibc on which the wheel runs.
-const GLIBC: &str = "2.28";
+const GLIBC: [u32; 2] = [2, 28];
 /// Maximum size of the wheel with the models.
 const BYTES_MAX: u64 = 60 << 20;
 /// Folder of the package `zerofleet`.
@@ -71,30 +71,51 @@ impl Tools {
     }
 }
 
+/// Folders in a package during a build. Git ignores them, and dropping the value removes them, so that an import from
+/// the checkout does not find old programs.
+struct Staged([PathBuf; 2]);
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        // The next build replaces a folder that cannot be removed.
+        self.0.iter().for_each(|folder| drop(files::remove_folder(folder)));
+    }
+}
+
+/// Returns the version of glibc in the platform tag that `auditwheel show` prints, as needed by programs and extension;
+/// `None` if the wheel needs further libraries or a newer version than any tag has.
+fn glibc(shown: &str) -> Option<[u32; 2]> {
+    // The output is wrapped.
+    let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut parts = words.split_once("platform tag: \"manylinux_")?.1.split('_').map(str::parse::<u32>);
+    Some([parts.next()?.ok()?, parts.next()?.ok()?])
+}
+
 /// Builds the wheel `zerofleet`.
 fn build(root: &Path, tools: &Tools, output: &Path) -> Result<()> {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let mut cargo = tools.within(workspace::cargo(root))?;
     cargo.args(["zigbuild", "--release", "--no-default-features", "--features", "cli/parquet"]);
-    cargo.arg("--target").arg(format!("{target}.{GLIBC}"));
+    let [major, minor] = GLIBC;
+    cargo.arg("--target").arg(format!("{target}.{major}.{minor}"));
     cargo.args(PROGRAMS.iter().flat_map(|(package, binary)| ["--package", package, "--bin", binary]));
     workspace::run(&mut cargo)?;
     let release = workspace::target(root)?.join(&target).join("release");
-    // Ignored by git, and removed again, so that an import from the checkout does not find old programs.
-    let staged = [root.join(PACKAGE).join("bin"), root.join(PACKAGE).join("models")];
-    stage_programs(&release, &staged[0])?;
-    copy_folder(&root.join("models"), &staged[1])?;
+    let staged = Staged(["bin", "models"].map(|folder| root.join(PACKAGE).join(folder)));
+    stage_programs(&release, &staged.0[0])?;
+    copy_folder(&root.join("models"), &staged.0[1])?;
     let mut maturin = tools.within(Command::new("maturin"))?;
     maturin.current_dir(root);
     maturin.args(["build", "--release", "--zig", "--manifest-path", "python/Cargo.toml", "--target", &target]);
-    maturin.arg("--compatibility").arg(format!("manylinux_{}", GLIBC.replace('.', "_"))).arg("--out").arg(output);
-    let built = workspace::run(&mut maturin);
-    staged.iter().try_for_each(|folder| files::remove_folder(folder))?;
-    built?;
+    maturin.arg("--compatibility").arg(format!("manylinux_{major}_{minor}")).arg("--out").arg(output);
+    workspace::run(&mut maturin)?;
     let wheel = newest(output, "zerofleet-")?;
     let size = files::size(&wheel)?;
     ensure!(size <= BYTES_MAX, "{} has {} MiB, at most {} fit", wheel.display(), size >> 20, BYTES_MAX >> 20);
-    println!("{}", workspace::output(tools.python(root, "auditwheel")?.arg("show").arg(&wheel))?.trim());
+    let shown = workspace::output(tools.python(root, "auditwheel")?.arg("show").arg(&wheel))?;
+    println!("{}", shown.trim());
+    let is_old_enough = glibc(&shown).is_some_and(|needed| needed <= GLIBC);
+    ensure!(is_old_enough, "{} does not run with glibc {major}.{minor}", wheel.display());
     println!("{} ({:.1} MB)", wheel.display(), size as f64 / 1e6);
     Ok(())
 }
@@ -107,14 +128,13 @@ fn build_torch(root: &Path, tools: &Tools, output: &Path) -> Result<()> {
     let features = format!("cli/parquet,{}", features.join(","));
     workspace::build(root, &PROGRAMS, &["--release", "--no-default-features", "--features", &features])?;
     let package = root.join(PACKAGE_TORCH);
-    stage_programs(&workspace::target(root)?.join("release"), &package.join("bin"))?;
+    let staged = Staged(["bin", "lib"].map(|folder| package.join(folder)));
+    stage_programs(&workspace::target(root)?.join("release"), &staged.0[0])?;
     // The programs search the folder next to theirs.
-    libtorch::compile_graphs(root, &workspace::libtorch(root), &package.join("lib").join(libtorch::GRAPHS))?;
+    libtorch::compile_graphs(root, &workspace::libtorch(root), &staged.0[1].join(libtorch::GRAPHS))?;
     let mut pip = tools.python(root, "pip")?;
     pip.args(["wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir"]).arg(output);
-    let built = workspace::run(pip.arg(root.join("python/torch")));
-    ["bin", "lib"].iter().try_for_each(|folder| files::remove_folder(&package.join(folder)))?;
-    built?;
+    workspace::run(pip.arg(root.join("python/torch")))?;
     println!("{}", newest(output, "zerofleet_torch-")?.display());
     Ok(())
 }
@@ -157,4 +177,35 @@ fn newest(folder: &Path, start: &str) -> Result<PathBuf> {
     }
     found.sort();
     found.pop().map(|(_, wheel)| wheel).with_context(|| format!("no wheel {start} in {}", folder.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_platform_tag_of_an_audited_wheel_has_the_needed_version_of_glibc() {
+        let shown = |tag: &str| {
+            format!(
+                "zerofleet-1-cp310-abi3-manylinux_2_28_x86_64.whl is consistent with\nthe following platform\ntag: \
+                 \"{tag}\".\n\nThis constrains the platform tag to \"manylinux_2_17_x86_64\"."
+            )
+        };
+        assert_eq!(glibc(&shown("manylinux_2_28_x86_64")), Some([2, 28]));
+        assert_eq!(glibc(&shown("manylinux_2_5_aarch64")), Some([2, 5]));
+        assert_eq!(glibc(&shown("linux_x86_64")), None);
+    }
+
+    #[test]
+    fn staged_folders_do_not_outlive_a_failed_build() {
+        let folder = tempfile::tempdir().unwrap();
+        let folders = ["bin", "models"].map(|name| folder.path().join(name));
+        let failed = || -> Result<()> {
+            let staged = Staged(folders.clone());
+            files::create_folder(&staged.0[0])?;
+            files::write(&staged.0[0].join("old"), "")?;
+            anyhow::bail!("the build fails")
+        };
+        assert!(failed().is_err() && !folders[0].exists());
+    }
 }
