@@ -215,7 +215,7 @@ impl Args {
         }
         let (game, contenders) = self.contenders(&drain)?;
         let rules = game.rules();
-        self.sgf.iter().try_for_each(|folder| prepare_directory(folder, &rules))?;
+        self.sgf.iter().try_for_each(|folder| prepare_directory(folder, &rules)).context("--sgf")?;
         let (line, mut printed) = (progress_line(), 0);
         let pause = &mut |progress: &Progress<'_>| {
             let counted = progress.tally.games();

@@ -182,7 +182,7 @@ impl Args {
         let (mut input, mut output) = (io::stdin().lock(), io::stdout().lock());
         let game = trained.game.rules();
         let recorder = match &self.sgf {
-            Some(file) => Some((Recorder::of(&game)?, file)),
+            Some(file) => Some((Recorder::of(&game).context("--sgf")?, file)),
             None => None,
         };
         self.sgf.iter().try_for_each(|file| check_replaceable(file))?;

@@ -474,6 +474,9 @@ fn every_game_is_a_record_in_sgf_that_leads_through_its_moves_to_its_result() {
     assert!(error.contains("GAME.SGF"), "{error}");
     let error = prepare_directory(Path::new("records"), &rules("connect_four")).unwrap_err().to_string();
     assert_eq!(error, "connect_four has no SGF format; use Go, Hex, Othello or Gomoku");
+    let words = ["random", "playouts-5", "--game", "connect_four", "--sgf", "records"];
+    let error = parsed(&words).run(&mut Vec::new()).unwrap_err();
+    assert!(service::chain(&error).starts_with("--sgf: connect_four has no SGF format"), "{error:#}");
     assert!(!Path::new("records").exists());
 }
 

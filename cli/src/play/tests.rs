@@ -7,6 +7,7 @@ use rand::RngExt as _;
 
 use super::*;
 use crate::Cli;
+use crate::trained::tests::{architecture, begin_with, publish};
 
 #[test]
 fn the_person_moves_first_unless_second_is_given() {
@@ -36,6 +37,19 @@ fn a_session_is_against_one_run_or_one_model() {
     ] {
         assert!(!is_accepted(&format!("zerofleet play {words}")), "{words}");
     }
+}
+
+#[test]
+fn a_game_without_sgf_is_refused_with_the_name_of_the_option() {
+    let runs = tempfile::tempdir().unwrap();
+    publish(&begin_with(runs.path(), "tic_tac_toe"), architecture(&GameKind::TicTacToe), 1);
+    let words = ["zerofleet", "play", "--run", "noughts", "--threads", "1", "--sgf", "game.sgf", "--runs"];
+    let words = words.into_iter().chain(runs.path().to_str());
+    let error = match Cli::try_parse_from(words).unwrap().command {
+        crate::Command::Play(args) => args.run().unwrap_err(),
+        other => panic!("{other:?}"),
+    };
+    assert!(service::chain(&error).starts_with("--sgf: tic_tac_toe has no SGF format"), "{error:#}");
 }
 
 /// Returns an evaluator whose priors decrease with the action number, so that the first legal action is preferred.

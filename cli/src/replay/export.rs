@@ -74,7 +74,11 @@ pub(super) async fn export(
         }
         None => bail!("{}: expected a .parquet or .txt file, or the option --format", to.display()),
     };
-    writeln!(out, "{written} trajectories in {}", to.display())?;
+    match (format, written) {
+        // The first record creates the directory.
+        (Some(Format::Sgf), 0) => writeln!(out, "no trajectory is selected; nothing was written to {}", to.display())?,
+        _ => writeln!(out, "{written} trajectories in {}", to.display())?,
+    }
     Ok(())
 }
 

@@ -289,9 +289,12 @@ fn the_comment_of_a_move_in_sgf_has_the_five_most_probable_moves() {
 fn a_game_without_records_in_sgf_is_refused_by_name_before_a_directory_is_made() {
     let run = Run::new();
     let folder = run.runs.path().join("records");
-    let error = format!("{:#}", run.replay(&format!("export --format sgf {}", folder.display())).unwrap_err());
-    assert!(error.contains("tic_tac_toe has no SGF format; use Go, Hex, Othello or Gomoku"), "{error}");
-    assert!(!folder.exists());
+    let export = |options: &str| run.replay(&format!("export --format sgf {options} {}", folder.display()));
+    let error = format!("{:#}", export("").unwrap_err());
+    let expected = "--format sgf: tic_tac_toe has no SGF format; use Go, Hex, Othello or Gomoku";
+    assert!(error.contains(expected) && !folder.exists(), "{error}");
+    let nothing = format!("no trajectory is selected; nothing was written to {}\n", folder.display());
+    assert!(export("--length 100..").unwrap() == nothing && !folder.exists());
 }
 
 #[test]

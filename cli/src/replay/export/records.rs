@@ -38,7 +38,7 @@ impl<'a> Records<'a> {
         let id = trajectory.id();
         let game = game_of(trajectory.game())?.rules();
         if !self.is_prepared {
-            prepare_directory(self.folder, &game)?;
+            prepare_directory(self.folder, &game).context("--format sgf")?;
             self.is_prepared = true;
         }
         let tree = tree(&game, trajectory).with_context(|| format!("convert trajectory {}", id.slashed()))?;
