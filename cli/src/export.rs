@@ -15,6 +15,7 @@ use version_store::{ModelFolder, Retention, VersionStore};
 use weights::Manifest;
 
 use crate::model_card::Card;
+use crate::portable::portable;
 use crate::report::Summary;
 
 /// Options for the form of an exported version.
@@ -27,9 +28,9 @@ pub(crate) struct Form {
     /// Number format of the weights in safetensors; models of ONNX have float32.
     #[arg(long, value_enum, default_value_t = Precision::F32)]
     precision: Precision,
-    /// License of the weights on the model card: an identifier of the hub, such as cc-by-4.0.
-    #[arg(long, value_name = "ID", default_value = "unknown")]
-    license: String,
+    /// License of the weights on the model card: an identifier of the hub, such as cc-by-4.0 [default: unknown].
+    #[arg(long, value_name = "ID")]
+    license: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -61,6 +62,8 @@ impl Form {
         (manifest, bytes): (Manifest, Vec<u8>),
         folder: PathBuf,
     ) -> anyhow::Result<Vec<PathBuf>> {
+        let is_with_card = self.format == Format::Hub;
+        ensure!(is_with_card || self.license.is_none(), "--license: only --format hub writes a model card");
         let (manifest, bytes) = match self.precision {
             Precision::F32 => (manifest, bytes),
             Precision::Bf16 => {
@@ -74,7 +77,8 @@ impl Form {
             Format::Safetensors => Ok(vec![write_version(&manifest, &bytes, folder)?]),
             Format::Onnx => write_models(&manifest, &bytes, &folder),
             Format::Hub => {
-                write_folder(run, &manifest, &bytes, &self.license, &folder)?;
+                let license = self.license.as_deref().unwrap_or("unknown");
+                write_folder(run, &manifest, &bytes, license, &folder)?;
                 Ok(vec![folder])
             }
         }
@@ -153,32 +157,6 @@ fn differences(config: &RunFile) -> anyhow::Result<Vec<Compared>> {
     let mut keys = compared(&portable(config.clone()), &portable(preset))?;
     keys.retain(|key| key.other.is_some());
     Ok(keys)
-}
-
-/// Resets keys with paths, addresses, devices and credentials to the defaults.
-fn portable(mut config: RunFile) -> RunFile {
-    let plain = RunFile::default();
-    config.run.directory = plain.run.directory;
-    config.environment.python = plain.environment.python;
-    config.environment.modules = plain.environment.modules;
-    config.environment.pass_variables = plain.environment.pass_variables;
-    config.replay.directory = plain.replay.directory;
-    config.replay.archive = plain.replay.archive;
-    config.learner.replay = plain.learner.replay;
-    config.learner.boards = plain.learner.boards;
-    config.learner.group = plain.learner.group;
-    config.learner.index = plain.learner.index;
-    config.learner.group_trusted = plain.learner.group_trusted;
-    config.learner.device = plain.learner.device;
-    config.arena.weights = plain.arena.weights;
-    config.arena.device = plain.arena.device;
-    RunFile {
-        actor: plain.actor,
-        inference: plain.inference,
-        security: plain.security,
-        telemetry: plain.telemetry,
-        ..config
-    }
 }
 
 #[cfg(test)]
@@ -274,6 +252,10 @@ mod tests {
         assert!(alphazero.write("--format onnx").unwrap_err().ends_with("model.onnx already exists"));
         let refused = alphazero.write("--format onnx --precision bf16").unwrap_err();
         assert_eq!(refused, "--precision bf16: models of ONNX have float32");
+        for format in ["", "--format onnx "] {
+            let refused = alphazero.write(&format!("{format}--license mit")).unwrap_err();
+            assert_eq!(refused, "--license: only --format hub writes a model card");
+        }
         let muzero = Exported::new("catch", Model::Muzero { support: 5 });
         muzero.write("--format onnx").unwrap();
         assert_eq!(muzero.files(), ["initial.onnx", "recurrent.onnx"]);
@@ -322,7 +304,6 @@ mod tests {
             "\"type\":\"elo\"",
             "Elo over uniformly random play at 0, 95 % interval",
             "from 64 games",
-            "\"type\":\"accuracy\",\"value\":0.96",
             "outcome kept, by the latest version that the run measured: 0.96",
             "12:34",
             "Any CPU, 4 cores",
@@ -331,5 +312,8 @@ mod tests {
         ] {
             assert!(card.contains(part), "{part}: {card}");
         }
+        // The latest measured version may be another one.
+        let (header, _) = card.split_once("\n---\n").unwrap();
+        assert!(!header.contains("accuracy"), "{header}");
     }
 }

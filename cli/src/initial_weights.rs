@@ -2,39 +2,57 @@
 //!
 //! The option sets the key `learner.initial_weights`. Start with [`select`]; the learner takes the weights.
 
+use std::ffi::OsString;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use fleet::plan::{self, Plan};
 use fleet::run_directory::RunDirectory;
+use run_file::RunFile;
 use run_file::learner::{Settings, trainer_settings};
 use service::ConfigError;
+use service::config::Sources;
 use training::Numbers;
 use training::initial_weights::{Adopted, adopt};
 use version_store::{Model, ModelFolder};
 
 use crate::models;
+use crate::resume::FROM_NOTHING;
 
-/// Sets the weights at `model`, a path or a bundled model, as initial weights of a new run, which by default plays the
-/// game of the weights. An existing run ignores the option.
+/// Sets the weights at `model`, a path or a bundled model, as initial weights of a new run, or of a run that restarts
+/// by `--from 0`. A new run plays the game of the weights, unless options, run file or environment name a game. For a
+/// run that resumes, returns the message that the weights are ignored.
 ///
 /// # Errors
-/// There is no such model, or the name of the run is invalid.
-pub(crate) fn select(model: &Path, args: &mut plan::Args) -> anyhow::Result<()> {
+/// There is no such model, the name of the run or the configuration is invalid, or only the model names an environment
+/// in Python.
+pub(crate) fn select(
+    model: &Path,
+    from: Option<u64>,
+    env: impl Iterator<Item = (OsString, OsString)>,
+    args: &mut plan::Args,
+) -> anyhow::Result<Option<String>> {
     let run = args.run.as_deref().map(|name| RunDirectory::new(&args.runs, name)).transpose()?;
-    if run.is_some_and(|run| run.config().exists()) {
-        return Ok(());
+    let existing = run.filter(|run| run.config().exists());
+    if let Some(run) = existing.as_ref().filter(|_| from != Some(FROM_NOTHING)) {
+        let name = run.name();
+        return Ok(Some(format!(
+            "--weights is ignored: run {name} exists; start another run with --run, or restart with --from 0"
+        )));
     }
     // Every session of the run, from any directory, finds the same files.
     let path = std::path::absolute(models::find(model)?).with_context(|| format!("resolve {}", model.display()))?;
     let game = ModelFolder::manifest(&path).context("--weights")?.architecture.game;
     let Some(path) = path.to_str() else { bail!("--weights: {} is not UTF-8", path.display()) };
-    if args.config.is_none() {
-        // Later assignments have precedence.
-        args.sets.insert(0, format!("run.game={game}"));
+    if existing.is_none() && args.game.is_none() {
+        let sources = Sources { file: args.config.clone(), env, sets: args.sets.clone() };
+        if !sources.layers()?.given(&RunFile::default())?.contains("run.game") {
+            models::check_built_in(&game).context("--weights")?;
+            args.sets.push(format!("run.game={game}"));
+        }
     }
     args.sets.push(format!("learner.initial_weights={path}"));
-    Ok(())
+    Ok(None)
 }
 
 /// Checks the initial weights of a new run before the run has a directory, and describes the tensors that the network
@@ -64,6 +82,8 @@ fn adopted(path: &Path, settings: &Settings) -> anyhow::Result<Adopted> {
 
 #[cfg(test)]
 mod tests {
+    use std::iter;
+
     use clap::Parser as _;
 
     use super::*;
@@ -81,21 +101,50 @@ mod tests {
     }
 
     #[test]
-    fn a_new_run_gets_the_weights_and_without_a_run_file_their_game_and_an_existing_run_neither() {
+    fn a_new_run_gets_the_weights_and_the_game_of_the_weights_if_nothing_else_names_a_game() {
         let runs = tempfile::tempdir().unwrap();
         let model = model(runs.path(), "hex-4", 2);
-        let selected = |words: &[&str]| {
+        let [with, without] = ["with.toml", "without.toml"].map(|file| runs.path().join(file).display().to_string());
+        std::fs::write(&with, "[run]\ngame = \"hex-5\"\n").unwrap();
+        std::fs::write(&without, "[search]\nc_init = 2.5\n").unwrap();
+        let selected = |words: &[&str], env: Option<(&str, &str)>| {
             let mut args = parsed(runs.path(), words);
-            select(&model, &mut args).unwrap();
+            let env = env.into_iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
+            assert_eq!(select(&model, None, env, &mut args).unwrap(), None);
             args.sets
         };
         let weights = format!("learner.initial_weights={}", model.display());
-        assert_eq!(selected(&[]), ["run.game=hex-4", &weights]);
-        assert_eq!(selected(&["--set", "run.game=hex-5"]), ["run.game=hex-4", "run.game=hex-5", &weights]);
-        assert_eq!(selected(&["--config", "any.toml"]), [weights.as_str()]);
-        assert_eq!(selected(&["--run", "noughts"]), [""; 0]);
-        let error = select(Path::new("./none"), &mut parsed(runs.path(), &[])).unwrap_err();
-        assert!(service::chain(&error).contains("none is no model"), "{error:#}");
+        assert_eq!(selected(&[], None), ["run.game=hex-4", &weights]);
+        assert_eq!(selected(&["--config", &without], None), ["run.game=hex-4", &weights]);
+        assert_eq!(selected(&["--config", &with], None), [weights.as_str()]);
+        assert_eq!(selected(&["--game", "hex-5"], None), [weights.as_str()]);
+        assert_eq!(selected(&["--set", "run.game=hex-5"], None), ["run.game=hex-5", &weights]);
+        assert_eq!(selected(&[], Some(("ZEROFLEET__RUN__GAME", "hex-5"))), [weights.as_str()]);
+        let refused = |model: &Path| {
+            let selected = select(model, None, iter::empty(), &mut parsed(runs.path(), &[]));
+            service::chain(&selected.unwrap_err())
+        };
+        assert!(refused(Path::new("./none")).contains("none is no model"));
+        let config = model.join(ModelFolder::CONFIG);
+        let text = std::fs::read_to_string(&config).unwrap().replace("hex-4", "gym:call:os:system");
+        std::fs::write(&config, text).unwrap();
+        assert!(refused(&model).starts_with("--weights: the model plays \"gym:call:os:system\""));
+    }
+
+    #[test]
+    fn an_existing_run_ignores_the_weights_with_a_message_unless_it_restarts() {
+        let runs = tempfile::tempdir().unwrap();
+        let model = model(runs.path(), "hex-4", 2);
+        let selected = |from| {
+            let mut args = parsed(runs.path(), &["--run", "noughts"]);
+            (select(&model, from, iter::empty(), &mut args).unwrap(), args.sets)
+        };
+        let ignored =
+            "--weights is ignored: run noughts exists; start another run with --run, or restart with --from 0";
+        for from in [None, Some(3)] {
+            assert_eq!(selected(from), (Some(ignored.to_owned()), Vec::new()));
+        }
+        assert_eq!(selected(Some(0)), (None, vec![format!("learner.initial_weights={}", model.display())]));
     }
 
     #[test]
@@ -106,8 +155,8 @@ mod tests {
             let network = ["--set", "network.blocks=3", "--set", "network.channels=16", "--actors", "1"];
             let heads = ["--set", "network.heads=pooled", "--set", "network.squeeze_excitation=8"];
             let mut args = parsed(runs.path(), &[&network[..], &heads, words].concat());
-            select(&model, &mut args).unwrap();
-            let plan = Plan::on_cpu(&args, std::iter::empty()).unwrap();
+            select(&model, None, iter::empty(), &mut args).unwrap();
+            let plan = Plan::on_cpu(&args, iter::empty()).unwrap();
             check(&plan).map_err(|error| service::chain(&error))
         };
         let pooling = ["--set", "network.global_pooling=4"];
@@ -120,7 +169,7 @@ mod tests {
         assert!(refused.starts_with("learner.initial_weights: ") && refused.contains("32 channels"), "{refused}");
         let left: Vec<_> = std::fs::read_dir(runs.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left, ["given"]);
-        let plain = Plan::on_cpu(&parsed(runs.path(), &["--actors", "1"]), std::iter::empty()).unwrap();
+        let plain = Plan::on_cpu(&parsed(runs.path(), &["--actors", "1"]), iter::empty()).unwrap();
         assert_eq!(check(&plain).unwrap(), None);
     }
 }

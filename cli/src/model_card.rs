@@ -30,8 +30,8 @@ pub(crate) struct Card<'a> {
 
 /// A measured strength.
 struct Measure {
-    /// Identifier in the header.
-    kind: &'static str,
+    /// Identifier in the header; `None` outside the header if the measured version may be another one.
+    kind: Option<&'static str>,
     value: f64,
     /// Meaning, with interval and reference.
     meaning: String,
@@ -66,21 +66,21 @@ impl Card<'_> {
         if let Some(&Rated { elo, low, high, games, .. }) = self.rated {
             let meaning =
                 format!("Elo over uniformly random play at 0, 95 % interval {low:.0} to {high:.0}, from {games} games");
-            measures.push(Measure { kind: "elo", value: elo, meaning });
+            measures.push(Measure { kind: Some("elo"), value: elo, meaning });
         }
         let latest = "by the latest version that the run measured";
         for (search, words) in [("raw", "raw policy"), ("search", "with search")] {
             for (measure, share) in [("preserving", "outcome kept"), ("optimal", "best move")] {
                 let Some(value) = last.accuracy_of(search, measure) else { continue };
                 let meaning = format!("Share of solved positions, {words}, {share}, {latest}");
-                measures.push(Measure { kind: "accuracy", value, meaning });
+                measures.push(Measure { kind: None, value, meaning });
             }
         }
         if let Some(value) = last.return_mean {
             let [low, high, random] = [last.return_low, last.return_high, last.random_return].map(number);
             let meaning =
                 format!("Mean return, 95 % interval {low} to {high}, {latest}; uniformly random play has {random}");
-            measures.push(Measure { kind: "mean_reward", value, meaning });
+            measures.push(Measure { kind: None, value, meaning });
         }
         measures
     }
@@ -95,7 +95,9 @@ impl Card<'_> {
         };
         let metrics: Vec<_> = measures
             .iter()
-            .map(|Measure { kind, value, meaning }| json!({ "type": kind, "value": value, "name": meaning }))
+            .filter_map(|Measure { kind, value, meaning }| {
+                kind.map(|kind| json!({ "type": kind, "value": value, "name": meaning }))
+            })
             .collect();
         let results = json!([{
             "task": { "type": "reinforcement-learning", "name": "reinforcement-learning" },
@@ -111,7 +113,7 @@ impl Card<'_> {
         ] {
             writeln!(header, "{key}: {value}").expect("strings grow");
         }
-        if !measures.is_empty() {
+        if !metrics.is_empty() {
             let index = json!([{ "name": format!("{} {}", self.run, self.manifest.version), "results": results }]);
             writeln!(header, "model-index: {index}").expect("strings grow");
         }

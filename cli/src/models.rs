@@ -8,15 +8,17 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
-use figures::table::Table;
+use anyhow::{Context as _, ensure};
+use figures::table::{MISSING, Table};
 use training::ModelLayers;
 use version_store::ModelFolder;
 
 /// Environment variable with a directory of models, which comes before the other directories.
 const VARIABLE: &str = "ZEROFLEET_MODELS";
-/// Directories of models relative to the directory of the program: in archives, installations and checkouts.
-const BESIDE_PROGRAM: [&str; 4] = ["models", "../models", "../share/zerofleet/models", "../../models"];
+/// Directories of models relative to the directory of the program: in archives, installations, the Python packages
+/// `zerofleet` and `zerofleet_torch`, and checkouts.
+const BESIDE_PROGRAM: [&str; 5] =
+    ["models", "../models", "../share/zerofleet/models", "../../zerofleet/models", "../../models"];
 
 /// Returns the path of the model that the command line names: the path itself, or the folder of a bundled model.
 ///
@@ -26,10 +28,24 @@ pub(crate) fn find(model: &Path) -> anyhow::Result<PathBuf> {
     find_in(&places(), model)
 }
 
-/// Writes a table of the bundled models with name, game, parameters, and the first line of the model card.
+/// Rejects an environment in Python that only a model names, because the name selects the code to run.
 ///
 /// # Errors
-/// The configuration of a model is invalid, or `output` cannot be written.
+/// `game` is an environment in Python.
+pub(crate) fn check_built_in(game: &str) -> anyhow::Result<()> {
+    ensure!(
+        !games::is_outside(game),
+        "the model plays {game:?}, and the name selects Python code to run; to run the code, add --set run.game=NAME \
+         with this name"
+    );
+    Ok(())
+}
+
+/// Writes a table of the bundled models with name, game, parameters, and the first line of the model card. A model that
+/// cannot be read has the error in place of the description.
+///
+/// # Errors
+/// `output` cannot be written.
 pub(crate) fn write_table(output: &mut impl Write) -> anyhow::Result<()> {
     write_table_of(&places(), output)
 }
@@ -37,9 +53,12 @@ pub(crate) fn write_table(output: &mut impl Write) -> anyhow::Result<()> {
 /// Returns the directories of bundled models in the order of the search; some may be missing.
 fn places() -> Vec<PathBuf> {
     let program = env::current_exe().unwrap_or_default();
+    env::var_os(VARIABLE).map(PathBuf::from).into_iter().chain(beside(&program)).collect()
+}
+
+fn beside(program: &Path) -> [PathBuf; BESIDE_PROGRAM.len()] {
     let folder = program.parent().unwrap_or(Path::new(""));
-    let beside = BESIDE_PROGRAM.map(|place| folder.join(place));
-    env::var_os(VARIABLE).map(PathBuf::from).into_iter().chain(beside).collect()
+    BESIDE_PROGRAM.map(|place| folder.join(place))
 }
 
 fn find_in(places: &[PathBuf], model: &Path) -> anyhow::Result<PathBuf> {
@@ -67,11 +86,18 @@ fn bundled(places: &[PathBuf]) -> BTreeMap<String, PathBuf> {
 fn write_table_of(places: &[PathBuf], output: &mut impl Write) -> anyhow::Result<()> {
     let mut table = Table::default().words(["model", "game"]).numbers(["parameters"]).words(["description"]);
     for (name, folder) in bundled(places) {
-        let architecture = ModelFolder::manifest(&folder)?.architecture;
-        let parameters = ModelLayers::new(&architecture).with_context(|| format!("model {name}"))?.parameters();
-        table.row([name, architecture.game, parameters.to_string(), description(&folder)]);
+        let unread = |error: anyhow::Error| [MISSING.to_owned(), MISSING.to_owned(), service::chain(&error)];
+        let [game, parameters, description] = columns(&folder).unwrap_or_else(unread);
+        table.row([name, game, parameters, description]);
     }
     Ok(write!(output, "{table}")?)
+}
+
+/// Returns game, parameters and description of a model.
+fn columns(folder: &Path) -> anyhow::Result<[String; 3]> {
+    let architecture = ModelFolder::manifest(folder)?.architecture;
+    let parameters = ModelLayers::new(&architecture)?.parameters();
+    Ok([architecture.game, parameters.to_string(), description(folder)])
 }
 
 /// Returns the first line of a model card, after the metadata of hubs; empty without a card.
@@ -85,8 +111,11 @@ fn description(folder: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::trained::tests::model;
+    use crate::trained::{Args, Trained};
 
     /// Returns two places: one with the models `first` and `second`, one with `second` and a file of another program.
     fn folders() -> (tempfile::TempDir, Vec<PathBuf>) {
@@ -131,6 +160,43 @@ mod tests {
         assert_eq!((rows.len(), &rows[1][..2], &rows[1][3..]), (3, &["first", "hex-4"][..], &["Plays", "Hex"][..]));
         assert!(rows[2][2].parse::<usize>().unwrap() > 1000 && rows[2].len() == 3, "{text}");
         fs::write(places[0].join("first").join(ModelFolder::CONFIG), "{}").unwrap();
-        assert!(write_table_of(&places, &mut Vec::new()).unwrap_err().to_string().contains("config.json"));
+        let mut output = Vec::new();
+        write_table_of(&places, &mut output).unwrap();
+        let text = String::from_utf8(output).unwrap();
+        let rows: Vec<&str> = text.lines().collect();
+        assert!(rows[1].starts_with("first ") && rows[1].contains("config.json: expected "), "{text}");
+        assert!(rows[2].starts_with("second ") && rows[2].contains("hex-4"), "{text}");
+    }
+
+    #[test]
+    fn programs_of_the_package_with_libtorch_find_the_models_of_the_package_without() {
+        let (packages, places) = folders();
+        fs::create_dir_all(packages.path().join("zerofleet_torch/bin")).unwrap();
+        fs::create_dir(packages.path().join("zerofleet")).unwrap();
+        fs::rename(&places[0], packages.path().join("zerofleet/models")).unwrap();
+        let found = beside(&packages.path().join("zerofleet_torch/bin/zerofleet"));
+        assert!(find_in(&found, Path::new("first")).unwrap().ends_with("zerofleet/models/first"));
+    }
+
+    #[test]
+    fn the_models_in_the_table_of_the_documentation_are_bundled_whole_and_play_from_a_checkout() {
+        // Two levels below the checkout, as in target/release.
+        let places = beside(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/zerofleet"));
+        let text = include_str!("../../models/README.md");
+        let (_, rows) = text.split_once("| model |").unwrap();
+        let listed = rows.lines().filter_map(|row| Some(row.strip_prefix("| `")?.split_once('`')?.0.to_owned()));
+        let listed: BTreeSet<String> = listed.collect();
+        assert_eq!(bundled(&places).into_keys().collect::<BTreeSet<_>>(), listed);
+        let options = Args::newest(PathBuf::new(), "none").options;
+        let mut bytes = 0;
+        for name in &listed {
+            let folder = find_in(&places, Path::new(name)).unwrap();
+            let has = |file: &str| folder.join(file).is_file();
+            assert!(has(ModelFolder::CARD) && has(ModelFolder::RUN_FILE), "{name}");
+            let files = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len());
+            bytes += files.sum::<u64>();
+            assert_eq!(Trained::of_model(&folder, &options, 1).unwrap().game.to_string(), *name);
+        }
+        assert!(!listed.is_empty() && bytes <= 8_000_000, "{bytes} bytes");
     }
 }

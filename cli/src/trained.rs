@@ -19,12 +19,12 @@ use inference::{Attributes, DevicePreference, Evaluator, LatentModel, PrecisionP
 use network_cpu::KernelPreference;
 use run_file::RunFile;
 use selfplay::SearchSettings;
-use service::SecuritySection;
 use service::config::{RunSection, Sources};
 use transport::security::use_credentials;
 use version_store::{Model, ModelFolder};
 use weights::{Manifest, WeightsVersion};
 
+use crate::portable::portable;
 use crate::{kept_versions, models, own_server, remote};
 
 /// Maximum batch size in positions for evaluation in this process, where batches are small.
@@ -294,7 +294,8 @@ impl Trained {
     /// search settings are from the run file next to the weights, or else from the game's preset.
     ///
     /// # Errors
-    /// There is no such model, a file is damaged, or the weights do not fit the board.
+    /// There is no such model, a file is damaged, the weights do not fit the board, or only the model names an
+    /// environment in Python.
     pub(crate) fn of_model(model: &Path, options: &Options, threads: usize) -> anyhow::Result<Self> {
         ensure!(
             options.inference.is_none(),
@@ -303,11 +304,15 @@ impl Trained {
         let name = model.display().to_string();
         let Model { manifest, bytes, run_file } = ModelFolder::read(&models::find(model)?)?;
         let game = format!("run.game={}", manifest.architecture.game);
+        let sources = |file, sets| Sources { file, env: iter::empty(), sets };
         let sets = iter::once(game).chain(options.of_run_file()).collect();
-        let mut config: RunFile = Sources { file: run_file, env: iter::empty(), sets }.read(games::preset)?.load()?;
-        // Credentials and directories of the training do not exist here.
-        config.security = SecuritySection::default();
-        config.run.directory = RunSection::default().directory;
+        let config: RunFile = sources(run_file, sets).read(games::preset)?.load()?;
+        // The author of the model is not trusted: only the command line names programs, paths and addresses.
+        let given = sources(None, options.of_run_file().collect()).layers()?;
+        let config = given.load_over(&portable(config))?;
+        if !given.given(&config)?.contains("run.game") {
+            models::check_built_in(&config.run.game)?;
+        }
         let game = bridge::config::game(&config.run, &config.environment)?;
         let loaded = options.load(&format!("model {name}"), (manifest, bytes), &config, &game, threads)?;
         Self::new(&name, config, game, loaded)
@@ -501,6 +506,33 @@ pub(crate) mod tests {
         fs::write(model.join(ModelFolder::WEIGHTS), "damaged").unwrap();
         let error = open(options).err().unwrap();
         assert!(error.contains("model.safetensors does not match the digest"), "{error}");
+    }
+
+    #[test]
+    fn a_model_names_neither_programs_nor_paths_nor_an_environment_in_python() {
+        let folder = tempfile::tempdir().unwrap();
+        let model = model(folder.path(), "hex-5", 3);
+        let run_file = "[environment]\npython = \"./any\"\nmodules = [\".\"]\npass_variables = [\"TOKEN\"]\n\
+                        arguments = '{\"command\": \"any\"}'\nstack = 2\n";
+        fs::write(model.join(ModelFolder::RUN_FILE), run_file).unwrap();
+        let options = args(folder.path(), "none").options;
+        let open = |model: &Path, sets: &[&str]| {
+            let options = Options { sets: sets.iter().map(|&set| set.to_owned()).collect(), ..options.clone() };
+            let opened = Trained::of_model(model, &options, 1).map(|trained| trained.environment);
+            opened.map_err(|error| service::chain(&error))
+        };
+        let plain = EnvironmentSection { stack: 2, ..EnvironmentSection::default() };
+        assert_eq!(open(&model, &[]), Ok(plain.clone()));
+        let own = EnvironmentSection { python: "own".into(), ..plain };
+        assert_eq!(open(&model, &["environment.python=own"]), Ok(own));
+        let version_store::Model { mut manifest, bytes, .. } = ModelFolder::read(&model).unwrap();
+        manifest.architecture.game = "gym:call:os:system".to_owned();
+        let outside = folder.path().join("outside");
+        ModelFolder::write(&outside, &manifest, &bytes).unwrap();
+        let error = open(&outside, &[]).unwrap_err();
+        assert!(error.starts_with("the model plays \"gym:call:os:system\", "), "{error}");
+        let named = open(&outside, &["run.game=gym:call:os:system"]).unwrap_err();
+        assert!(named.starts_with("environment.actions: is 0"), "{named}");
     }
 
     #[test]
