@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use axum::http::header::RETRY_AFTER;
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::response::{IntoResponse, Response};
 use maud::html;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -33,6 +33,12 @@ impl Problem {
     /// The run or a server cannot respond now.
     pub(crate) fn unavailable(text: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, text)
+    }
+
+    /// Returns the problem for a program, as `{"error": TEXT}`.
+    pub(crate) fn as_json(&self) -> Response {
+        let text = serde_json::json!({ "error": self.text }).to_string();
+        (self.status, [(CONTENT_TYPE, "application/json")], text).into_response()
     }
 
     /// Returns the problem after changes of these servers, each with a setting.

@@ -23,6 +23,7 @@ use url::form_urlencoded;
 use crate::connections::Client;
 use crate::page::sign_in as sign_in_form;
 use crate::problem::Problem;
+use crate::run_json;
 use crate::site::Site;
 
 /// Paths that need no token: everything a browser loads before and after a session.
@@ -50,12 +51,14 @@ pub(crate) async fn admit(
     mut request: Request,
     next: Next,
 ) -> Response {
+    let is_program = [run_json::RUN, run_json::METRICS].contains(&request.uri().path());
     let mut response = match check(&site, &peer, &request) {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
             let late = |_| Problem::unavailable("It took more than 10 s; load the page again.").into_response();
             timeout(REQUEST_TIMEOUT, next.run(request)).await.unwrap_or_else(late)
         }
+        Err(problem) if is_program => problem.as_json(),
         Err(problem) if problem.status == StatusCode::UNAUTHORIZED => sign_in_form(problem.status, &site.word, None),
         Err(problem) => problem.into_response(),
     };

@@ -480,7 +480,11 @@ async fn programs_read_state_versions_and_metrics_as_json_with_the_scope_view() 
     let guarded = Visited::with(tokens(&folder), Scopes::default(), prepare).await;
     let blind = Visited::with(SecuritySection::default(), "infer".parse().unwrap(), prepare).await;
     for path in ["/run.json", "/metrics.json"] {
-        assert_eq!((status(&guarded.get(path).await), status(&blind.get(path).await)), (401, 403), "{path}");
+        let (unknown, forbidden) = (guarded.get(path).await, blind.get(path).await);
+        assert_eq!((status(&unknown), status(&forbidden)), (401, 403), "{path}");
+        let reason = "This console does not grant the scope view (--console-scopes).";
+        assert_eq!(body(&forbidden)["error"], reason);
+        assert!(body(&unknown)["error"].is_string());
     }
 }
 
