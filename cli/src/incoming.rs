@@ -1,11 +1,12 @@
 //! The directory `incoming/` of a run, to which a program of the user writes weights for publication.
 //!
 //! The program writes a file under any other name and renames it to `NUMBER.safetensors`. [`Incoming::read`] checks
-//! every tensor, publishes the weights as the next version, removes the file, and responds with `NUMBER.json`: the
-//! version, or the reason for a refusal. Nothing in the directory is trusted.
+//! every tensor, publishes the weights as the next version, responds with `NUMBER.json`: the version, or the reason for
+//! a refusal, and removes the file. Nothing in the directory is trusted.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
@@ -14,9 +15,11 @@ use metrics::gauge;
 use proto::weights::Publisher;
 use run_file::learner::Settings;
 use serde::Serialize;
+use service::ConfigError;
 use service::directory::replace;
+use training::initial_weights::adopt;
 use training::{Layout, ModelLayers, Numbers, checkpoint};
-use version_store::{Retention, VersionStore};
+use version_store::{Model, ModelFolder, Retention, VersionStore};
 use weights::{Architecture, Manifest, WeightsVersion};
 
 /// Name of the directory below the run directory.
@@ -29,6 +32,8 @@ const TRAINING_STEP: &str = "training_step";
 const WEIGHTS: &str = ".safetensors";
 /// Extension of responses.
 const RESPONSE: &str = ".json";
+/// Number of responses to keep, those with the highest numbers. A program reads a response within minutes.
+const RESPONSES_KEPT: usize = 100;
 /// Maximum size of a file in addition to the numbers: names and shapes of the largest networks, and metadata.
 const HEADER_BYTES_MAX: u64 = 4 << 20;
 
@@ -45,6 +50,8 @@ pub(crate) struct Incoming {
     publisher: Publisher,
     /// Training step of the latest version.
     training_step: u64,
+    /// Numbers of files that stay until the next start, because a file operation failed.
+    skipped: BTreeSet<u64>,
 }
 
 /// The contents of a response.
@@ -56,17 +63,15 @@ enum Response {
 }
 
 impl Incoming {
-    /// Creates the directory, removes earlier responses, and publishes the latest version of the run. A run without one
-    /// of this architecture gets a version with initial weights, so that actors start to play.
+    /// Creates the directory, and publishes the latest version of the run. A run without one of this architecture gets a
+    /// version with initial weights, so that actors start to play.
     ///
     /// # Errors
-    /// A directory cannot be read or written, or the architecture is out of range.
+    /// A directory cannot be read or written, the architecture is out of range, or `learner.initial_weights` do not
+    /// suit the network.
     pub(crate) fn open(settings: &Settings, publisher: Publisher) -> anyhow::Result<Self> {
         let folder = settings.run.directory.join(FOLDER);
         service::directory::writable(&folder)?;
-        for (_, response) in numbered(&folder, RESPONSE) {
-            fs::remove_file(&response).with_context(|| format!("remove {}", response.display()))?;
-        }
         let architecture = settings.architecture();
         replace(&folder.join(ARCHITECTURE), &serde_json::to_vec_pretty(&architecture)?)?;
         let layout = ModelLayers::new(&architecture)?.layout();
@@ -80,32 +85,56 @@ impl Incoming {
             versions_kept: settings.learner.versions_kept,
             publisher,
             training_step: 0,
+            skipped: BTreeSet::new(),
         };
-        incoming.publish_newest(settings.run.seed)?;
+        incoming.publish_newest(settings)?;
         Ok(incoming)
     }
 
-    /// Publishes the file with the lowest number, if there is one, and responds. Failures are logged.
-    pub(crate) fn read(&mut self) {
-        let Some((_, path)) = numbered(&self.folder, WEIGHTS).min() else { return };
-        let weights = self.weights(&path);
-        // A file that stays would be published again and again.
-        if let Err(error) = fs::remove_file(&path) {
-            tracing::error!("cannot remove {}: {error}", path.display());
-            return;
-        }
-        let published = weights.and_then(|(numbers, training_step)| self.publish(&numbers, training_step));
-        let response = published.map_or_else(
-            |error| {
+    /// Publishes the file with the lowest number, if there is one, responds, and removes the file. A file that cannot be
+    /// read, answered or removed stays, and is skipped until the next start.
+    ///
+    /// # Errors
+    /// A file operation fails. If the weights could not be stored, the next call tries again.
+    pub(crate) fn read(&mut self) -> anyhow::Result<()> {
+        let files = numbered(&self.folder, WEIGHTS)?;
+        let next = files.iter().filter(|(number, _)| !self.skipped.contains(number)).min();
+        let Some((number, path)) = next else { return Ok(()) };
+        let weights = self.weights(path);
+        let is_unread = weights.as_ref().is_err_and(|error| error.is::<io::Error>());
+        let response = match weights {
+            Ok((numbers, training_step)) => {
+                let version = self.publish(&numbers, training_step)?;
+                // The next start must not publish older weights again.
+                files.iter().filter(|(other, _)| other < number).for_each(|(_, path)| drop(fs::remove_file(path)));
+                Response::Version(version)
+            }
+            Err(error) => {
                 let reason = service::chain(&error);
                 tracing::warn!("refused {}: {reason}", path.display());
                 Response::Error(reason)
-            },
-            Response::Version,
-        );
-        if let Err(error) = respond(&path.with_extension(&RESPONSE[1..]), &response) {
-            tracing::error!("cannot respond to {}: {error:#}", path.display());
+            }
+        };
+        self.skipped.insert(*number);
+        self.remove_responses()?;
+        respond(&path.with_extension(&RESPONSE[1..]), &response)?;
+        if !is_unread {
+            fs::remove_file(path).with_context(|| format!("remove {}", path.display()))?;
+            self.skipped.remove(number);
         }
+        Ok(())
+    }
+
+    /// Removes old responses to make room for another one.
+    fn remove_responses(&self) -> anyhow::Result<()> {
+        let mut responses = numbered(&self.folder, RESPONSE)?;
+        responses.sort();
+        for (_, path) in responses.iter().rev().skip(RESPONSES_KEPT - 1) {
+            if let Err(error) = fs::remove_file(path) {
+                tracing::warn!("cannot remove {}: {error}", path.display());
+            }
+        }
+        Ok(())
     }
 
     /// Reads and checks a file. Returns the numbers and the training step.
@@ -123,7 +152,7 @@ impl Incoming {
         Ok((numbers, training_step))
     }
 
-    fn publish_newest(&mut self, seed: u64) -> anyhow::Result<()> {
+    fn publish_newest(&mut self, settings: &Settings) -> anyhow::Result<()> {
         let newest = self.versions.newest()?;
         if let Some((manifest, bytes)) = newest.filter(|(manifest, _)| manifest.architecture == self.architecture) {
             return self.serve(manifest, bytes.into());
@@ -131,7 +160,22 @@ impl Incoming {
         if let Some(newest) = self.versions.pin_trained()? {
             tracing::warn!("the network starts from scratch; trained weights up to {newest} are kept without a limit");
         }
-        self.publish(&Numbers::initial(&self.layout, seed), 0).map(drop)
+        let numbers = self
+            .initial(settings)
+            .map_err(|error| ConfigError::invalid("learner.initial_weights", service::chain(&error)))?;
+        self.publish(&numbers, 0).map(drop)
+    }
+
+    /// Returns the numbers of a new network, which begins with `learner.initial_weights`.
+    fn initial(&self, settings: &Settings) -> anyhow::Result<Numbers> {
+        let mut numbers = Numbers::initial(&self.layout, settings.run.seed);
+        let path = Path::new(&settings.learner.initial_weights);
+        if !path.as_os_str().is_empty() {
+            let Model { manifest, bytes, .. } = ModelFolder::read(path)?;
+            let adopted = adopt([&manifest.architecture, &self.architecture], &bytes, &self.layout, &mut numbers)?;
+            tracing::info!("beginning with the weights in {}; {adopted}", path.display());
+        }
+        Ok(numbers)
     }
 
     /// Stores and serves the next version. The file has the same form as from a learner, without the metadata.
@@ -139,7 +183,9 @@ impl Incoming {
         let bytes = checkpoint::write(&self.layout, &numbers.parameters, &numbers.statistics)?;
         let version = self.versions.next_version()?;
         let manifest = Manifest::of(&bytes, version, training_step, self.architecture.clone());
-        self.versions.write(&manifest, &bytes, Retention::Latest(self.versions_kept))?;
+        let stored = self.versions.write(&manifest, &bytes, Retention::Latest(self.versions_kept));
+        gauge!("zerofleet_learner_write_failed", "what" => "weights").set(if stored.is_err() { 1.0 } else { 0.0 });
+        stored?;
         self.serve(manifest, bytes.into())?;
         tracing::info!("published weights {version} at training step {training_step}");
         Ok(version)
@@ -160,14 +206,19 @@ fn respond(path: &Path, response: &Response) -> anyhow::Result<()> {
 }
 
 /// Returns number and path of every file named by digits and this extension. Other names and directories are left out.
-fn numbered(folder: &Path, extension: &str) -> impl Iterator<Item = (u64, PathBuf)> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.filter_map(move |entry| {
+///
+/// # Errors
+/// The directory cannot be read.
+fn numbered(folder: &Path, extension: &str) -> anyhow::Result<Vec<(u64, PathBuf)>> {
+    let entries = fs::read_dir(folder).and_then(|entries| entries.collect::<io::Result<Vec<_>>>());
+    let entries = entries.with_context(|| format!("list {}", folder.display()))?;
+    let numbered = entries.into_iter().filter_map(|entry| {
         let name = entry.file_name();
         let digits = name.to_str()?.strip_suffix(extension)?;
         let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit()) && !entry.file_type().ok()?.is_dir();
         digits.parse().ok().filter(|_| is_plain).map(|number| (number, entry.path()))
-    })
+    });
+    Ok(numbered.collect())
 }
 
 #[cfg(test)]
@@ -215,7 +266,7 @@ mod tests {
         }
 
         fn response(&mut self, number: u64) -> String {
-            self.incoming.read();
+            self.incoming.read().unwrap();
             assert!(fs::symlink_metadata(self.path(&format!("{number:06}.safetensors"))).is_err(), "it is removed");
             fs::read_to_string(self.path(&format!("{number:06}.json"))).unwrap()
         }
@@ -283,13 +334,13 @@ mod tests {
         ] {
             fs::write(run.path(name), &first).unwrap();
         }
-        run.incoming.read();
+        run.incoming.read().unwrap();
         assert!(run.path("a.safetensors").exists() && run.path("000009.safetensors").exists());
         assert_eq!(run.incoming.publisher.newest().unwrap().manifest.version, WeightsVersion(1));
     }
 
     #[test]
-    fn a_second_start_publishes_the_latest_version_and_removes_responses_but_no_weights() {
+    fn a_second_start_publishes_the_latest_version_and_keeps_weights_and_responses() {
         let mut run = Run::new();
         let first = run.newest();
         run.send(1, &noted(&first, "9"));
@@ -297,8 +348,19 @@ mod tests {
         run.incoming = open(run.folder.path());
         let newest = run.incoming.publisher.newest().unwrap();
         assert_eq!((newest.manifest.version.0, newest.manifest.training_step), (2, 9));
-        assert!(!run.path("000001.json").exists());
+        assert!(run.path("000001.json").exists());
         assert_eq!(run.response(2), "{\"version\":3}");
         assert_eq!(run.incoming.training_step, 10);
+    }
+
+    #[test]
+    fn old_responses_are_removed_and_a_directory_that_cannot_be_read_is_an_error() {
+        let mut run = Run::new();
+        (1..=150).for_each(|number| fs::write(run.path(&format!("{number:06}.json")), "{}").unwrap());
+        run.send(151, b"");
+        let left = numbered(&run.incoming.folder, RESPONSE).unwrap();
+        assert_eq!((left.len(), left.iter().min().unwrap().0), (RESPONSES_KEPT, 52));
+        fs::remove_dir_all(&run.incoming.folder).unwrap();
+        assert!(run.incoming.read().unwrap_err().to_string().starts_with("list "));
     }
 }
