@@ -99,7 +99,7 @@ class Replay:
 
     A Parquet file, as `zerofleet replay export` writes it, gives each searched position once, as `Batch`; the last
     batch may be smaller. `shuffle` mixes the positions in a buffer of so many rows, by the order of `seed`. A run in
-    training gives samples without an end, as the learner draws them: `Batch`, or `UnrolledBatch` for a learned model.
+    training gives samples until its end, as the learner draws them: `Batch`, or `UnrolledBatch` for a learned model.
     """
 
     def __init__(

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -24,18 +25,37 @@ struct Batches {
 }
 
 impl Batches {
-    fn draw(runs: &Path) -> Self {
-        let mut command = Command::new(program("zerofleet").unwrap())
+    /// Starts the command without reading the output.
+    fn start(runs: &Path, options: &[&str]) -> Self {
+        let command = Command::new(program("zerofleet").unwrap())
             .args(["replay", "batches", "--run", "first", "--batch-size", "64", "--runs"])
             .arg(runs)
+            .args(options)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut output = BufReader::new(command.stdout.take().unwrap());
+        Self { command, headers: channel().1 }
+    }
+
+    fn draw(runs: &Path) -> Self {
+        let mut batches = Self::start(runs, &[]);
+        let mut output = BufReader::new(batches.command.stdout.take().unwrap());
         let (sender, headers) = channel();
         std::thread::spawn(move || while header(&mut output).is_some_and(|header| sender.send(header).is_ok()) {});
-        Self { command, headers }
+        batches.headers = headers;
+        batches
+    }
+
+    /// Waits until the command ends without an error.
+    fn end(mut self, with: &str) {
+        let mut status = None;
+        wait_until(&format!("the command ends with {with}"), DEADLINE, || {
+            status = self.command.try_wait()?;
+            Ok(status.is_some())
+        })
+        .unwrap();
+        assert!(status.unwrap().success(), "{status:?}");
     }
 }
 
@@ -99,16 +119,26 @@ fn a_program_of_the_user_draws_batches_and_publishes_weights_with_which_actors_p
     assert_eq!(run.metric("learner", STEPS), Some(1.0));
     // Without a receiver, the thread closes the pipe after the next batch, which ends the command.
     batches.headers = channel().1;
-    let mut status = None;
-    wait_until("the command ends with its reader", DEADLINE, || {
-        status = batches.command.try_wait()?;
-        Ok(status.is_some())
-    })
-    .unwrap();
-    assert!(status.unwrap().success(), "{status:?}");
+    batches.end("the reader");
 
+    let batches = Batches::draw(folder.path());
+    run.until("a further batch arrives", DEADLINE, |_| batches.headers.try_recv().is_ok()).unwrap();
     let output = run.stop().unwrap();
+    batches.end("the run");
     assert!(!output.text.contains("was killed") && !output.text.contains("learns nothing"), "{}", output.text);
     let progress = fs::read(run.directory().join("progress.json")).unwrap();
     assert_eq!(serde_json::from_slice::<Value>(&progress).unwrap()["learner"], "own");
+}
+
+#[test]
+fn batches_end_with_the_reader_while_no_sample_arrives() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("first")).unwrap();
+    fs::write(folder.path().join("first/config.toml"), "[run]\ngame = \"tic_tac_toe\"\n").unwrap();
+    // The system accepts connections, and no program responds.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", silent.local_addr().unwrap());
+    let mut batches = Batches::start(folder.path(), &["--endpoint", &endpoint]);
+    drop(batches.command.stdout.take());
+    batches.end("the reader");
 }

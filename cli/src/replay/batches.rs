@@ -1,5 +1,8 @@
 use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::pin::pin;
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use fleet::run_directory::{RunDirectory, load_run};
@@ -22,6 +25,9 @@ use weights::{Architecture, WeightsVersion};
 
 use crate::printed_command;
 
+/// Interval between checks for the end of the run and for a closed output.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
+
 /// Options of `zerofleet replay batches`.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
@@ -43,7 +49,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Draws and writes batches until the limit, or until the reader closes the pipe.
+    /// Draws and writes batches until the limit, the end of the run, or until the reader closes the pipe.
     ///
     /// # Errors
     /// The run does not exist or does not train, an option is invalid, or the output cannot be written.
@@ -56,7 +62,8 @@ impl Args {
         let batch_max = main.rate_limiter.batch_items_max().min(SAMPLES_PER_BATCH_MAX as u64);
         ConfigError::within("--batch-size", batch_size as u64, 1..=batch_max)?;
         use_credentials(&config.security)?;
-        let endpoints = if self.endpoint.is_empty() { reached(&run)? } else { self.endpoint };
+        let followed = self.endpoint.is_empty().then_some(&run);
+        let endpoints = if self.endpoint.is_empty() { reached(&run, &config.run.boards)? } else { self.endpoint };
         let endpoints = endpoints.join(",");
         config.security.check_endpoint("--endpoint", &endpoints)?;
         let servers = Servers::resolved(&endpoints.parse::<Endpoints>().context("--endpoint")?);
@@ -82,13 +89,17 @@ impl Args {
         ));
         let versions = VersionStore::of_learner(run.path());
         let (has_priorities, exponent) = (main.table.selector.uses_priorities(), settings.learner.importance_exponent);
+        let mut ended = pin!(ended(io::stdout(), followed));
         let mut written = 0;
         while self.batches.is_none_or(|count| written < count) {
             // The replay servers compute the policy lag from this version. The next batch reads the directory again.
             if let Ok(version @ 1..) = versions.newest_number() {
                 newest.set(WeightsVersion(version));
             }
-            let ShardedBatch { samples, servers } = sampler.next().await;
+            let ShardedBatch { samples, servers } = tokio::select! {
+                batch = sampler.next() => batch,
+                () = &mut ended => break,
+            };
             let importance = if has_priorities { targets::importance(&samples, exponent) } else { Vec::new() };
             let Built { mut examples, rows, rejected } = targets.examples(&game, &samples, &importance, &mut rng);
             settings.policy_temperature().apply(&mut examples);
@@ -113,12 +124,22 @@ impl Args {
     }
 }
 
-/// Returns the replay servers of the first board of a run.
-fn reached(run: &RunDirectory) -> anyhow::Result<Vec<String>> {
+/// Waits until the reader of `output` is gone, or until `run` is no longer in training.
+async fn ended(output: impl AsFd, run: Option<&RunDirectory>) {
+    while service::pipe::has_reader(&output) && run.is_none_or(RunDirectory::is_trained) {
+        tokio::time::sleep(CHECK_INTERVAL).await;
+    }
+}
+
+/// Returns the replay servers of a run, which has no further `boards`.
+fn reached(run: &RunDirectory, boards: &[String]) -> anyhow::Result<Vec<String>> {
+    if !boards.is_empty() {
+        let reason = "batches are of one board; choose a replay server of run.game with --endpoint";
+        return Err(ConfigError::invalid("run.boards", reason).into());
+    }
     let (name, command) = (run.name(), printed_command::train(run));
     ensure!(run.is_trained(), "run {name} is not in training; start it with {command}");
-    let servers = run.reach_replay_servers()?.into_iter().filter(|server| server.board.is_none());
-    let endpoints: Vec<String> = servers.map(|server| server.endpoint).collect();
+    let endpoints: Vec<String> = run.reach_replay_servers()?.into_iter().map(|server| server.endpoint).collect();
     ensure!(!endpoints.is_empty(), "run {name} has started no replay server yet; try again");
     Ok(endpoints)
 }
@@ -212,6 +233,21 @@ mod tests {
     use weights::Model;
 
     use super::*;
+
+    #[tokio::test]
+    async fn batches_end_with_the_run_or_with_the_reader() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunDirectory::new(folder.path(), "first").unwrap();
+        run.create().unwrap();
+        let (lock, (reader, writer)) = (run.lock().unwrap(), io::pipe().unwrap());
+        for run in [Some(&run), None] {
+            assert!(tokio::time::timeout(Duration::ZERO, ended(&writer, run)).await.is_err(), "{run:?}");
+        }
+        drop(lock);
+        ended(&writer, Some(&run)).await;
+        drop(reader);
+        ended(&writer, None).await;
+    }
 
     #[test]
     fn an_unrolled_batch_has_the_masks_of_the_trainer_and_next_observations_only_for_some_models() {

@@ -512,6 +512,9 @@ fn batches_of_a_live_run_are_frames_of_arrays_until_the_limit_or_until_the_pipe_
     let refused = |options: &[&str]| request(options).run(&mut Vec::new()).unwrap_err().to_string();
     assert!(refused(&["--batch-size", "0"]).contains("--batch-size: is 0"));
     assert!(refused(&[]).contains("is not in training; start it with zerofleet train --run noughts"));
+    let boards = "[run]\ngame = \"hex-5\"\nboards = [\"hex-7\"]\n[network]\nheads = \"pooled\"\n";
+    std::fs::write(run.runs.path().join("noughts/config.toml"), boards).unwrap();
+    assert!(refused(&[]).starts_with("run.boards: batches are of one board"), "{}", refused(&[]));
     drain.start();
     runtime.block_on(running.finished()).unwrap();
 }

@@ -31,6 +31,7 @@ pub mod inherited;
 pub mod live;
 pub mod machine;
 pub mod net;
+pub mod pipe;
 mod probe;
 mod process;
 pub mod reasons;
