@@ -19,14 +19,18 @@ pub(crate) const TRAIN_FROM_NOTHING: &str = "restart training with --from 0 (kee
 /// Returns the progress of the checkpoint from which a run resumes; `None` for an untrained run.
 ///
 /// # Errors
-/// The run has trained, but the checkpoints are gone or cannot be read; the error names the `remedy`.
+/// The run has trained, but the checkpoints are gone or cannot be read, which the error reports with the `remedy`, or a
+/// learner of the user has trained since the checkpoint.
 pub(crate) fn checkpoint(plan: &Plan, remedy: &str) -> anyhow::Result<Option<Progress>> {
     let (run, folder) = (&plan.run, plan.run.checkpoints());
     let mut failed = None;
     for learner in (1..).take_while(|&learner| run.of_learner(learner).is_dir()) {
         // Nothing is written here, so the number of checkpoints to keep is irrelevant.
         match Checkpoints::new(run.checkpoints_of(learner), usize::MAX).newest_progress() {
-            Ok(Some(progress)) => return Ok(Some(progress)),
+            Ok(Some(progress)) => {
+                check_learner(plan, progress.training_step)?;
+                return Ok(Some(progress));
+            }
             Ok(None) => {}
             Err(error) => failed = failed.or(Some(error)),
         }
@@ -39,6 +43,7 @@ pub(crate) fn checkpoint(plan: &Plan, remedy: &str) -> anyhow::Result<Option<Pro
         Some(error) => return Err(error.into()),
         None => {}
     }
+    check_learner(plan, FROM_NOTHING)?;
     let trained = trained_steps(plan)?;
     let (name, folder) = (run.name(), folder.display());
     ensure!(
@@ -47,6 +52,23 @@ pub(crate) fn checkpoint(plan: &Plan, remedy: &str) -> anyhow::Result<Option<Pro
          directory, or {remedy}"
     );
     Ok(None)
+}
+
+/// Checks that the process `learner` does not continue from the training step `checkpoint` after a learner of the user
+/// has published other weights.
+fn check_learner(plan: &Plan, checkpoint: u64) -> anyhow::Result<()> {
+    let (run, published) = (&plan.run, VersionStore::of_learner(plan.run.path()));
+    let before = run.progress()?.unwrap_or_default().learner;
+    let Some(newest) = published.versions()?.pop().filter(|_| before == Learner::Own) else { return Ok(()) };
+    let (name, trained) = (run.name(), published.manifest(newest)?.training_step);
+    ensure!(
+        trained == checkpoint,
+        "run {name} has weights of training step {trained} by a learner of your own, which the checkpoint of step \
+         {checkpoint} lacks; begin another run with zerofleet train --weights {}, or return to the checkpoint with \
+         --from {checkpoint}",
+        published.manifest_path(newest).display()
+    );
+    Ok(())
 }
 
 /// Returns a lower bound on the training steps of a run, from the progress file and the published weights.
@@ -132,7 +154,52 @@ pub(crate) fn command(plan: &Plan) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use clap::Parser as _;
+    use fleet::run_directory::RunDirectory;
+    use version_store::checkpoint::Checkpoint;
+
     use super::*;
+    use crate::trained::tests::{architecture, publish};
+
+    #[derive(clap::Parser)]
+    struct Train {
+        #[command(flatten)]
+        args: fleet::plan::Args,
+    }
+
+    #[test]
+    fn the_learner_continues_no_run_in_which_a_learner_of_the_user_has_trained() {
+        let runs = tempfile::tempdir().unwrap();
+        let run = RunDirectory::new(runs.path(), "first").unwrap();
+        run.create().unwrap();
+        fs::write(run.config(), "[run]\ngame = \"tic_tac_toe\"\n").unwrap();
+        let architecture = architecture(&"tic_tac_toe".parse().unwrap());
+        publish(&run, architecture.clone(), 1);
+        let resumed = |before| {
+            let progress = fleet::run_directory::Progress { learner: before, ..Default::default() };
+            run.keep_progress(&progress).unwrap();
+            let words = ["train", "--learner", "zerofleet", "--actors", "1", "--run", run.name(), "--runs"];
+            let words = words.into_iter().chain(runs.path().to_str());
+            let plan = Plan::on_cpu(&Train::parse_from(words).args, std::iter::empty()).unwrap();
+            checkpoint(&plan, TRAIN_FROM_NOTHING).map_err(|error| error.to_string())
+        };
+        let refused = resumed(Learner::Own).unwrap_err();
+        assert!(refused.contains("training step 1 by a learner of your own"), "{refused}");
+        assert!(refused.contains("weights/v000001.json, or") && refused.ends_with("--from 0"), "{refused}");
+        let mut progress =
+            Progress { training_step: 0, positions: 0, window_passes: 0.0, elapsed_seconds: 0.0, architecture };
+        for step in [4, 1] {
+            fs::remove_dir_all(run.checkpoints()).unwrap();
+            fs::create_dir(run.checkpoints()).unwrap();
+            progress.training_step = step;
+            let checkpoint = Checkpoint { progress: progress.clone(), files: Vec::new() };
+            Checkpoints::new(run.checkpoints(), 1).write(&checkpoint).unwrap();
+            assert_eq!(resumed(Learner::Zerofleet), Ok(Some(progress.clone())));
+            assert_eq!(resumed(Learner::Own).is_ok(), step == 1, "step {step}");
+        }
+    }
 
     #[test]
     fn another_length_of_a_run_is_printed_with_the_learning_rates_of_both() {
