@@ -75,7 +75,7 @@ pub struct Args {
     ///
     /// With `own`, the process `zerofleet weights serve` takes the place of the learner. It publishes weights that a
     /// program writes to the directory `incoming` of the run; `zerofleet replay batches` writes training batches for
-    /// the program.
+    /// the program. Of `[learner]`, only the keys of targets, sampling and initial weights, and `versions_kept` apply.
     #[arg(long, value_enum)]
     pub learner: Option<Learner>,
 
@@ -370,6 +370,9 @@ fn check_boards(config: &RunFile, actors: Option<usize>) -> Result<(), ConfigErr
 fn check_own_learner(learner: Learner, learners: usize, config: &RunFile) -> Result<(), ConfigError> {
     match learner {
         Learner::Own if learners > 1 => Err(ConfigError::invalid("--learners", "conflicts with --learner own")),
+        Learner::Own if !config.learner.group.is_empty() => {
+            Err(ConfigError::invalid("learner.group", "conflicts with --learner own; leave it empty"))
+        }
         Learner::Own if !config.run.boards.is_empty() => {
             Err(ConfigError::invalid("run.boards", "--learner own draws batches of one board; leave it out"))
         }

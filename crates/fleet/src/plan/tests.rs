@@ -114,6 +114,10 @@ fn a_learner_of_the_user_is_kept_by_a_resume_and_trains_alone_on_one_board() {
     let refused = |learners, boards: &[&str]| plan(Some(Learner::Own), learners, boards).unwrap_err().to_string();
     assert_eq!(refused(2, &[]), "--learners: conflicts with --learner own");
     assert!(refused(1, &["hex-7"]).starts_with("run.boards: --learner own"));
+    let grouped =
+        Args { learner: Some(Learner::Own), sets: vec!["learner.group=http://127.0.0.1:1".into()], ..runs.args() };
+    let error = Plan::on(&grouped, std::iter::empty(), machine).unwrap_err().to_string();
+    assert_eq!(error, "learner.group: conflicts with --learner own; leave it empty");
     let first = plan(Some(Learner::Own), 1, &[]).unwrap();
     first.run.create().unwrap();
     first.write_config().unwrap();
