@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use weights::{Architecture, Design, Model};
+use network::Role;
+use weights::{Architecture, Design, HeadKind, Model};
 
 use crate::checkpoint::{self, State};
 use crate::{Entry, Error, Layout, ModelLayers, MomentFormat, Numbers, Trainer, TrainerSettings};
@@ -59,7 +60,8 @@ pub fn begin_with(
 }
 
 /// Replaces each tensor in `numbers`, the numbers of the network `to` with this layout, by the tensor with the same
-/// name and shape in the file `bytes` of the network `from`. All other tensors stay as they are.
+/// name and shape in the file `bytes` of the network `from`. All other tensors stay as they are, and on a board of
+/// another height or width also the tensors that belong to cells of one board.
 ///
 /// # Errors
 /// [`Error::InitialWeights`] if the networks have different models or compute with different layers, or if no tensor
@@ -71,8 +73,11 @@ pub fn adopt(
     numbers: &mut Numbers,
 ) -> Result<Adopted, Error> {
     check(from, to)?;
-    let given = ModelLayers::new(from)?.layout();
+    let mut given = ModelLayers::new(from)?.layout();
     let Numbers { parameters, statistics } = checkpoint::read(&given, bytes)?;
+    if [from.height, from.width] != [to.height, to.width] {
+        given.parameters.retain(|entry| !is_of_board(entry, from.design.heads));
+    }
     let mut adopted = Adopted::default();
     adopted.take(&given.parameters, &parameters, &layout.parameters, &mut numbers.parameters);
     adopted.take(&given.statistics, &statistics, &layout.statistics, &mut numbers.statistics);
@@ -89,9 +94,28 @@ pub fn adopt(
 
 /// Checks that tensors of equal names have equal meanings in both networks.
 fn check(from: &Architecture, to: &Architecture) -> Result<(), Error> {
-    let parts = |Architecture { model, design: Design { activation, block, norm, .. }, .. }: &Architecture| {
-        let (activation, block, norm) = (activation.name(), block.name(), norm.name());
-        [("model", kind(*model)), ("activation", activation), ("block", block), ("norm", norm)]
+    let scoring = |architecture: &Architecture| match architecture.model {
+        Model::Alphazero => Some("the outcome"),
+        Model::AlphazeroReturns { .. } => Some("rewards"),
+        Model::Muzero { .. } | Model::StochasticMuzero { .. } => None,
+    };
+    if let [Some(given), Some(wanted)] = [from, to].map(scoring)
+        && given != wanted
+    {
+        let (of_weights, game) = (&from.game, &to.game);
+        let reason = format!("{game} is scored by {wanted}, but the game of the weights, {of_weights}, by {given}");
+        return Err(Error::InitialWeights { reason });
+    }
+    let have_attention = from.design.attention.min(to.design.attention) > 0;
+    let parts = |architecture: &Architecture| {
+        let Design { activation, block, norm, attention_heads, .. } = architecture.design;
+        [
+            ("model", architecture.model.name().to_owned()),
+            ("activation", activation.to_string()),
+            ("block", block.to_string()),
+            ("norm", norm.to_string()),
+            ("attention_heads", if have_attention { attention_heads.to_string() } else { String::new() }),
+        ]
     };
     for ((key, given), (_, wanted)) in parts(from).into_iter().zip(parts(to)) {
         if given != wanted {
@@ -102,14 +126,13 @@ fn check(from: &Architecture, to: &Architecture) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the name of the kind of a model.
-const fn kind(model: Model) -> &'static str {
-    match model {
-        Model::Alphazero => "alphazero",
-        Model::AlphazeroReturns { .. } => "alphazero with returns",
-        Model::Muzero { .. } => "muzero",
-        Model::StochasticMuzero { .. } => "stochastic_muzero",
-    }
+/// Returns whether the numbers of a tensor belong to cells of one board: flattened heads, planes of actions, and offsets
+/// between cells. An equal shape on a board of another height or width, as of 4×9 and 6×6, has another meaning.
+fn is_of_board(entry: &Entry, heads: HeadKind) -> bool {
+    let (layer, role) = (entry.tensor.layer(), entry.tensor.role);
+    let is_hidden = layer.ends_with(".hidden") && role.is_weight() && !entry.is_of_tower();
+    let is_flattened = heads == HeadKind::Flattened && (layer == "policy.output" || is_hidden);
+    is_flattened || layer.ends_with(".action") || role == Role::Offsets
 }
 
 fn size(Architecture { blocks, channels, .. }: &Architecture) -> String {
@@ -136,7 +159,7 @@ impl Adopted {
 
 #[cfg(test)]
 mod tests {
-    use weights::{Activation, HeadKind, NormKind};
+    use weights::{Activation, NormKind};
 
     use super::*;
 
@@ -203,6 +226,36 @@ mod tests {
     }
 
     #[test]
+    fn tensors_of_cells_are_new_on_a_board_of_as_many_cells_in_another_shape() {
+        let on = |[height, width]: [usize; 2], design, model| Architecture {
+            height,
+            width,
+            actions: 36,
+            squeeze_excitation: 0,
+            design,
+            model,
+            ..of_side(6)
+        };
+        let attention = Design { attention: 1, attention_heads: 2, ..Design::default() };
+        let pooled = Design { heads: HeadKind::Pooled, ..attention };
+        let flattened = ["policy.output.weight [36, 1152]", "value.hidden.weight [64, 1152]"];
+        let offsets = "attention.0.position.offsets [2, 119]";
+        let of_action = ["dynamics.action.weight [144, 36]", "dynamics.action.bias [144]"];
+        let muzero = [of_action[0], flattened[0], flattened[1], "reward.hidden.weight [64, 1152]", of_action[1]];
+        for (design, model, expected) in [
+            (attention, Model::Alphazero, [&flattened[..], &[offsets, "policy.output.bias [36]"]].concat()),
+            (pooled, Model::Alphazero, vec![offsets]),
+            (Design::default(), Model::Muzero { support: 3 }, [&muzero[..], &["policy.output.bias [36]"]].concat()),
+        ] {
+            let (adopted, _) = adopted(&on([4, 9], design, model), &on([9, 4], design, model)).unwrap();
+            let (mut new, mut expected) = (adopted.new, expected);
+            new.sort();
+            expected.sort_unstable();
+            assert_eq!(new, expected, "{model:?}");
+        }
+    }
+
+    #[test]
     fn pooled_heads_fit_every_board_and_further_blocks_are_new() {
         let pooled =
             |side| Architecture { design: Design { heads: HeadKind::Pooled, ..Design::default() }, ..of_side(side) };
@@ -216,7 +269,12 @@ mod tests {
     #[test]
     fn other_models_layers_and_towers_are_refused_with_the_reason() {
         let with = |design| Architecture { design, ..of_side(3) };
+        let of_heads = |attention_heads| with(Design { attention: 1, attention_heads, ..Design::default() });
         for (to, reason) in [
+            (
+                Architecture { model: Model::AlphazeroReturns { support: 3 }, game: "2048".to_owned(), ..of_side(3) },
+                "2048 is scored by rewards, but the game of the weights, any-3, by the outcome",
+            ),
             (
                 Architecture { model: Model::Muzero { support: 3 }, ..of_side(3) },
                 "network.model is muzero, but the weights have alphazero",
@@ -228,6 +286,9 @@ mod tests {
             let error = adopted(&of_side(3), &to).unwrap_err();
             assert!(error.starts_with("the weights do not suit the network: ") && error.contains(reason), "{error}");
         }
+        let error = adopted(&of_heads(2), &of_heads(3)).unwrap_err();
+        assert!(error.ends_with("network.attention_heads is 3, but the weights have 2"), "{error}");
+        assert!(adopted(&of_side(3), &of_heads(3)).is_ok(), "attention is new");
         let (layout, mut numbers) = initial(&of_side(3), 2);
         let before = numbers.clone();
         let error = adopt([&of_side(3), &of_side(3)], b"{}", &layout, &mut numbers).unwrap_err();

@@ -281,6 +281,18 @@ pub enum Model {
 }
 
 impl Model {
+    /// Returns the name in manifests. Run files have one name for both models of AlphaZero, between which the scoring of
+    /// the game decides.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Alphazero => "alphazero",
+            Self::AlphazeroReturns { .. } => "alphazero_returns",
+            Self::Muzero { .. } => "muzero",
+            Self::StochasticMuzero { .. } => "stochastic_muzero",
+        }
+    }
+
     /// Returns n, the bound of categorical values and rewards; `None` if values predict win, draw and loss.
     #[must_use]
     pub const fn support(self) -> Option<usize> {
@@ -401,6 +413,19 @@ mod tests {
         let written = Architecture { squeeze_excitation: 16, global_pooling: 4, ..plain };
         let read: Architecture = serde_json::from_str(&serde_json::to_string(&written).unwrap()).unwrap();
         assert_eq!(read, written);
+    }
+
+    #[test]
+    fn every_model_is_written_by_its_name() {
+        for model in [
+            Model::Alphazero,
+            Model::AlphazeroReturns { support: 5 },
+            Model::Muzero { support: 5 },
+            Model::StochasticMuzero { support: 5, codes: 6 },
+        ] {
+            let text = serde_json::to_string(&model).unwrap();
+            assert!(text.trim_start_matches('{').starts_with(&format!("\"{}\"", model.name())), "{text}");
+        }
     }
 
     #[test]
