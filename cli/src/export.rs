@@ -107,7 +107,7 @@ fn write_models(manifest: &Manifest, bytes: &[u8], folder: &Path) -> anyhow::Res
     Ok(paths)
 }
 
-/// Writes a model folder. The first file is written after every conversion has succeeded.
+/// Writes a model folder. The first file is written after every conversion has succeeded, the configuration last.
 fn write_folder(
     run: &RunDirectory,
     manifest: &Manifest,
@@ -134,12 +134,9 @@ fn write_folder(
         license,
     };
     let (card, config) = (card.markdown(), print(&portable(config))?);
-    ModelFolder::write(folder, manifest, bytes)?;
-    for (file, contents) in &models {
-        replace(&folder.join(file), contents)?;
-    }
-    replace(&folder.join(ModelFolder::RUN_FILE), config.as_bytes())?;
-    Ok(replace(&folder.join(ModelFolder::CARD), card.as_bytes())?)
+    let mut files: Vec<(&str, &[u8])> = models.iter().map(|(file, contents)| (*file, contents.as_slice())).collect();
+    files.extend([(ModelFolder::RUN_FILE, config.as_bytes()), (ModelFolder::CARD, card.as_bytes())]);
+    ModelFolder::write_with(folder, manifest, bytes, &files)
 }
 
 /// Returns the summary of the last session; empty if no session has stopped yet.

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
@@ -13,8 +14,6 @@ use crate::store::{MANIFEST_BYTES_MAX, read_at_most, read_manifest, read_weights
 
 /// Value of `library_name` in the configuration of a model.
 const LIBRARY: &str = "zerofleet";
-/// Maximum size of the weights in bytes.
-const BYTES_MAX: u64 = 1 << 30;
 /// The forms of a model, for errors.
 const FORMS: &str = "a directory with config.json and model.safetensors, one of these two files, or a manifest with \
                      the weights next to it, such as v000012.json and v000012.safetensors";
@@ -52,19 +51,34 @@ impl ModelFolder {
     /// Name of the model card.
     pub const CARD: &'static str = "README.md";
 
-    /// Writes weights and manifest into a new or empty directory. The manifest is written last: without it, the
-    /// directory is no model.
+    /// Writes weights and manifest, like [`write_with`](Self::write_with) without further files.
     ///
     /// # Errors
-    /// The directory is not empty, the bytes do not match the manifest, or a file cannot be written.
+    /// As for [`write_with`](Self::write_with).
     pub fn write(directory: &Path, manifest: &Manifest, bytes: &[u8]) -> anyhow::Result<()> {
+        Self::write_with(directory, manifest, bytes, &[])
+    }
+
+    /// Writes weights, further files by name, and the manifest into a new or empty directory, or over the files of an
+    /// interrupted write. The manifest is written last: without it, the directory is no model.
+    ///
+    /// # Errors
+    /// The directory has other files, the bytes do not match the manifest, or a file cannot be written.
+    pub fn write_with(
+        directory: &Path,
+        manifest: &Manifest,
+        bytes: &[u8],
+        files: &[(&str, &[u8])],
+    ) -> anyhow::Result<()> {
         ensure!(manifest.digest == Digest::of(bytes), "the weights do not match the digest in the manifest");
         let failed = || format!("create {}", directory.display());
         fs::create_dir_all(directory).with_context(failed)?;
-        let is_empty = fs::read_dir(directory).with_context(failed)?.next().is_none();
-        ensure!(is_empty, "{} is not empty; choose a new directory", directory.display());
+        let is_free = is_free(directory, files).with_context(failed)?;
+        ensure!(is_free, "{} is not empty; choose a new directory", directory.display());
         let config = Config { library_name: LIBRARY.to_owned(), weights: manifest.clone() };
-        replace(&directory.join(Self::WEIGHTS), bytes)?;
+        for (name, contents) in [(Self::WEIGHTS, bytes)].iter().chain(files) {
+            replace(&directory.join(name), contents)?;
+        }
         Ok(replace(&directory.join(Self::CONFIG), &serde_json::to_vec_pretty(&config)?)?)
     }
 
@@ -72,9 +86,10 @@ impl ModelFolder {
     /// exported version ([`VersionStore`](crate::VersionStore)).
     ///
     /// # Errors
-    /// A file is missing, too large, not of this form, or damaged; the error names the file and the expected form.
+    /// A file is missing, not of this form, or damaged, or the weights are larger than stated in the manifest; the error
+    /// names the file and the expected form.
     pub fn read(path: &Path) -> anyhow::Result<Model> {
-        Self::read_at_most(path, BYTES_MAX)
+        Self::read_at_most(path, u64::MAX)
     }
 
     /// Reads a model like [`read`](Self::read), with weights of at most `bytes_max` bytes.
@@ -99,6 +114,24 @@ impl ModelFolder {
     }
 }
 
+/// Returns whether a directory is empty, or has only files of a write of `files` that was interrupted before the
+/// manifest. The weights are the first file, under a temporary name until they are complete.
+fn is_free(directory: &Path, files: &[(&str, &[u8])]) -> io::Result<bool> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        names.push(entry?.file_name().to_string_lossy().into_owned());
+    }
+    let is_of = |name: &str, file: &str| {
+        name == file || name.strip_prefix(file).is_some_and(|rest| rest.starts_with('.') && rest.ends_with(".new"))
+    };
+    let is_known = |name: &String| {
+        let is_manifest = name != ModelFolder::CONFIG && is_of(name, ModelFolder::CONFIG);
+        is_manifest || is_of(name, ModelFolder::WEIGHTS) || files.iter().any(|(file, _)| is_of(name, file))
+    };
+    let has_weights = names.iter().any(|name| is_of(name, ModelFolder::WEIGHTS));
+    Ok(names.is_empty() || has_weights && names.iter().all(is_known))
+}
+
 /// Returns the files with the manifest and with the weights of the model at `path`; both exist.
 fn files_of(path: &Path) -> anyhow::Result<[PathBuf; 2]> {
     let files = if path.is_dir() {
@@ -108,8 +141,12 @@ fn files_of(path: &Path) -> anyhow::Result<[PathBuf; 2]> {
         match path.extension().and_then(OsStr::to_str) {
             Some("json") if *path == *config => [config, path.with_file_name(ModelFolder::WEIGHTS)],
             Some("json") => [path.to_owned(), path.with_extension("safetensors")],
-            Some("safetensors") if config.is_file() => [config, path.to_owned()],
-            Some("safetensors") => [path.with_extension("json"), path.to_owned()],
+            Some("safetensors") => {
+                // A version next to a model folder has a manifest of its own.
+                let manifest = path.with_extension("json");
+                let is_of_folder = path.file_name() == Some(OsStr::new(ModelFolder::WEIGHTS)) || !manifest.is_file();
+                [if is_of_folder && config.is_file() { config } else { manifest }, path.to_owned()]
+            }
             _ => bail!("{} is no model; expected {FORMS}", path.display()),
         }
     };
@@ -192,6 +229,42 @@ mod tests {
     }
 
     #[test]
+    fn an_interrupted_write_is_no_model_and_a_second_write_replaces_the_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |file| {
+            let files: [(&str, &[u8]); 2] = [(ModelFolder::CARD, b"card"), (file, b"")];
+            ModelFolder::write_with(directory.path(), &manifest(), BYTES, &files).map_err(|error| error.to_string())
+        };
+        write("missing/file").unwrap_err();
+        assert!(refused(directory.path()).contains("config.json is missing"));
+        assert!(directory.path().join(ModelFolder::CARD).is_file());
+        let partial = directory.path().join("model.safetensors.7.new");
+        fs::write(&partial, "").unwrap();
+        fs::write(directory.path().join("notes.txt"), "").unwrap();
+        assert!(write(ModelFolder::RUN_FILE).unwrap_err().contains("is not empty"));
+        fs::remove_file(directory.path().join("notes.txt")).unwrap();
+        write(ModelFolder::RUN_FILE).unwrap();
+        assert!(ModelFolder::read(directory.path()).unwrap().run_file.is_some());
+        assert!(write(ModelFolder::RUN_FILE).unwrap_err().contains("is not empty"));
+        // A model card alone is not a part of an interrupted write.
+        for file in [ModelFolder::CONFIG, ModelFolder::WEIGHTS, ModelFolder::RUN_FILE, "model.safetensors.7.new"] {
+            fs::remove_file(directory.path().join(file)).unwrap();
+        }
+        assert!(write(ModelFolder::RUN_FILE).unwrap_err().contains("is not empty"));
+    }
+
+    #[test]
+    fn a_version_next_to_a_model_folder_has_the_manifest_of_its_name() {
+        let (_directory, folder) = written();
+        let other = Manifest::of(b"others", WeightsVersion(3), 30, crate::architecture());
+        VersionStore::new(folder.clone()).write(&other, b"others", Retention::All).unwrap();
+        assert_eq!(ModelFolder::read(&folder.join("v000003.safetensors")).unwrap().manifest, other);
+        // The manifest of a file of any other program is not of this form.
+        fs::write(folder.join("model.json"), "{}").unwrap();
+        assert_eq!(ModelFolder::read(&folder.join(ModelFolder::WEIGHTS)).unwrap().manifest, manifest());
+    }
+
+    #[test]
     fn a_file_that_is_missing_or_of_another_form_is_named_with_the_expected_form() {
         let (directory, folder) = written();
         let error = refused(&directory.path().join("models"));
@@ -224,6 +297,8 @@ mod tests {
         assert!(error.ends_with("model.safetensors has 12 bytes, the limit is 11"), "{error}");
         fs::write(folder.join(ModelFolder::WEIGHTS), "other weight").unwrap();
         assert!(refused(&folder).contains("model.safetensors does not match the digest"));
+        fs::write(folder.join(ModelFolder::WEIGHTS), "other weights").unwrap();
+        assert!(refused(&folder).ends_with("model.safetensors has 13 bytes, the limit is 12"));
         fs::write(folder.join(ModelFolder::CONFIG), vec![b' '; (1 << 17) + 1]).unwrap();
         assert!(refused(&folder).contains("config.json has 131073 bytes, the limit is 131072"));
     }

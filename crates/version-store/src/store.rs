@@ -1,7 +1,8 @@
 //! A directory of weights versions. A version number never names two different sets of bytes, even after a crash.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
@@ -264,9 +265,9 @@ pub(crate) fn read_manifest(path: &Path) -> anyhow::Result<Manifest> {
     serde_json::from_slice(&text).with_context(|| format!("parse the manifest {}", path.display()))
 }
 
-/// Reads the weights that a manifest describes.
+/// Reads the weights that a manifest describes: at most `bytes_max` bytes, and at most the size in the manifest.
 pub(crate) fn read_weights(manifest: &Manifest, weights: &Path, bytes_max: u64) -> anyhow::Result<Vec<u8>> {
-    let bytes = read_at_most(weights, bytes_max)?;
+    let bytes = read_at_most(weights, bytes_max.min(manifest.size_bytes))?;
     let is_written = manifest.digest == Digest::of(&bytes);
     ensure!(is_written, "{} does not match the digest in the manifest", weights.display());
     Ok(bytes)
@@ -274,9 +275,15 @@ pub(crate) fn read_weights(manifest: &Manifest, weights: &Path, bytes_max: u64) 
 
 /// Reads a file of at most `bytes_max` bytes.
 pub(crate) fn read_at_most(path: &Path, bytes_max: u64) -> anyhow::Result<Vec<u8>> {
-    let size = fs::metadata(path).with_context(|| cannot_read(path))?.len();
+    let metadata = fs::metadata(path).with_context(|| cannot_read(path))?;
+    // Opening a pipe would wait for a writer, and reading a device may never end.
+    ensure!(metadata.is_file(), "{} is not a file", path.display());
+    let (size, mut bytes) = (metadata.len(), Vec::new());
     ensure!(size <= bytes_max, "{} has {size} bytes, the limit is {bytes_max}", path.display());
-    fs::read(path).with_context(|| cannot_read(path))
+    // The file may grow during the read.
+    let read = File::open(path).and_then(|file| file.take(size).read_to_end(&mut bytes));
+    read.with_context(|| cannot_read(path))?;
+    Ok(bytes)
 }
 
 fn cannot_read(path: &Path) -> String {
@@ -409,6 +416,11 @@ mod tests {
         fs::write(folder.join("v000002.json"), "{").unwrap();
         let error = store.read(WeightsVersion(2)).unwrap_err().to_string();
         assert!(error.contains("parse the manifest") && error.contains("v000002.json"), "{error}");
+        fs::remove_file(folder.join("v000002.json")).unwrap();
+        let socket = std::os::unix::net::UnixListener::bind(folder.join("v000002.json")).unwrap();
+        let error = store.read(WeightsVersion(2)).unwrap_err().to_string();
+        assert!(error.ends_with("v000002.json is not a file"), "{error}");
+        drop(socket);
         fs::remove_file(folder.join("v000002.json")).unwrap();
         fs::write(folder.join("v7.json"), "{}").unwrap();
         assert_eq!(numbers(&store), [1]);
