@@ -178,7 +178,7 @@ fn team<G: Game>(args: &Args, game: &G, threads: usize, leaves: usize) -> anyhow
         let start = game.start();
         let mut search = || -> anyhow::Result<usize> {
             let analysis =
-                analyse_together(&game, &start, &settings, &mut evaluators, &mut rng, &mut |_| Continue(()))?;
+                analyse_together(&game, &start, &settings, &mut evaluators, &mut rng, &mut |_, _| Continue(()))?;
             Ok(analysis.visit_counts.iter().map(|&visits| visits as usize).sum())
         };
         // The first evaluations choose kernels and grow buffers.

@@ -91,7 +91,7 @@ impl Thinker for ConsoleThinker {
         let is_latent = matches!(networks, Networks::Latent(_));
         let simulations = question.simulations.min(if is_latent { LATENT_SIMULATIONS_MAX } else { SIMULATIONS_MAX });
         let mut report_at = Instant::now();
-        let analysis = analyse(&rules, &position, simulations, search, *discount, networks, &mut |so_far| {
+        let analysis = analyse(&rules, &position, simulations, search, *discount, networks, &mut |so_far, _| {
             let now = Instant::now();
             if now < report_at {
                 return Continue(());

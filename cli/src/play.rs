@@ -467,7 +467,7 @@ impl<W: Write> Session<'_, W> {
     fn analyse(&mut self) -> anyhow::Result<Analysis> {
         let Settings { simulations, search, discount, .. } = self.settings;
         let (game, position) = (self.game, &self.position);
-        analyse(game, position, *simulations, search, *discount, self.networks, &mut |_| ControlFlow::Continue(()))
+        analyse(game, position, *simulations, search, *discount, self.networks, &mut |_, _| ControlFlow::Continue(()))
     }
 
     fn report(&mut self, analysis: &Analysis, mover: &str) -> io::Result<()> {

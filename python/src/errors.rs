@@ -15,10 +15,15 @@ create_exception!(
     "A failure of zerofleet: an unknown game, or a file that is no network."
 );
 
-/// Returns the `zerofleet.Error` for a failure: the text of the error and of every cause.
+/// Returns the `zerofleet.Error` for a failure: the text of the error and of every cause that the text lacks.
 pub(crate) fn failed(error: &(dyn std::error::Error + 'static)) -> PyErr {
-    let causes = std::iter::successors(Some(error), |&error| error.source());
-    Error::new_err(causes.map(ToString::to_string).collect::<Vec<_>>().join(": "))
+    let mut text = error.to_string();
+    for cause in std::iter::successors(error.source(), |&cause| cause.source()).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    Error::new_err(text)
 }
 
 /// Returns the `ValueError` for a rejected argument.

@@ -2,7 +2,6 @@
 //!
 //! Arrays cross the border to Python as bytes, so that the extension does not depend on the ABI of NumPy.
 
-use std::fmt::Display;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -15,15 +14,17 @@ use inference::{
     Batch, DevicePreference, Evaluator, LatentModel, LatentPredictions, PrecisionPreference, Predictions, Slot, Unroll,
 };
 use network_cpu::KernelPreference;
-use pyo3::exceptions::{PyMemoryError, PyValueError};
+use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use weights::{Architecture, Digest, Manifest, Model, WeightsVersion};
 
-use crate::errors::Error;
+use crate::errors::{Error, failed, rejected};
 
 /// Maximum batch size in positions.
 const BATCH_MAX: usize = 256;
+/// Maximum batch size of networks with latent states: no call without a check for Ctrl-C is long.
+const LATENT_BATCH_MAX: usize = 32;
 
 /// Arrays of little-endian float32 values.
 type Arrays<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>);
@@ -40,16 +41,23 @@ pub(crate) struct Loaded {
 impl Loaded {
     /// Checks the weights against the manifest, and builds an instance.
     fn new(manifest: &str, weights: &[u8], precision: &str, board: Option<&str>) -> PyResult<Self> {
-        let precision: PrecisionPreference = precision.parse().map_err(PyValueError::new_err::<String>)?;
-        let invalid = |error: serde_json::Error| failure(format!("the manifest of the weights is invalid: {error}"));
+        let precision = match precision {
+            "f32" => PrecisionPreference::F32,
+            "bf16" => PrecisionPreference::Bf16,
+            "auto" => PrecisionPreference::Auto,
+            other => return Err(rejected(format!("`{other}` is not a precision: expected f32, bf16 or auto"))),
+        };
+        let invalid =
+            |error: serde_json::Error| Error::new_err(format!("the manifest of the weights is invalid: {error}"));
         let mut manifest: Manifest = serde_json::from_str(manifest).map_err(invalid)?;
         if let Some(board) = board {
-            let game: GameKind = board.parse().map_err(failure)?;
-            manifest = evaluators::suited(&manifest, game.rules().spec()).map_err(failure)?;
+            let game: GameKind = board.parse().map_err(|error: games::Error| failed(&error))?;
+            manifest = evaluators::suited(&manifest, game.rules().spec()).map_err(|error| failed(&error))?;
         }
         if Digest::of(weights) != manifest.digest {
             let version = manifest.version;
-            return Err(failure(format!("weights {version} are damaged: the digest differs from the manifest")));
+            let reason = format!("weights {version} are damaged: the digest differs from the manifest");
+            return Err(Error::new_err(reason));
         }
         let (backend, bytes) = (backend(precision)?, Bytes::copy_from_slice(weights));
         let loaded = Self { manifest, bytes, backend, idle: Mutex::default() };
@@ -60,7 +68,7 @@ impl Loaded {
     /// Returns an idle instance, or builds one: instances share the weights.
     pub(crate) fn take(&self) -> PyResult<evaluators::Network> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let build = || self.backend.build_network(&self.manifest, &self.bytes).map_err(failure);
+        let build = || self.backend.build_network(&self.manifest, &self.bytes).map_err(|error| failed(&error));
         idle.map_or_else(build, Ok)
     }
 
@@ -83,7 +91,7 @@ fn backend(precision: PrecisionPreference) -> PyResult<Arc<dyn Backend>> {
         torch_build: "the programs of zerofleet have it in builds with --features torch",
     };
     let host = Host { clock: Instant::now, machine: "python".to_owned(), speeds: Store::none() };
-    evaluators::choose(&wanted, host).map(|chosen| chosen.backend).map_err(failure)
+    evaluators::choose(&wanted, host).map(|chosen| chosen.backend).map_err(|error| failed(&error))
 }
 
 /// A network of one weights version, evaluated on the CPU.
@@ -111,11 +119,17 @@ impl Network {
     /// Returns the manifest of weights as JSON, for an architecture as JSON.
     #[staticmethod]
     #[pyo3(name = "_manifest", signature = (architecture_json, weights, version = 1, training_step = 0))]
-    fn manifest(architecture_json: &str, weights: &[u8], version: u64, training_step: u64) -> PyResult<String> {
-        let invalid = |error: serde_json::Error| failure(format!("the architecture is invalid: {error}"));
+    fn manifest(
+        py: Python<'_>,
+        architecture_json: &str,
+        weights: &[u8],
+        version: u64,
+        training_step: u64,
+    ) -> PyResult<String> {
+        let invalid = |error: serde_json::Error| Error::new_err(format!("the architecture is invalid: {error}"));
         let architecture: Architecture = serde_json::from_str(architecture_json).map_err(invalid)?;
-        let manifest = Manifest::of(weights, WeightsVersion(version), training_step, architecture);
-        serde_json::to_string_pretty(&manifest).map_err(failure)
+        let manifest = py.detach(|| Manifest::of(weights, WeightsVersion(version), training_step, architecture));
+        serde_json::to_string_pretty(&manifest).map_err(|error| failed(&error))
     }
 
     /// Name of the game, with the board.
@@ -139,18 +153,13 @@ impl Network {
     /// Architecture of the network as JSON.
     #[getter]
     fn architecture(&self) -> PyResult<String> {
-        serde_json::to_string(&self.loaded.manifest.architecture).map_err(failure)
+        serde_json::to_string(&self.loaded.manifest.architecture).map_err(|error| failed(&error))
     }
 
     /// Model: alphazero, alphazero_returns, muzero or stochastic_muzero.
     #[getter]
     fn model(&self) -> &'static str {
-        match self.loaded.manifest.architecture.model {
-            Model::Alphazero => "alphazero",
-            Model::AlphazeroReturns { .. } => "alphazero_returns",
-            Model::Muzero { .. } => "muzero",
-            Model::StochasticMuzero { .. } => "stochastic_muzero",
-        }
+        self.loaded.manifest.architecture.model.name()
     }
 
     /// Evaluates observations, float32 `[B, C, H, W]`, with legal actions, one byte each, `[B, A]`. A muzero network
@@ -171,13 +180,13 @@ impl Network {
         let actions: Vec<Action> = actions.iter().map(|&action| Action(u16::from_le_bytes(action))).collect();
         let steps = actions.len().checked_div(positions.len()).unwrap_or(0);
         if !rest.is_empty() || actions.len() != steps * positions.len() {
-            return Err(PyValueError::new_err("actions must be uint16 of the shape [B, K]"));
+            return Err(rejected("actions must be uint16 of the shape [B, K]"));
         }
         if let Some(action) = actions.iter().find(|action| action.index() >= positions.actions) {
-            return Err(PyValueError::new_err(format!("{action} must be below {}", positions.actions)));
+            return Err(rejected(format!("{action} must be below {}", positions.actions)));
         }
         if steps > 0 && self.model() != "muzero" {
-            return Err(PyValueError::new_err(format!("actions need a muzero network, not {}", self.model())));
+            return Err(rejected(format!("actions need a muzero network, not {}", self.model())));
         }
         let Outputs { priors, values, rewards, wdl, .. } = self.outputs(py, &positions, &actions, steps)?;
         Ok((bytes_of(py, &priors)?, bytes_of(py, &values)?, bytes_of(py, &rewards)?, bytes_of(py, &wdl)?))
@@ -200,7 +209,9 @@ impl Network {
     ) -> PyResult<Outputs> {
         let mut network = py.detach(|| self.loaded.take())?;
         let attributes = network.attributes();
-        let batch_size = attributes.preferred_batch.min(attributes.max_batch).clamp(1, BATCH_MAX);
+        let is_latent = self.loaded.manifest.architecture.model != Model::Alphazero;
+        let batch_max = if is_latent { LATENT_BATCH_MAX } else { BATCH_MAX };
+        let batch_size = attributes.preferred_batch.min(attributes.max_batch).clamp(1, batch_max);
         let mut outputs = Outputs::new(positions, steps)?;
         for first in (0..positions.len()).step_by(batch_size) {
             py.check_signals()?;
@@ -233,12 +244,12 @@ impl<'a> Positions<'a> {
         let (values, rest) = observations.as_chunks::<4>();
         if !rest.is_empty() || !values.len().is_multiple_of(shape.len()) {
             let expected = format!("observations must be float32 of the shape [B, {planes}, {height}, {width}]");
-            return Err(PyValueError::new_err(format!("{expected}, got {} bytes", observations.len())));
+            return Err(rejected(format!("{expected}, got {} bytes", observations.len())));
         }
         let positions = Self { shape, actions, values, legal };
         if legal.len() != positions.len().saturating_mul(actions) {
             let expected = format!("legal actions must be one byte each of the shape [{}, {actions}]", positions.len());
-            return Err(PyValueError::new_err(format!("{expected}, got {} bytes", legal.len())));
+            return Err(rejected(format!("{expected}, got {} bytes", legal.len())));
         }
         Ok(positions)
     }
@@ -256,7 +267,7 @@ impl<'a> Positions<'a> {
             let legal = (0..=u16::MAX).zip(flags).filter(|(_, flag)| **flag != 0).map(|(action, _)| Action(action));
             let legal: Vec<Action> = legal.collect();
             if legal.is_empty() {
-                return Err(PyValueError::new_err(format!("position {position} has no legal action")));
+                return Err(rejected(format!("position {position} has no legal action")));
             }
             let values = &self.values[position * self.shape.len()..][..self.shape.len()];
             let mut is_finite = true;
@@ -267,7 +278,7 @@ impl<'a> Positions<'a> {
                 }
             });
             if !is_finite {
-                return Err(PyValueError::new_err(format!("the observation of position {position} is not finite")));
+                return Err(rejected(format!("the observation of position {position} is not finite")));
             }
         }
         Ok(batch)
@@ -306,7 +317,7 @@ impl Outputs {
     /// Evaluates a batch, in which position 0 is position `first` of all.
     fn evaluate(&mut self, evaluator: &mut dyn Evaluator, batch: &Batch, first: usize) -> PyResult<()> {
         let mut predictions = Predictions::new();
-        evaluator.evaluate(batch, &mut predictions).map_err(failure)?;
+        evaluator.evaluate(batch, &mut predictions).map_err(|error| failed(&error))?;
         for index in 0..batch.len() {
             let row = &mut self.priors[(first + index) * self.actions..][..self.actions];
             for (action, prior) in batch.legal(index).iter().zip(predictions.priors(index)) {
@@ -324,8 +335,8 @@ impl Outputs {
         let mut predictions = LatentPredictions::default();
         let slots: Vec<Slot> = (0..).take(2 * batch.len()).map(Slot).collect();
         let (mut from, mut to) = slots.split_at(batch.len());
-        model.reserve(slots.len()).map_err(failure)?;
-        model.initial(batch, from, &mut predictions).map_err(failure)?;
+        model.reserve(slots.len()).map_err(|error| failed(&error))?;
+        model.initial(batch, from, &mut predictions).map_err(|error| failed(&error))?;
         self.record(&predictions, first, 0);
         for step in 0..self.steps {
             Python::attach(|py| py.check_signals())?;
@@ -333,7 +344,7 @@ impl Outputs {
                 let action = actions[(first + index) * self.steps + step];
                 Unroll { from, action, to }
             });
-            model.recurrent(&taken.collect::<Vec<_>>(), &mut predictions).map_err(failure)?;
+            model.recurrent(&taken.collect::<Vec<_>>(), &mut predictions).map_err(|error| failed(&error))?;
             self.record(&predictions, first, step + 1);
             (from, to) = (to, from);
         }
@@ -351,11 +362,6 @@ impl Outputs {
             }
         }
     }
-}
-
-/// Returns the `zerofleet.Error` with the text of an error.
-pub(crate) fn failure(error: impl Display) -> PyErr {
-    Error::new_err(error.to_string())
 }
 
 /// Returns zeros, or an error if there is too little memory.

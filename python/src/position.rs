@@ -12,7 +12,7 @@ use crate::rules::Game;
 /// Maximum number of games in one call.
 pub(crate) const GAMES_MAX: usize = 65_536;
 
-/// Number of games replayed between two checks for Ctrl-C.
+/// Number of games read or replayed between two checks for Ctrl-C.
 const REPLAYS_UNINTERRUPTED: usize = 256;
 
 /// A position of a game. It never changes: `play` returns another position.
@@ -219,6 +219,9 @@ pub(crate) fn observations<'py>(
     for episode in episodes.iter() {
         let (seed, numbers) = episode.extract::<(u64, Bound<'_, PyList>)>()?;
         let (index, count, max) = (replays.len(), numbers.len(), rules.spec().max_plies);
+        if index.is_multiple_of(REPLAYS_UNINTERRUPTED) {
+            py.check_signals()?;
+        }
         if count > max {
             return Err(errors::rejected(format!("episode {index} has {count} actions, more than {max}")));
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use game::{Action, Game as _, Players, Scoring};
 use games::{AnyGame, GAMES, GameKind};
 use pyo3::prelude::*;
-use pyo3::types::PyType;
+use pyo3::types::{PyString, PyType};
 
 use crate::errors;
 use crate::position::Position;
@@ -95,10 +95,15 @@ impl Game {
         Position::start(self, seed)
     }
 
-    /// Returns the position after these moves: numbers of actions, or text in the notation of the game.
+    /// Returns the position after these moves: numbers of actions, or text in the notation of the game. A single text
+    /// has moves separated by whitespace.
     #[pyo3(signature = (moves, seed=0))]
     fn position(&self, moves: &Bound<'_, PyAny>, seed: u64) -> PyResult<Position> {
         let mut position = self.start(seed);
+        let moves = match moves.cast::<PyString>() {
+            Ok(text) => text.call_method0("split")?,
+            Err(_) => moves.clone(),
+        };
         // No action is legal after the end, which bounds the moves.
         for chosen in moves.try_iter()? {
             position.advance(position.chosen(&chosen?)?)?;

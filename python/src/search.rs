@@ -10,24 +10,27 @@ use std::time::{Duration, Instant};
 use game::{Action, Game as _};
 use games::{AnyGame, AnyPosition};
 use inference::{Attributes, Batch, LatentModel, LatentPredictions, Slot, Unroll};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 use selfplay::{
-    AnalysisSettings, EarlyStop, Proven, SearchAlgorithm, SearchSettings, Solver, ValueSpan, analyse_together, latent,
+    AnalysisSettings, EarlyStop, Proven, SearchAlgorithm, SearchSettings, Solver, TreeSize, ValueSpan,
+    analyse_together, latent,
 };
+use weights::Architecture;
 
-use crate::network::{Loaded, Network, failure};
+use crate::errors::{failed, rejected};
+use crate::network::{Loaded, Network};
 use crate::position::Position;
 
 /// Time between two checks for Ctrl-C.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
-/// Maximum memory of a search tree, by the estimate of [`simulations_within_memory`].
+/// Memory of a search tree at which a search stops; the pool of latent states, which is made before the search, counts.
 const TREE_BYTES_MAX: usize = 8 << 30;
 /// Maximum number of simulations. Visit counts are exact in f32 up to 2²⁴.
-const SIMULATIONS_MAX: usize = 10_000_000;
+const SIMULATIONS_MAX: u32 = 10_000_000;
 /// Bytes of a tree node without state and edges, and of an edge.
 const NODE_BYTES: usize = 64;
 const EDGE_BYTES: usize = 24;
@@ -86,23 +89,23 @@ impl Search {
         mut watch: Watch,
     ) -> PyResult<Analysis> {
         let (architecture, name) = (&self.network.manifest.architecture, &game.spec().name);
-        let on_board = evaluators::suited(&self.network.manifest, game.spec()).map_err(failure)?;
+        let on_board = evaluators::suited(&self.network.manifest, game.spec()).map_err(|error| failed(&error))?;
         if on_board.architecture != *architecture {
-            return Err(PyValueError::new_err(format!("load the network with board='{name}' for positions of {name}")));
+            return Err(rejected(format!("load the network with board='{name}' for positions of {name}")));
         }
         if game.outcome(position).is_some() {
-            return Err(PyValueError::new_err("the game is over: there is no move to choose"));
+            return Err(rejected("the game is over: there is no move to choose"));
         }
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let analysed = match self.network.take()? {
             evaluators::Network::Evaluator(evaluator) => {
-                selfplay::check_searchable(game).map_err(failure)?;
-                let mut legal = Vec::new();
-                game.legal_actions(position, &mut legal);
-                let state_bytes = size_of::<AnyPosition>() + position.boxed_bytes();
-                let settings = self.analysis_settings(simulations, state_bytes, legal.len());
-                let mut alone = [evaluator];
-                let mut progress = |analysis: &dyn Fn() -> selfplay::Analysis| watch.look(Some(analysis));
+                selfplay::check_searchable(game).map_err(|error| failed(&error))?;
+                let settings = self.analysis_settings(simulations.min(SIMULATIONS_MAX));
+                let (mut alone, heap_bytes) = ([evaluator], position.boxed_bytes());
+                let mut progress = |analysis: &dyn Fn() -> selfplay::Analysis, tree: TreeSize| {
+                    let is_full = tree.bytes + tree.nodes * heap_bytes >= TREE_BYTES_MAX;
+                    if is_full { Break(()) } else { watch.look(Some(analysis)) }
+                };
                 let analysed = analyse_together(game, position, &settings, &mut alone, &mut rng, &mut progress);
                 let [evaluator] = alone;
                 self.network.put_back(evaluators::Network::Evaluator(evaluator));
@@ -110,8 +113,7 @@ impl Search {
             }
             // The instance is dropped with the pool of latent states.
             evaluators::Network::Latent(model) => {
-                let state_bytes = size_of::<f32>() * architecture.channels * architecture.height * architecture.width;
-                let settings = self.analysis_settings(simulations, state_bytes, architecture.actions);
+                let settings = self.analysis_settings(simulations.min(simulations_within_memory(architecture)));
                 let mut model = Watched { model, watch: &mut watch };
                 let analyses = latent::analyse(game, slice::from_ref(position), &settings, &mut model, &mut rng);
                 analyses.map(|mut analyses| analyses.remove(0))
@@ -119,24 +121,25 @@ impl Search {
         };
         match watch.stopped {
             Some(error) => Err(error),
-            None => analysed.map(Analysis::from).map_err(failure),
+            None => analysed.map(Analysis::from).map_err(|error| failed(&error)),
         }
     }
 
-    /// Returns the settings for one position, with `state_bytes` and `edges` for each node of the tree.
-    fn analysis_settings(&self, simulations: u32, state_bytes: usize, edges: usize) -> AnalysisSettings {
-        let simulations = simulations.min(simulations_within_memory(state_bytes, edges));
+    /// Returns the settings for one position.
+    fn analysis_settings(&self, simulations: u32) -> AnalysisSettings {
         let leaves = (simulations as usize / SIMULATIONS_PER_LEAF).clamp(1, LEAVES_MAX);
         let (search, discount) = (self.settings.clone(), self.discount);
         AnalysisSettings { simulations, search, leaves_per_tree: leaves, batch: leaves, discount }
     }
 }
 
-/// Returns the number of simulations whose tree has at most [`TREE_BYTES_MAX`], if every node has as many edges as the
-/// root.
-fn simulations_within_memory(state_bytes: usize, edges: usize) -> u32 {
+/// Returns the number of simulations in a learned model with at most [`TREE_BYTES_MAX`] of nodes and latent states. A
+/// simulation adds one node at most, with an edge for each action or chance code.
+fn simulations_within_memory(architecture: &Architecture) -> u32 {
+    let &Architecture { channels, height, width, actions, model, .. } = architecture;
+    let (state_bytes, edges) = (size_of::<f32>() * channels * height * width, actions.max(model.codes()));
     let bytes = NODE_BYTES + state_bytes + EDGE_BYTES * edges.next_multiple_of(8);
-    u32::try_from((TREE_BYTES_MAX / bytes).min(SIMULATIONS_MAX)).unwrap_or(u32::MAX)
+    u32::try_from(TREE_BYTES_MAX / bytes).unwrap_or(u32::MAX).min(SIMULATIONS_MAX)
 }
 
 /// Checks for Ctrl-C and reports to Python, during a search without the interpreter lock.
@@ -189,6 +192,10 @@ impl LatentModel for Watched<'_> {
         self.model.reserve(slots)
     }
 
+    fn start(&mut self, batch: &Batch, to: &[Slot], acts: &[Unroll], steps: &[Unroll]) {
+        self.model.start(batch, to, acts, steps);
+    }
+
     fn initial(
         &mut self,
         batch: &Batch,
@@ -212,6 +219,10 @@ impl LatentModel for Watched<'_> {
     }
 }
 
+/// The keys of [`settings_of`], for errors.
+const KEYS: &str = "algorithm, c_base, c_init, fpu_reduction, dirichlet_total, dirichlet_fraction, solver, early_stop, \
+                    gumbel_considered_actions_max, gumbel_c_visit, gumbel_c_scale, gumbel_value_span, discount";
+
 /// Returns the search settings and the discount in keyword arguments. Keys, ranges and defaults are as in a run file.
 fn settings_of(given: Option<&Bound<'_, PyDict>>) -> PyResult<(SearchSettings, f32)> {
     let mut settings = SearchSettings { early_stop: EarlyStop::Decided, ..SearchSettings::default() };
@@ -226,13 +237,13 @@ fn settings_of(given: Option<&Bound<'_, PyDict>>) -> PyResult<(SearchSettings, f
         let number = |range: RangeInclusive<f32>| {
             let number = value.extract::<f32>()?;
             let (least, most) = (range.start(), range.end());
-            let wrong = || PyValueError::new_err(format!("{key} is {number}, must be from {least} to {most}"));
+            let wrong = || rejected(format!("{key} is {number}, must be from {least} to {most}"));
             if range.contains(&number) { Ok(number) } else { Err(wrong()) }
         };
         let is_second = |names: [&str; 2]| match value.extract::<&str>()? {
             name if name == names[0] => Ok(false),
             name if name == names[1] => Ok(true),
-            name => Err(PyValueError::new_err(format!("{key} is {name}, must be {} or {}", names[0], names[1]))),
+            name => Err(rejected(format!("{key} is {name}, must be {} or {}", names[0], names[1]))),
         };
         match key.as_str() {
             "algorithm" => is_gumbel = is_second(["puct", "gumbel"])?,
@@ -252,7 +263,7 @@ fn settings_of(given: Option<&Bound<'_, PyDict>>) -> PyResult<(SearchSettings, f
                 span = if is_second(["tree", "node"])? { ValueSpan::Node } else { ValueSpan::Tree };
             }
             "discount" => discount = number(f32::MIN_POSITIVE..=1.0)?,
-            _ => return Err(PyTypeError::new_err(format!("`{key}` is not a key of the section [search] of a run"))),
+            _ => return Err(PyTypeError::new_err(format!("`{key}` is no setting of a search; settings are {KEYS}"))),
         }
     }
     if is_gumbel {

@@ -243,6 +243,14 @@ def test_unknown_games_are_an_error_with_a_suggestion() -> None:
         Game(4)  # type: ignore[arg-type]
 
 
+def test_one_text_has_moves_separated_by_whitespace() -> None:
+    assert Game("connect_four").position(" 4 4\n3").actions == [3, 3, 2]
+    assert Game("chess").position("e2e4 e7e5") == Game("chess").position(["e2e4", "e7e5"])
+    assert Game("chess").position("") == Game("chess").start()
+    with pytest.raises(ValueError, match="`x` is not a move"):
+        Game("connect_four").position("4 x")
+
+
 def test_wrong_moves_are_value_errors() -> None:
     start = Game("connect_four").start()
     for move, text in [(7, "7 is not an action of connect_four: actions are 0 to 6"), (-1, "-1 is not an action")]:

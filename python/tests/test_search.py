@@ -221,8 +221,9 @@ def test_damaged_weights_and_manifests_are_errors() -> None:
         Network(manifest({**described, "channels": 12}, weights), weights)
     with pytest.raises(zf.Error, match="connect_four"):
         Network(manifest(described, weights), weights, board="connect_four")
-    with pytest.raises(ValueError, match="precision"):
-        Network(manifest(described, weights), weights, precision="f8")
+    for precision in ("f8", "f16", "int8", "F32"):
+        with pytest.raises(ValueError, match="precision: expected f32, bf16 or auto"):
+            Network(manifest(described, weights), weights, precision=precision)
 
 
 @pytest.mark.parametrize(("game", "moves", "best"), [("connect_four", "4 1 4 1 4 1", 3), ("tic_tac_toe", "1 4 2 5", 2)])
@@ -299,8 +300,12 @@ def test_positions_and_settings_that_do_not_fit_are_errors() -> None:
         player.analyse("1 1")
     with pytest.raises(zf.Error, match="not for connect_four"):
         player.analyse(zf.Game("connect_four").start())
-    with pytest.raises(TypeError, match="c_inti"):
+    with pytest.raises(TypeError, match="`c_inti` is no setting of a search; settings are ") as unknown:
         Player(of_game, c_inti=1.0)
+    for key in str(unknown.value).partition("settings are ")[2].split(", "):
+        with pytest.raises((TypeError, ValueError)) as of_value:
+            Player(of_game, **{key: None})
+        assert "is no setting" not in str(of_value.value), key
     for wrong in (
         {"c_init": -1.0},
         {"c_init": math.nan},

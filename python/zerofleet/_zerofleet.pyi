@@ -40,7 +40,8 @@ class Game:
     def start(self, seed: int = 0) -> Position:
         """Returns the position before the first action of the episode with this seed."""
     def position(self, moves: Iterable[int | str], seed: int = 0) -> Position:
-        """Returns the position after these moves: numbers of actions, or text in the notation of the game."""
+        """Returns the position after these moves: numbers of actions, or text in the notation of the game. A single
+        text has moves separated by whitespace."""
     def __eq__(self, other: object) -> bool: ...
     def __hash__(self) -> int: ...
 

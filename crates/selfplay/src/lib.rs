@@ -38,7 +38,7 @@ pub use episode::{Ending, EpisodeProgress, FinishedEpisode};
 pub use episodes::Episodes;
 pub use game_search::{Findings, GameSearch, Limits};
 pub use latent::{Error, LatentEpisodes};
-pub use parallel::{AnalysisProgress, analyse_together};
+pub use parallel::{AnalysisProgress, TreeSize, analyse_together};
 pub use reanalysis::{Reanalysed, Reanalysis, Unusable};
 pub use round::{Calibration, Round};
 // Every choice of a search; settings of self-play hide the search settings, which have another name here.

@@ -20,9 +20,18 @@ use crate::analysis::{Analysis, AnalysisSettings, analysis_of};
 use crate::leaf_batcher::{BatchContext, Buffers, LeafBatcher, LeafEvaluator, Limits, NetworkLeaves};
 use crate::tree_search::{TreeSearch, settings_by_rules};
 
-/// A callback after every batch of a search. The argument returns the analysis of the search so far; `Break` stops the
-/// search.
-pub type AnalysisProgress<'a> = dyn FnMut(&dyn Fn() -> Analysis) -> ControlFlow<()> + 'a;
+/// A callback after every batch of a search. The first argument returns the analysis of the search so far. `Break`
+/// stops the search.
+pub type AnalysisProgress<'a> = dyn FnMut(&dyn Fn() -> Analysis, TreeSize) -> ControlFlow<()> + 'a;
+
+/// The size of a search tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TreeSize {
+    /// Number of nodes, each with a position.
+    pub nodes: usize,
+    /// Size of all nodes, edges and positions in bytes, as from [`Tree::bytes`].
+    pub bytes: usize,
+}
 
 /// Runs [`analyse`](crate::analyse) for one position, with a thread for each of several evaluators, until the search is
 /// finished or `progress` returns `Break`. All evaluators must have the same weights.
@@ -48,7 +57,10 @@ pub fn analyse_together<G: Game>(
     let AnalysisSettings { simulations, leaves_per_tree, discount, .. } = *settings;
     let limits = Limits { leaves: leaves_per_tree.max(1), completed: usize::MAX };
     let effort = Effort { simulations, limits, discount };
-    let mut progress = |tree: &Tree<G::Position>| progress(&|| analysis_of(tree, simulations));
+    let mut progress = |tree: &Tree<G::Position>| {
+        let size = TreeSize { nodes: tree.node_count(), bytes: tree.bytes() };
+        progress(&|| analysis_of(tree, simulations), size)
+    };
     search_together(game, position, &mut search, &effort, evaluators, rng, &mut progress)?;
     Ok(analysis_of(&search.tree, simulations))
 }
@@ -260,7 +272,7 @@ mod tests {
         settings: &AnalysisSettings,
         evaluators: &mut [Box<dyn Evaluator>],
     ) -> Result<Analysis, Error> {
-        analyse_together(game, position, settings, evaluators, &mut rng(), &mut |_| Continue(()))
+        analyse_together(game, position, settings, evaluators, &mut rng(), &mut |_, _| Continue(()))
     }
 
     fn hashing(count: usize) -> Vec<Box<dyn Evaluator>> {
@@ -308,14 +320,18 @@ mod tests {
             analyse_together(&game, &game.start(), &settings, &mut hashing(threads), &mut rng(), progress).unwrap()
         }
         for threads in [1, 3] {
-            let (mut counts, mut batches) = (Vec::new(), 0);
-            let whole = search(threads, &mut |so_far| {
+            let (mut counts, mut sizes, mut batches) = (Vec::new(), Vec::new(), 0);
+            let whole = search(threads, &mut |so_far, size| {
                 counts.push(so_far().visit_counts.iter().sum::<u32>());
+                sizes.push(size);
                 Continue(())
             });
-            assert_eq!(whole, search(threads, &mut |_| Continue(())));
+            assert_eq!(whole, search(threads, &mut |_, _| Continue(())));
             assert!(counts.is_sorted() && counts.len() > 20, "{counts:?}");
-            let part = search(threads, &mut |_| {
+            let node_bytes_min = size_of::<<ConnectFour as Game>::Position>();
+            assert!(sizes.iter().all(|size| size.bytes > size.nodes * node_bytes_min), "{sizes:?}");
+            assert!(sizes.is_sorted_by_key(|size| size.nodes) && sizes.last().unwrap().nodes > 20, "{sizes:?}");
+            let part = search(threads, &mut |_, _| {
                 batches += 1;
                 if batches == 5 { Break(()) } else { Continue(()) }
             });

@@ -139,7 +139,7 @@ fn every_driver_of_an_analysis_makes_the_same_search() {
     let limits = Limits::of_simulations(200, 1);
     search.search(&limits, &mut evaluators, &mut rng, &mut |_| ControlFlow::Continue(())).unwrap();
     assert_eq!(search.findings().unwrap().analysis().visit_counts, expected.visit_counts);
-    let progress: &mut AnalysisProgress<'_> = &mut |_| ControlFlow::Continue(());
+    let progress: &mut AnalysisProgress<'_> = &mut |_, _| ControlFlow::Continue(());
     let together = analyse_together(&game, &position, &settings, &mut evaluators, &mut rng, progress).unwrap();
     assert_eq!(together.visit_counts.iter().sum::<u32>(), 200);
     assert!(together.action_values.iter().all(|value| *value >= 0.0), "{together:?}");
