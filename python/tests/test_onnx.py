@@ -23,7 +23,7 @@ Floats = npt.NDArray[np.float32]
 Architecture = dict[str, Any]
 
 POSITIONS, STEPS = 1000, 5
-CHANNELS, HEADS, HEAD_CHANNELS, HIDDEN, SUPPORT = 32, 4, 32, 64, 5
+CHANNELS, HEADS, HEAD_CHANNELS, HIDDEN, SUPPORT, CODES = 32, 4, 32, 64, 5, 6
 TOLERANCE = 1e-4
 """Both sides compute in float32, but add in another order."""
 
@@ -42,6 +42,8 @@ class RandomTensors:
         self.architecture = architecture
         self.design = {"activation": "relu", "block": "residual", "norm": "batch", "heads": "flattened"}
         self.design.update(architecture.get("design", {}))
+        self.cells = architecture["height"] * architecture["width"]
+        self.is_vector = self.cells == 1
         self.tensors: dict[str, Floats] = {}
         self._generator = np.random.default_rng(7)
 
@@ -100,7 +102,7 @@ class RandomTensors:
         self.linear(f"{name}.feed_forward.output", 2 * CHANNELS, CHANNELS)
 
     def alphazero(self) -> None:
-        actions, cells = self.architecture["actions"], self.architecture["height"] * self.architecture["width"]
+        actions, cells = self.architecture["actions"], self.cells
         self.convolution("stem", 3, self.architecture["planes"], CHANNELS)
         self.blocks("block.")
         for index in range(int(self.design.get("attention", 0))):
@@ -118,27 +120,41 @@ class RandomTensors:
         self.linear("value.hidden", features, HIDDEN)
         self.linear("value.output", HIDDEN, 3)
 
-    def muzero(self) -> None:
+    def trunk(self, name: str, inputs: int) -> None:
+        if self.is_vector:
+            self.dense(f"{name}.input", inputs, CHANNELS)
+            for part in [f"{index}.{part}" for index in range(self.architecture["blocks"]) for part in PARTS]:
+                self.dense(f"{name}.block.{part}", CHANNELS, CHANNELS)
+        else:
+            self.convolution(f"{name}.input", 3, inputs, CHANNELS)
+            self.blocks(f"{name}.block.")
+
+    def transition(self, name: str, choices: int) -> None:
+        if not self.is_vector:
+            self.linear(f"{name}.action", choices, 4 * self.cells)
+        self.trunk(name, CHANNELS + (choices if self.is_vector else 4))
+
+    def latent(self) -> None:
+        """Adds the tensors of a MuZero or Stochastic MuZero network, or of an AlphaZero network of returns."""
         planes, actions = self.architecture["planes"], self.architecture["actions"]
-        cells = self.architecture["height"] * self.architecture["width"]
-        is_vector = cells == 1
-        if not is_vector:
-            self.linear("dynamics.action", actions, 4 * cells)
-        for name, inputs in [("representation", planes), ("dynamics", CHANNELS + (actions if is_vector else 4))]:
-            if is_vector:
-                self.dense(f"{name}.input", inputs, CHANNELS)
-                for part in [f"{index}.{part}" for index in range(self.architecture["blocks"]) for part in PARTS]:
-                    self.dense(f"{name}.block.{part}", CHANNELS, CHANNELS)
-            else:
-                self.convolution(f"{name}.input", 3, inputs, CHANNELS)
-                self.blocks(f"{name}.block.")
-        for head, outputs in [("policy", actions), ("value", 2 * SUPPORT + 1), ("reward", 2 * SUPPORT + 1)]:
+        ((model, sizes),) = self.architecture["model"].items()
+        codes, atoms = sizes.get("codes", 0), 2 * SUPPORT + 1
+        heads = [("policy", actions), ("value", atoms)]
+        self.trunk("representation", planes)
+        if model != "alphazero_returns":
+            self.transition("dynamics", codes or actions)
+            heads.append(("reward", atoms))
+        if codes > 0:
+            self.transition("afterstate", actions)
+            self.trunk("encoder", 2 * planes)
+            heads += [("afterstate_value", atoms), ("code", codes), ("encoding", codes)]
+        for head, outputs in heads:
             features = HIDDEN
-            if is_vector:
+            if self.is_vector:
                 self.dense(f"{head}.hidden", CHANNELS, HIDDEN)
             else:
                 self.convolution(head, 1, CHANNELS, HEAD_CHANNELS)
-                features = cells * HEAD_CHANNELS
+                features = self.cells * HEAD_CHANNELS
                 if head != "policy":
                     self.linear(f"{head}.hidden", features, HIDDEN)
                     features = HIDDEN
@@ -173,7 +189,7 @@ def exported(folder: Path, described: Architecture) -> Path:
     if described["model"] == "alphazero":
         tensors.alphazero()
     else:
-        tensors.muzero()
+        tensors.latent()
     weights = tensors.safetensors()
     published = folder / "runs" / "first" / "weights"
     published.mkdir(parents=True)
@@ -262,6 +278,62 @@ def test_muzero_models_unroll_like_the_network(tmp_path: Path, game: str) -> Non
         check(f"reward of {step + 1}", got["reward"], expected.rewards[:, step])
         state = got["next_state"]
     assert expected.rewards.std() > 0.01, "rewards differ"
+
+
+@pytest.mark.parametrize("game", ["cartpole-v1", "catch"])
+def test_an_alphazero_model_of_returns_has_the_evaluations_of_the_network(tmp_path: Path, game: str) -> None:
+    described = architecture(game, model={"alphazero_returns": {"support": SUPPORT}})
+    folder = exported(tmp_path, described)
+    observations, legal = positions(described)
+    expected = Network.load(folder)(observations, legal)
+    got = outputs(session(folder / "model.onnx"), observations=observations, legal=legal)
+    check("priors", got["priors"], expected.priors)
+    check_best(got["priors"], expected.priors)
+    assert not got["priors"][~legal].any()
+    check("value", got["value"], expected.value)
+    assert expected.value.std() > 1e-3, "positions have different values"
+
+
+STOCHASTIC: Architecture = {"model": {"stochastic_muzero": {"support": SUPPORT, "codes": CODES}}}
+
+
+@pytest.mark.parametrize("game", ["cartpole-v1", "catch"])
+def test_the_initial_stochastic_muzero_model_has_the_evaluations_of_the_network(tmp_path: Path, game: str) -> None:
+    described = architecture(game, **STOCHASTIC)
+    folder = exported(tmp_path, described)
+    observations, legal = positions(described)
+    expected = Network.load(folder)(observations, legal)
+    got = outputs(session(folder / "initial.onnx"), observations=observations)
+    check("priors", softmax(np.where(legal, got["policy_logits"], -np.inf)), expected.priors)
+    check("value", got["value"], expected.value)
+    assert expected.value.std() > 1e-3, "positions have different values"
+
+
+@pytest.mark.parametrize("game", ["cartpole-v1", "catch"])
+def test_stochastic_muzero_models_step_like_modules_of_pytorch(tmp_path: Path, game: str) -> None:
+    torch = pytest.importorskip("torch")
+    zt = pytest.importorskip("zerofleet.torch")
+    described = architecture(game, **STOCHASTIC)
+    folder = exported(tmp_path, described)
+    net = zt.load(folder)
+    observations, _ = positions(described)
+    generator = np.random.default_rng(5)
+    actions = generator.integers(described["actions"], size=POSITIONS, dtype=np.int64)
+    codes = generator.integers(CODES, size=POSITIONS, dtype=np.int64)
+    state = outputs(session(folder / "initial.onnx"), observations=observations)["state"]
+    got = outputs(session(folder / "afterstate.onnx"), state=state, action=actions)
+    with torch.no_grad():
+        afterstate = net.afterstate_inference(torch.from_numpy(state), torch.from_numpy(actions))
+        after = net.recurrent_inference(afterstate.state, torch.from_numpy(codes))
+    check("afterstate", got["afterstate"], afterstate.state.numpy())
+    check("code logits", got["code_logits"], afterstate.policy_logits.numpy())
+    check("value of the afterstate", got["value"], afterstate.value.numpy())
+    got = outputs(session(folder / "recurrent.onnx"), afterstate=got["afterstate"], code=codes)
+    check("next state", got["next_state"], after.state.numpy())
+    check("policy logits", got["policy_logits"], after.policy_logits.numpy())
+    check("value", got["value"], after.value.numpy())
+    check("reward", got["reward"], after.reward.numpy())
+    assert got["reward"].std() > 0.01, "rewards differ"
 
 
 def test_a_model_folder_has_a_card_with_a_header(tmp_path: Path) -> None:
