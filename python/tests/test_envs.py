@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from zerofleet.games import Game, Position
 
 import zerofleet as zf
+from zerofleet.games import Game, Position
 
 GAMES = ["connect_four", "tic_tac_toe", "cartpole-v1", "2048"]
 

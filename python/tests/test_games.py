@@ -183,7 +183,7 @@ def test_vector_games_equal_single_games(name: str) -> None:
         np.testing.assert_array_equal(vector.legal_masks(), np.stack([game.legal_mask() for game in single]))
         assert vector.to_move().tolist() == [game.to_move for game in single]
         actions = [int(rng.choice(game.legal_actions())) for game in single]
-        single = [game.play(action) for game, action in zip(single, actions)]
+        single = [game.play(action) for game, action in zip(single, actions, strict=True)]
         rewards, terminated, truncated = vector.step(actions)
         assert rewards.dtype == np.float32
         assert rewards.tolist() == [game.reward for game in single]

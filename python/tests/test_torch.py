@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from zerofleet.errors import Error
-from zerofleet.networks import Network
 
 from zerofleet import _zerofleet, safetensors
+from zerofleet.errors import Error
+from zerofleet.networks import Network
 
 torch = pytest.importorskip("torch")
 zt = pytest.importorskip("zerofleet.torch")

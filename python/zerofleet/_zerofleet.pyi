@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 from typing import Literal
+from collections.abc import Callable, Iterable
+from typing import Literal, final
 
 class Error(Exception):
     """A failure of zerofleet: an unknown game, or a file that is no network."""
@@ -42,6 +44,7 @@ class Game:
     def position(self, moves: Iterable[int | str], seed: int = 0) -> Position:
         """Returns the position after these moves: numbers of actions, or text in the notation of the game. A single
         text has moves separated by whitespace."""
+        """Returns the position after these moves: numbers of actions, or text in the notation of the game."""
     def __eq__(self, other: object) -> bool: ...
     def __hash__(self) -> int: ...
 

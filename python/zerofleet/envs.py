@@ -109,7 +109,7 @@ class GameEnv(gymnasium.Env[Observation, Any]):
         truncated = position.outcome == "truncated"
         return position.observation(), reward, self._ended and not truncated, truncated, action_mask(position)
 
-    def render(self) -> str | None:
+    def render(self) -> Any:
         """Returns the position as text."""
         return self._position.render() if self.render_mode == "ansi" and self._position is not None else None
 
@@ -169,7 +169,7 @@ class VectorGameEnv(VectorEnv[Observation, npt.NDArray[np.int64], npt.NDArray[An
         self._games = VectorGames(self.game, num_envs, 0)
         self._agents = np.zeros(num_envs, np.int64)
         self._starts = [0] * num_envs
-        self._ended = np.ones(num_envs, np.bool_)
+        self._ended: Mask = np.ones(num_envs, np.bool_)
         self._first_seed = seed
         self._generators: list[np.random.Generator] = []
         # The positions of the games, for opponents that read positions.
@@ -300,7 +300,7 @@ def action_mask(position: Position) -> dict[str, Any]:
     return {"action_mask": position.legal_mask().astype(np.int8)}
 
 
-def opponent_moves(opponent: object) -> Moves | None:
+def opponent_moves(opponent: Any) -> Moves | None:
     """Returns the moves of an opponent in several positions at once, or None for random moves."""
     if isinstance(opponent, str) and opponent == "random":
         return None

@@ -121,7 +121,7 @@ class Network:
         count = len(planes)
         if taken.ndim != 2 or len(taken) != count or not (np.issubdtype(taken.dtype, np.integer) or taken.size == 0):
             raise ValueError(f"actions must be integers of the shape [{count}, K], got {taken.dtype} {taken.shape}")
-        if taken.size > 0 and not (0 <= taken.min() and taken.max() < self._actions):
+        if taken.size > 0 and not (taken.min() >= 0 and taken.max() < self._actions):
             raise ValueError(f"actions must be from 0 to {self._actions - 1}")
         steps = taken.shape[1]
         priors, values, rewards, _ = self._native._evaluate(

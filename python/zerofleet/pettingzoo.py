@@ -18,6 +18,8 @@ try:
 except ImportError as error:
     raise missing("pettingzoo", "an environment for several players") from error
 
+Space = spaces.Space[Any]
+
 
 def env(name: str, render_mode: str | None = None) -> AECEnv:
     """Returns the game with the usual checks: an illegal action ends the episode with the reward -1 for the player."""
@@ -43,18 +45,16 @@ class raw_env(AECEnv):  # type: ignore[misc]
         self.possible_agents = [f"player_{player}" for player in range(self.game.players)]
         self.agents = self.possible_agents[:]
         mask = spaces.Box(0, 1, (self.game.actions,), np.int8)
-        self.observation_spaces = {
-            agent: spaces.Dict({"observation": observation_space(self.game), "action_mask": mask})
-            for agent in self.possible_agents
-        }
-        self.action_spaces = {agent: spaces.Discrete(self.game.actions) for agent in self.possible_agents}
+        parts: dict[str, Space] = {"observation": observation_space(self.game), "action_mask": mask}
+        self.observation_spaces = {agent: spaces.Dict(parts) for agent in self.agents}
+        self.action_spaces: dict[str, Space] = {agent: spaces.Discrete(self.game.actions) for agent in self.agents}
         self._generator, _ = seeding.np_random()
 
-    def observation_space(self, agent: str) -> spaces.Space[Any]:
+    def observation_space(self, agent: str) -> Space:
         """Returns the space of observations, the same object for each call."""
         return self.observation_spaces[agent]
 
-    def action_space(self, agent: str) -> spaces.Space[Any]:
+    def action_space(self, agent: str) -> Space:
         """Returns the space of actions, the same object for each call."""
         return self.action_spaces[agent]
 

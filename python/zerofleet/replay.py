@@ -131,7 +131,7 @@ class Replay:
     def __next__(self) -> Batch | UnrolledBatch:
         return next(self._batches)
 
-    def __enter__(self) -> Replay:  # noqa: PYI034
+    def __enter__(self) -> Replay:
         return self
 
     def __exit__(

@@ -112,13 +112,13 @@ class _Session:
                     is_over = self._ended.wait(_LOG_SECONDS)
                     for row in lines.read():
                         logger(row)
-            except BaseException as error:  # noqa: BLE001
+            except BaseException as error:
                 self._fault = error
             finally:
                 if close := getattr(logger, "close", None):
                     try:
                         close()
-                    except BaseException as error:  # noqa: BLE001
+                    except BaseException as error:
                         self._fault = self._fault or error
 
         self._follower = threading.Thread(target=work, name="zerofleet-logger", daemon=True)
@@ -203,7 +203,7 @@ class Run:
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
 
-    def __enter__(self) -> Run:  # noqa: PYI034
+    def __enter__(self) -> Run:
         return self
 
     def __exit__(

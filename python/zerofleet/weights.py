@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import pathlib
 import time
@@ -14,12 +13,14 @@ import numpy as np
 
 from . import safetensors
 from .errors import Error
+from .networks import Network
+from .run_directory import read_json
 
 if TYPE_CHECKING:
-    from .networks import Network
     from .run import Run
 
 _POLL_SECONDS = 0.05
+_START_SECONDS = 60.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,26 +52,21 @@ class Weights:
 
     def evaluator(self) -> Network:
         """Returns the network with these weights, which evaluates positions on the CPU."""
-        from .networks import Network
-
-        # The network is loaded from the file next to the manifest.
-        assert self.path.parent == self.manifest.parent
-        return Network.load(self.manifest)
+        return Network.load(self.path)
 
 
 def of_manifest(
     text: Mapping[str, Any],
-    ratings: Mapping[str, Any],
+    rating: tuple[float | None, float | None, float | None],
     manifest: pathlib.Path,
     fetch: Callable[[], None] | None = None,
 ) -> Weights:
-    """Returns the version of a manifest, with the ratings `elo`, `elo_low` and `elo_high`."""
+    """Returns the version of a manifest, with the rating and the bounds."""
     try:
         version, step, digest = int(text["version"]), int(text["training_step"]), str(text["digest"])
     except (KeyError, TypeError, ValueError) as error:
         raise Error(f"{manifest} is no manifest of weights: {error!r}") from error
-    elo, low, high = (ratings.get(name) for name in ("elo", "elo_low", "elo_high"))
-    return Weights(version, step, digest, elo, low, high, manifest, fetch)
+    return Weights(version, step, digest, *rating, manifest, fetch)
 
 
 class Publisher:
@@ -81,40 +77,40 @@ class Publisher:
         self._run = run
         self._folder = run.path / "incoming"
 
+    @property
+    def architecture(self) -> dict[str, Any]:
+        """Architecture of the network of the run, as in a manifest. Waits up to a minute for the start of the run."""
+        return self._read("architecture.json", _START_SECONDS)
+
     def publish(self, state: Mapping[str, Any], step: int, *, timeout: float = 60.0) -> int:
         """Publishes weights after a training step, and returns the number of the version.
 
-        `state` maps names of tensors to numpy arrays or torch tensors; half precision is published as float32. Raises
-        `Error` if the fleet refuses the weights, or does not respond within `timeout` seconds.
+        `state` maps names of tensors to numpy arrays or torch tensors, which are published as float32. Raises `Error`
+        if the fleet refuses the weights, does not respond within `timeout` seconds, or has ended.
         """
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder.mkdir(exist_ok=True)
         taken = (file.name.split(".")[0] for file in self._folder.iterdir())
         number = 1 + max((int(name) for name in taken if name.isdecimal()), default=0)
         file = self._folder / f"{number:06}.safetensors"
         tensors = {name: _array(value) for name, value in state.items()}
-        part = file.with_name(file.name + ".tmp")
+        part = file.with_suffix(".tmp")
         safetensors.save(part, tensors, {"training_step": str(int(step))})
         os.replace(part, file)
-        return self._response(file.with_suffix(".json"), time.monotonic() + timeout)
-
-    def _response(self, file: pathlib.Path, deadline: float) -> int:
-        while True:
-            try:
-                response = json.loads(file.read_bytes())
-                break
-            except FileNotFoundError:
-                pass
-            except ValueError as error:
-                # The file may be incomplete.
-                if time.monotonic() > deadline:
-                    raise Error(f"{file} is damaged: {error}") from error
-            if time.monotonic() > deadline:
-                state = "does not respond" if self._run.is_running else "is not running"
-                raise Error(f"the weights in {file.with_suffix('.safetensors')} were not published: the run {state}")
-            time.sleep(_POLL_SECONDS)
+        response = self._read(f"{number:06}.json", timeout)
         if "error" in response:
             raise Error(str(response["error"]))
         return int(response["version"])
+
+    def _read(self, name: str, timeout: float) -> dict[str, Any]:
+        """Waits for a file that the fleet writes."""
+        deadline = time.monotonic() + timeout
+        while not (found := read_json(self._folder / name)):
+            is_running = self._run.is_running
+            if not is_running or time.monotonic() > deadline:
+                state = 'does not respond: start it with learner="own"' if is_running else "is not running"
+                raise Error(f"{self._folder / name} is missing: the run {state}")
+            time.sleep(_POLL_SECONDS)
+        return found
 
 
 def serve_weights(run: Run) -> Publisher:
@@ -123,9 +119,5 @@ def serve_weights(run: Run) -> Publisher:
 
 
 def _array(value: Any) -> np.ndarray[Any, Any]:
-    if hasattr(value, "detach"):
-        tensor = value.detach().cpu()
-        # numpy has no bfloat16.
-        value = (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
-    array = np.asarray(value)
-    return array.astype(np.float32) if array.dtype == np.float16 else array
+    # numpy has no bfloat16.
+    return np.asarray(value.detach().cpu().float() if hasattr(value, "detach") else value, "<f4")
