@@ -194,9 +194,6 @@ def test_a_run_of_another_process_is_stopped_and_waited_for(program: Program, tm
 
 
 SCRIPT = """
-import sys
-sys.path.insert(0, {tests!r})
-import conftest
 import zerofleet as zf
 run = zf.train(runs={runs!r}, wait=False)
 while not run.metrics():
@@ -219,7 +216,7 @@ def test_the_fleet_ends_with_the_interpreter(
     program: Program, tmp_path: pathlib.Path, action: str, killed_by: signal.Signals | None
 ) -> None:
     program(TRAIN)
-    script = SCRIPT.format(tests=str(pathlib.Path(__file__).parent), runs=str(tmp_path), action=action)
+    script = SCRIPT.format(runs=str(tmp_path), action=action)
     with subprocess.Popen(
         [sys.executable, "-c", script],
         stdout=subprocess.PIPE,
