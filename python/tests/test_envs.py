@@ -66,7 +66,9 @@ def test_the_agent_wins_with_three_in_a_row():
 def test_an_illegal_action_loses_or_raises():
     env = zf.make("tic_tac_toe", opponent=first_legal, seat=1)
     env.reset(seed=0)
-    assert env.step(0)[1:4] == (-1.0, True, False)
+    observation, *ended, info = env.step(0)
+    assert ended == [-1.0, True, False]
+    assert observation.any() and not info["action_mask"].any()
     strict = zf.make("tic_tac_toe", opponent=first_legal, seat=1, illegal="error")
     strict.reset(seed=0)
     with pytest.raises(ValueError):

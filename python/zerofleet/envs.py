@@ -98,7 +98,8 @@ class GameEnv(gymnasium.Env[Observation, Any]):
             raise ValueError(f"action {action} is not in 0..{self.game.actions}")
         if self._illegal == "loss" and not position.legal_mask()[action]:
             self._ended = True
-            return position.observation(), -1.0, True, False, action_mask(position)
+            mask = np.zeros(self.game.actions, np.int8)
+            return position.observation(), -1.0, True, False, {"action_mask": mask}
         position = self._after_opponent(position.play(int(action)))
         self._position, self._ended = position, position.is_over
         reward = 0.0
@@ -212,7 +213,7 @@ class VectorGameEnv(VectorEnv[Observation, npt.NDArray[np.int64], npt.NDArray[An
         observations, infos = self._games.observations(), self._infos()
         if kept is not None:
             observations = np.where(illegal[:, None, None, None], kept, observations)
-            infos["action_mask"][illegal] = masks[illegal]
+            infos["action_mask"][illegal] = 0
         return observations, step.rewards, step.terminated, step.truncated, infos
 
     def _infos(self) -> dict[str, Any]:
