@@ -115,8 +115,9 @@ def test_a_file_of_another_size_is_an_error_and_leaves_no_weights(console: tuple
 def test_an_evaluator_loads_the_downloaded_file(console: tuple[str, Console], monkeypatch: pytest.MonkeyPatch) -> None:
     class Network:
         @staticmethod
-        def load(manifest: pathlib.Path) -> bytes:
-            return manifest.with_suffix(".safetensors").read_bytes()
+        def load(weights: pathlib.Path) -> bytes:
+            assert weights.with_suffix(".json").is_file()
+            return weights.read_bytes()
 
     module = type(pathlib)("zerofleet.networks")
     module.Network = Network  # type: ignore[attr-defined]
