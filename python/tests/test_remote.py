@@ -33,6 +33,7 @@ class Console:
         self.size: int | None = None
         self.status = 200
         self.body: bytes | None = None
+        self.is_cut = False
 
     def respond(self, request: http.server.BaseHTTPRequestHandler) -> tuple[int, bytes]:
         self.paths.append(request.path)
@@ -69,7 +70,11 @@ def console() -> Iterator[tuple[str, Console]]:
         def do_GET(self) -> None:
             status, body = scripted.respond(self)
             self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
+            if scripted.is_cut:
+                self.send_header("Transfer-Encoding", "chunked")
+                body = b"ff\r\n" + body
+            else:
+                self.send_header("Content-Length", str(len(body)))
             self.send_header("Location", "http://127.0.0.1:9/")
             self.end_headers()
             self.wfile.write(body)
@@ -137,6 +142,9 @@ def test_refusals_and_unreachable_consoles_are_errors_without_the_token(console:
         zf.connect(url, TOKEN)
     scripted.status, scripted.body = 200, b"<html>"
     with pytest.raises(zf.Error, match="is no response of a console"):
+        zf.connect(url, TOKEN)
+    scripted.body, scripted.is_cut = b"{", True
+    with pytest.raises(zf.Error, match=r"run\.json: IncompleteRead"):
         zf.connect(url, TOKEN)
     with pytest.raises(zf.Error, match="refused"):
         zf.connect("http://127.0.0.1:1")

@@ -16,7 +16,7 @@ import threading
 import urllib.error
 import urllib.parse
 import urllib.request
-from typing import IO, Any
+from typing import Any
 
 from .errors import Error
 from .metrics import Row, later, table
@@ -24,7 +24,7 @@ from .weights import Weights, of_manifest
 
 _TIMEOUT_SECONDS = 30.0
 _JSON_BYTES_MAX = 64 << 20
-_CHUNK_BYTES = 1 << 20
+_PAGE_BYTES_MAX = 1 << 20
 _TAG = re.compile(r"<h1>(.*?)</h1>|<p>(.*?)</p>", re.DOTALL)
 
 
@@ -110,33 +110,26 @@ class RemoteRun:
         with self._lock:
             if target.exists():
                 return
-            part = target.with_suffix(".part")
-            with self._open(f"/weights/v{version}.safetensors") as response, part.open("wb") as file:
-                received = 0
-                while chunk := response.read(_CHUNK_BYTES):
-                    received += len(chunk)
-                    if received > size:
-                        break
-                    file.write(chunk)
-            if received != size:
+            data = self._get(f"/weights/v{version}.safetensors", size + 1)
+            if len(data) != size:
                 raise Error(f"v{version} of {self.url} does not have the {size} bytes of the manifest")
+            part = target.with_suffix(".part")
+            part.write_bytes(data)
             os.replace(part, target)
 
     def _json(self, path: str) -> dict[str, Any]:
-        with self._open(path) as response:
-            text = response.read(_JSON_BYTES_MAX + 1)
-        if len(text) > _JSON_BYTES_MAX:
-            raise Error(f"{self.url}{path} is too long")
+        text = self._get(path, _JSON_BYTES_MAX)
         try:
             return dict(json.loads(text))
         except (ValueError, TypeError) as error:
             raise Error(f"{self.url}{path} is no response of a console: {error}") from error
 
-    def _open(self, path: str) -> IO[bytes]:
+    def _get(self, path: str, bytes_max: int) -> bytes:
+        """Returns a page, cut after a number of bytes."""
         request = urllib.request.Request(self.url + path, headers=self._headers)
         try:
-            opened: IO[bytes] = self._opener.open(request, timeout=_TIMEOUT_SECONDS)
-            return opened
+            with self._opener.open(request, timeout=_TIMEOUT_SECONDS) as response:
+                return bytes(response.read(bytes_max))
         except urllib.error.HTTPError as error:
             with error:
                 raise Error(f"{self.url}{path}: {_reason(error)}") from error
@@ -148,7 +141,7 @@ def _reason(error: urllib.error.HTTPError) -> str:
     """Returns the status with the words of the page."""
     if error.code == 401:
         return "the console needs a valid token with the scope view"
-    found = _TAG.findall(error.read(_CHUNK_BYTES).decode(errors="replace"))
+    found = _TAG.findall(error.read(_PAGE_BYTES_MAX).decode(errors="replace"))
     return ": ".join([f"status {error.code}", *(html.unescape(first or second) for first, second in found[:2])])
 
 
