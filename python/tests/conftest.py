@@ -1,56 +1,13 @@
-"""Fixtures: a stand-in for the extension where it is not built, and programs as small scripts."""
+"""Fixtures: programs as small scripts, and the real programs."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import pathlib
 import sys
-import types
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable
 
-import numpy as np
 import pytest
-
-PYTHON = pathlib.Path(__file__).parents[1]
-sys.path.insert(0, str(PYTHON))
-
-
-class _Error(Exception):
-    pass
-
-
-class _Game:
-    actions = 9
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-
-def _observations(game: _Game, episodes: Iterable[tuple[int, Sequence[int]]]) -> np.ndarray[Any, Any]:
-    """Returns planes [B, 2, 1, 2] with the seed, the number of actions, the last action and a constant."""
-    rows = [(seed, len(actions), actions[-1] if actions else -1, 7) for seed, actions in episodes]
-    return np.array(rows, np.float32).reshape(-1, 2, 1, 2)
-
-
-def _stand_in(name: str, **contents: Any) -> None:
-    if name in sys.modules or importlib.util.find_spec(name) is not None:
-        return
-    module = types.ModuleType(name)
-    vars(module).update(contents)
-    sys.modules[name] = module
-
-
-_stand_in("zerofleet._zerofleet", Error=_Error)
-
-
-@pytest.fixture
-def rules(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replaces the rules of all games by planes that show the arguments."""
-    games = types.ModuleType("zerofleet.games")
-    vars(games).update(Game=_Game, observations=_observations)
-    monkeypatch.setitem(sys.modules, "zerofleet.games", games)
 
 
 @pytest.fixture

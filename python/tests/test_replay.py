@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -47,26 +48,36 @@ def position(sequence: int, ply: int, action: int, kind: str = FULL, **changes: 
     return {**row, **changes}
 
 
-@pytest.mark.usefixtures("rules")
 def test_a_file_gives_searched_positions_with_the_actions_before(tmp_path: pathlib.Path) -> None:
     rows = [position(0, 0, 4), position(0, 1, 0, FAST), position(0, 2, 5), position(0, 3, 3)]
-    file = exported(tmp_path, [*rows, position(1, 0, 2, outcome=0), position(2, 0, 1, outcome=None, reward=2.0)])
+    file = exported(tmp_path, [*rows, position(1, 0, 2, outcome=0)])
     first, second = list(zf.Replay(file, batch=3))
     assert isinstance(first, zf.Batch)
     assert isinstance(second, zf.Batch)
-    seed = np.float32((1 << 64) - 1)
-    expected = [[seed, 0, -1, 7], [seed, 2, 0, 7], [seed, 3, 5, 7]]
-    np.testing.assert_array_equal(first.observations, np.array(expected, np.float32).reshape(3, 2, 1, 2))
+    positions = [zf.Game("tic_tac_toe").position(moves) for moves in ([], [4, 0], [4, 0, 5])]
+    np.testing.assert_array_equal(first.observations, [each.observation() for each in positions])
     np.testing.assert_array_equal(first.policies[0], [0, 0, 0, 0, 0.75, 0, 0, 0, 0.25])
     np.testing.assert_array_equal(first.wdl, [[1, 0, 0], [1, 0, 0], [0, 0, 1]])
+    np.testing.assert_array_equal(second.wdl, [[0, 1, 0]])
     assert first.actions is not None
     assert first.actions.tolist() == [4, 5, 3]
-    np.testing.assert_array_equal(second.wdl, [[0, 1, 0], [np.nan] * 3])
-    assert second.rewards is not None
-    assert second.rewards.tolist() == [0.0, 2.0]
 
 
-@pytest.mark.usefixtures("rules")
+def test_episodes_scored_by_rewards_start_from_the_seed_and_have_no_result(tmp_path: pathlib.Path) -> None:
+    changes: dict[str, Any] = {
+        "game": "cartpole-v1",
+        "outcome": None,
+        "policy_action": [0],
+        "policy_probability": [1.0],
+    }
+    file = exported(tmp_path, [position(0, ply, 0, reward=1.0, **changes) for ply in range(2)])
+    (batch,) = zf.Replay(file)
+    assert isinstance(batch, zf.Batch)
+    start = zf.Game("cartpole-v1").start((1 << 64) - 1)
+    np.testing.assert_array_equal(batch.observations, [start.observation(), start.play(0).observation()])
+    assert np.isnan(batch.wdl).all() and batch.rewards is not None and batch.rewards.tolist() == [1.0, 1.0]
+
+
 def test_shuffled_positions_are_the_same_positions_in_the_order_of_the_seed(tmp_path: pathlib.Path) -> None:
     file = exported(tmp_path, [position(sequence, 0, sequence % 8) for sequence in range(50)])
 
@@ -80,20 +91,21 @@ def test_shuffled_positions_are_the_same_positions_in_the_order_of_the_seed(tmp_
     assert len(actions(batches=2)) == 14
 
 
-@pytest.mark.usefixtures("rules")
 def test_a_trajectory_with_a_missing_ply_and_a_missing_file_are_errors(tmp_path: pathlib.Path) -> None:
     file = exported(tmp_path, [position(0, 0, 4), position(0, 2, 5)])
     with pytest.raises(zf.Error, match="the trajectory 1/1/0 lacks the ply 1"):
         list(zf.Replay(file))
     with pytest.raises(zf.Error, match="no file"):
         zf.Replay(tmp_path / "other.parquet")
-    with pytest.raises(zf.Error, match="batch must be at least 1"):
-        zf.Replay(file, batch=0)
+    for wrong in ({"batch": 0}, {"batches": -1}, {"shuffle": -1}):
+        with pytest.raises(ValueError, match="batch must be at least 1"):
+            zf.Replay(file, **wrong)
 
 
 # Writes batches as `zerofleet replay batches` does, without an end unless `--batches` is given.
 BATCHES = """
-import json, itertools, struct, sys
+import json, itertools, os, pathlib, struct, sys
+pathlib.Path(__file__).with_name("process").write_text(str(os.getpid()))
 arguments = sys.argv[1:]
 count = int(arguments[arguments.index("--batches") + 1]) if "--batches" in arguments else None
 for number in itertools.count() if count is None else range(count):
@@ -126,10 +138,12 @@ def test_the_servers_of_a_run_give_batches(program: Program, run: zf.Run) -> Non
 
 
 def test_an_endless_source_ends_when_it_is_closed(program: Program, run: zf.Run) -> None:
-    program(BATCHES)
+    path = program(BATCHES)
     with zf.Replay(run) as replay:
         assert [batch.rejected for batch, _ in zip(replay, range(3), strict=False)] == [0, 1, 2]
     assert list(replay) == []
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((path.parent / "process").read_text()), 0)
 
 
 def test_batches_of_a_learned_model_have_all_arrays_by_name(program: Program, run: zf.Run) -> None:
@@ -139,7 +153,8 @@ shapes = {"observations": [1, 1, 1, 1], "actions": [1, 2], "rewards": [1, 2], "v
           "policies": [1, 3, 2], "masks": [1, 3], "empty": [0, 3]}
 header = [{"name": name, "dtype": "int32" if name == "actions" else "float32", "shape": shape}
           for name, shape in shapes.items()]
-sys.stdout.buffer.write(json.dumps({"arrays": header}).encode() + b"\\n" + bytes(4 * (1 + 2 + 2 + 3 + 6 + 3)))
+header = json.dumps({"arrays": header, "rejected": 0})
+sys.stdout.buffer.write(header.encode() + b"\\n" + bytes(4 * (1 + 2 + 2 + 3 + 6 + 3)))
 """)
     (batch,) = zf.Replay(run)
     assert isinstance(batch, zf.UnrolledBatch)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
 
@@ -26,3 +27,11 @@ class ProgramError(Error):
 def missing(package: str, purpose: str) -> ImportError:
     """Returns the exception for an optional package that is not installed."""
     return ImportError(f"{purpose} needs the package {package}: pip install {package}")
+
+
+def optional(module: str, purpose: str) -> Any:
+    """Imports a module of an optional package."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise missing(module.partition(".")[0], purpose) from error
