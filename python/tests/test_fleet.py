@@ -35,9 +35,8 @@ def test_a_run_trains_stops_and_resumes(tmp_path: pathlib.Path) -> None:
     until(lambda: any(row["steps"] for row in run.metrics()))
     with pytest.raises(zf.ProgramError, match="is being trained by process"):
         zf.train(run=run.name, runs=tmp_path)
-    other = zf.Run(run.path)
-    assert other.is_running
-    other.stop()
+    assert zf.Run(run.path).is_running
+    run.stop()
     run.wait()
     assert rows == run.metrics()
     assert any("draining every process" in line for line in lines)

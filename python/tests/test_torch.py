@@ -161,7 +161,7 @@ def test_a_state_dict_with_other_names_shapes_or_numbers_is_refused_by_name(tmp_
 def test_tensors_in_bfloat16_are_loaded_as_float32(tmp_path):
     net = network(BOARD).bfloat16()
     tensors = {name: tensor.view(torch.int16).numpy().view(np.uint16) for name, tensor in net.state_dict().items()}
-    safetensors.save(tmp_path / "model.safetensors", tensors)
+    safetensors.save(tmp_path / "model.safetensors", tensors, {})
     weights = (tmp_path / "model.safetensors").read_bytes()
     manifest = json.loads(_zerofleet.Network._manifest(json.dumps(BOARD), weights))
     (tmp_path / "config.json").write_text(json.dumps({"library_name": "zerofleet", "weights": manifest}))

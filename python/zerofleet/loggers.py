@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
-from .errors import missing
+from .errors import optional
 from .metrics import Row, scalars, step
-
-
-def _library(package: str, purpose: str) -> Any:
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        raise missing(package, purpose) from error
 
 
 class TensorBoard:
@@ -21,7 +13,7 @@ class TensorBoard:
 
     def __init__(self, directory: str, **options: Any) -> None:
         """Passes further options to `tensorboardX.SummaryWriter`."""
-        self._writer = _library("tensorboardX", "the logger for TensorBoard").SummaryWriter(str(directory), **options)
+        self._writer = optional("tensorboardX", "the logger for TensorBoard").SummaryWriter(str(directory), **options)
 
     def __call__(self, row: Row) -> None:
         """Writes a row."""
@@ -38,7 +30,7 @@ class WeightsAndBiases:
 
     def __init__(self, project: str | None = None, **options: Any) -> None:
         """Passes further options to `wandb.init`."""
-        self._run = _library("wandb", "the logger for Weights & Biases").init(project=project, **options)
+        self._run = optional("wandb", "the logger for Weights & Biases").init(project=project, **options)
 
     def __call__(self, row: Row) -> None:
         """Logs a row."""
@@ -54,7 +46,7 @@ class MLflow:
 
     def __init__(self, experiment: str = "Default", tracking_uri: str | None = None, name: str | None = None) -> None:
         """Creates a run in an experiment, which is created if it is missing."""
-        self._mlflow = _library("mlflow", "the logger for MLflow")
+        self._mlflow = optional("mlflow", "the logger for MLflow")
         self._client = self._mlflow.MlflowClient(tracking_uri)
         found = self._client.get_experiment_by_name(experiment)
         number = found.experiment_id if found else self._client.create_experiment(experiment)

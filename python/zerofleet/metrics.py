@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .errors import Error, missing
+from .errors import optional
 
 Row = dict[str, Any]
 """The metrics of a run at one time, by name; `elapsed_seconds` is the training time over all sessions."""
@@ -46,11 +46,6 @@ class Lines:
         return rows
 
 
-def later(rows: Iterable[Row], unix_seconds: float | None) -> list[Row]:
-    """Returns the rows after a time in seconds since 1970; all rows for `None`."""
-    return [row for row in rows if unix_seconds is None or row.get("unix_seconds", 0.0) > unix_seconds]
-
-
 def scalars(row: Row, prefix: str = "") -> dict[str, float]:
     """Returns the numbers of a row by name, without missing ones: `loss_total`, `accuracy/raw/preserving/overall`."""
     found: dict[str, float] = {}
@@ -69,14 +64,9 @@ def step(row: Row) -> int:
 
 def table(rows: Iterable[Row], library: str | None = None) -> Any:
     """Returns the numbers of rows as a DataFrame of `pandas` or `polars`, by default of the installed one."""
-    installed = [name for name in ("pandas", "polars") if importlib.util.find_spec(name)]
-    library = library or (installed[0] if installed else "pandas")
-    if library not in ("pandas", "polars"):
-        raise Error(f"no tables of the library {library}; choose pandas or polars")
-    if library not in installed:
-        raise missing(library, "a table of metrics")
-    numbers = [scalars(row) for row in rows]
-    if library == "pandas":
-        return importlib.import_module("pandas").DataFrame(numbers)
-    names = {name: None for row in numbers for name in row}
-    return importlib.import_module("polars").DataFrame({name: [row.get(name) for row in numbers] for name in names})
+    # The schema of polars includes the columns that first rows lack.
+    options: dict[str, dict[str, Any]] = {"pandas": {}, "polars": {"infer_schema_length": None}}
+    library = library or next(filter(importlib.util.find_spec, options), "pandas")
+    if library not in options:
+        raise ValueError(f"no tables of the library {library}; choose pandas or polars")
+    return optional(library, "a table of metrics").DataFrame([scalars(row) for row in rows], **options[library])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import html
 import http.client
-import ipaddress
 import json
 import os
 import pathlib
@@ -19,7 +18,7 @@ import urllib.request
 from typing import Any
 
 from .errors import Error
-from .metrics import Row, later, table
+from .metrics import Row, table
 from .weights import Weights, of_manifest
 
 _TIMEOUT_SECONDS = 30.0
@@ -43,18 +42,16 @@ class RemoteRun:
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise Error(f"{url} is no address of a console, such as http://127.0.0.1:7080")
-        is_local = _is_loopback(parts.hostname)
+        is_local = parts.hostname in ("localhost", "127.0.0.1", "::1")
         if token is not None and parts.scheme == "http" and not is_local:
             raise Error(f"{url} would send the token without encryption; use https")
         self.url = f"{parts.scheme}://{parts.netloc}"
         """Address of the console."""
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        context = ssl.create_default_context(cafile=None if ca is None else os.fspath(ca))
+        tls = urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=ca))
         # No proxy reaches this machine.
         proxies = [urllib.request.ProxyHandler({})] if is_local else []
-        self._opener = urllib.request.build_opener(
-            urllib.request.HTTPSHandler(context=context), _NoRedirect(), *proxies
-        )
+        self._opener = urllib.request.build_opener(tls, _NoRedirect(), *proxies)
         self._folder = tempfile.TemporaryDirectory(prefix="zerofleet-", ignore_cleanup_errors=True)
         self._lock = threading.Lock()
         state = self._json("/run.json")
@@ -71,14 +68,9 @@ class RemoteRun:
         """True while a session trains the run."""
         return bool(self._json("/run.json")["is_trained"])
 
-    def latest(self) -> Row | None:
-        """Returns the latest row of metrics; `None` before the first."""
-        row = self._json("/run.json")["metrics"]
-        return None if row is None else dict(row)
-
-    def metrics(self, since: float | None = None) -> list[Row]:
+    def metrics(self) -> list[Row]:
         """Returns at most 500 rows of metrics, spread evenly over the run, as `Run.metrics` does."""
-        return later(self._json("/metrics.json")["rows"], since)
+        return list(self._json("/metrics.json")["rows"])
 
     def frame(self, library: str | None = None) -> Any:
         """Returns the numbers of the metrics as a DataFrame of `pandas` or `polars`."""
@@ -91,9 +83,7 @@ class RemoteRun:
         page, pages = 1, 1
         while page <= pages:
             state = self._json(f"/run.json?page={page}")
-            for each in state["versions"]:
-                version = self._version(each)
-                found[version.version] = version
+            found |= {version.version: version for version in map(self._version, state["versions"])}
             page, pages = page + 1, int(state["pages"])
         return [found[version] for version in sorted(found)]
 
@@ -103,7 +93,8 @@ class RemoteRun:
         file = pathlib.Path(self._folder.name) / f"v{number:06}.json"
         file.write_text(json.dumps(text), encoding="utf-8")
         # The function holds this object, and with it the folder.
-        return of_manifest(text, listed, file, functools.partial(self._download, number, size, file))
+        rating = listed["elo"], listed["elo_low"], listed["elo_high"]
+        return of_manifest(text, rating, file, functools.partial(self._download, number, size, file))
 
     def _download(self, version: int, size: int, manifest: pathlib.Path) -> None:
         target = manifest.with_suffix(".safetensors")
@@ -143,13 +134,6 @@ def _reason(error: urllib.error.HTTPError) -> str:
         return "the console needs a valid token with the scope view"
     found = _TAG.findall(error.read(_PAGE_BYTES_MAX).decode(errors="replace"))
     return ": ".join([f"status {error.code}", *(html.unescape(first or second) for first, second in found[:2])])
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def connect(url: str, token: str | None = None, *, ca: str | os.PathLike[str] | None = None) -> RemoteRun:

@@ -5,33 +5,31 @@ from __future__ import annotations
 import atexit
 import collections
 import contextlib
-import importlib
+import fcntl
+import functools
 import json
+import math
 import os
 import pathlib
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from . import programs
+from . import programs, run_directory
 from .errors import Error, ProgramError
-from .metrics import Lines, Logger, Row, later, table
+from .metrics import Lines, Logger, Row, table
 from .weights import Weights, of_manifest
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 Output = bool | Callable[[str], None]
 """True to print the output of a run, or a function that receives each line."""
 
 _DRAIN_SECONDS = 120.0
-_POLL_SECONDS = 0.2
+_POLL_SECONDS = 0.1
 _LOG_SECONDS = 1.0
 _LINES_KEPT = 500
 _NAME = re.compile(r"run (\S+) in ")
@@ -44,58 +42,46 @@ class _Session:
     """A process `zerofleet train`, which drains when the pipe to its standard input closes."""
 
     def __init__(self, arguments: Sequence[str], runs: pathlib.Path, output: Output) -> None:
-        self.command = [str(programs.path("zerofleet")), "train", "--exit-with-parent", *arguments]
+        command = [str(programs.path("zerofleet")), "train", "--exit-with-parent", "--runs", str(runs), *arguments]
+        self.command = command
         self.name: str | None = None
         self.console: str | None = None
         self._runs = runs
-        self._output = output
         self._started = threading.Event()
-        self._ended = threading.Event()
         self._lines: collections.deque[str] = collections.deque(maxlen=_LINES_KEPT)
-        self._follower: threading.Thread | None = None
+        self._sinks: list[Callable[[str], object]] = [print] if output is True else [output] if output else []
         self._fault: BaseException | None = None
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         # In another process group, Ctrl-C reaches the process once, from `Run.wait`.
-        self.process = subprocess.Popen(
-            self.command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            bufsize=0,
-        )
+        self.process = subprocess.Popen(command, **pipes, encoding="utf-8", errors="replace", start_new_session=True)
         _sessions.add(self)
         self._relay = threading.Thread(target=self._relay_output, name="zerofleet-output", daemon=True)
         self._relay.start()
+        self._follower: threading.Thread | None = None
 
     def _relay_output(self) -> None:
         """Reads the output to the end: keeps the last lines, writes them to a file of the run and shows them."""
         assert self.process.stdout is not None
-        with contextlib.ExitStack() as stack, open(self.process.stdout.fileno(), "rb", closefd=False) as output:
-            file = None
-            for line in (raw.decode(errors="replace").rstrip() for raw in output):
+        with contextlib.ExitStack() as stack:
+            for line in map(str.rstrip, self.process.stdout):
                 self._lines.append(line)
                 if self.name is None and (found := _NAME.match(line)):
                     self.name = found[1]
                     with contextlib.suppress(OSError):
-                        log = self._runs / self.name / "logs" / "train.log"
-                        file = stack.enter_context(log.open("a", encoding="utf-8"))
+                        log = (self._runs / self.name / "logs" / "train.log").open("a", encoding="utf-8")
+                        self._sinks.append(functools.partial(print, file=stack.enter_context(log), flush=True))
                     self._started.set()
                 if found := _CONSOLE.match(line):
                     self.console = found[1]
-                # The end of a run does not depend on a full disk or on a closed notebook.
-                with contextlib.suppress(Exception):
-                    if file is not None:
-                        print(line, file=file, flush=True)
-                with contextlib.suppress(Exception):
-                    if self._output:
-                        (print if self._output is True else self._output)(line)
+                for sink in self._sinks:
+                    # The end of a run does not depend on a full disk or on a closed notebook.
+                    with contextlib.suppress(Exception):
+                        sink(line)
         self._started.set()
-        self._ended.set()
 
     def wait_for_name(self) -> str:
         """Returns the name of the run once it has a directory."""
-        while not self._started.wait(_POLL_SECONDS):
-            pass
+        self._started.wait()
         if self.name is None:
             self.process.wait()
             self.check()
@@ -108,28 +94,22 @@ class _Session:
         def work() -> None:
             lines, is_over = Lines(file, offset), False
             try:
-                while not is_over:
-                    is_over = self._ended.wait(_LOG_SECONDS)
-                    for row in lines.read():
-                        logger(row)
+                with contextlib.ExitStack() as stack:
+                    stack.callback(getattr(logger, "close", lambda: None))
+                    while not is_over:
+                        self._relay.join(_LOG_SECONDS)
+                        is_over = not self._relay.is_alive()
+                        for row in lines.read():
+                            logger(row)
             except BaseException as error:
                 self._fault = error
-            finally:
-                if close := getattr(logger, "close", None):
-                    try:
-                        close()
-                    except BaseException as error:
-                        self._fault = self._fault or error
 
         self._follower = threading.Thread(target=work, name="zerofleet-logger", daemon=True)
         self._follower.start()
 
     def stop(self, timeout: float) -> None:
         """Drains the session, and kills it after `timeout` seconds."""
-        if os.name == "nt" and self.process.stdin is not None:
-            self.process.stdin.close()
-        else:
-            self.process.send_signal(signal.SIGINT)
+        self.process.send_signal(signal.SIGINT)
         try:
             self.process.wait(timeout)
         except BaseException as error:
@@ -143,12 +123,10 @@ class _Session:
 
     def close(self) -> None:
         """Joins the threads of a session that has ended."""
-        self._relay.join()
-        if self._follower is not None:
-            self._follower.join()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                pipe.close()
+        with self.process:
+            self._relay.join()
+            if self._follower is not None:
+                self._follower.join()
 
     def check(self) -> None:
         """Raises the error of a session that has ended, then the first exception of the logger, once."""
@@ -163,6 +141,7 @@ class _Session:
         return ProgramError(text, self.command, self.process.returncode)
 
 
+@atexit.register
 def _stop_all() -> None:
     """Drains every session when the interpreter exits."""
     for session in list(_sessions):
@@ -179,9 +158,7 @@ def _forget() -> None:
     _sessions.clear()
 
 
-atexit.register(_stop_all)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_forget)
 
 
 class Run:
@@ -196,6 +173,8 @@ class Run:
         is_name = len(given.parts) == 1 and not given.is_absolute() and not (given / "config.toml").is_file()
         self.path = (pathlib.Path(runs) / given if is_name else given).absolute()
         """Directory of the run."""
+        self.name = self.path.name
+        """Name of the run."""
         self._session: _Session | None = None
         if not (self.path / "config.toml").is_file():
             raise Error(f"no run {self.path.name} in {self.path.parent}")
@@ -206,21 +185,13 @@ class Run:
     def __enter__(self) -> Run:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
-
-    @property
-    def name(self) -> str:
-        """Name of the run."""
-        return self.path.name
 
     @property
     def config(self) -> dict[str, Any]:
         """The effective run file: each section by name, with every key."""
-        toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-        return dict(toml.loads((self.path / "config.toml").read_text(encoding="utf-8")))
+        return run_directory.config(self.path)
 
     @property
     def game(self) -> str:
@@ -237,7 +208,12 @@ class Run:
         """True while a process trains the run, of this interpreter or not."""
         if self._session is not None and self._session.process.poll() is None:
             return True
-        return self._is_locked()
+        with contextlib.suppress(FileNotFoundError), (self.path / "lock").open("rb") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
 
     def start(
         self,
@@ -253,25 +229,22 @@ class Run:
         `minutes` is the length of the run with all earlier sessions. Raises `ProgramError` if another process trains
         the run, or if the run has finished and `minutes` does not extend it.
         """
-        arguments = _arguments(minutes=minutes, settings=settings, console=console, run=self.name)
+        arguments = _arguments(settings, console, minutes=minutes, run=self.name)
         self._session = _start(arguments, self.path.parent, self.name, logger, output)[0]
         return self
 
-    resume = start
-
     def wait(self, timeout: float | None = None) -> Run:
-        """Waits for the end of the session, and returns this run.
+        """Waits until no process trains the run, and returns this run.
 
         Ctrl-C drains the run and raises `KeyboardInterrupt`. Raises `TimeoutError` after `timeout` seconds, while
         training goes on; `ProgramError` if the session has failed; and the first exception of the logger.
         """
+        deadline = time.monotonic() + (math.inf if timeout is None else timeout)
         try:
-            if self._session is None:
-                self._wait_for_lock(timeout)
-            else:
-                self._session.process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            raise TimeoutError(f"the run {self.name} trains for longer than {timeout} s") from None
+            while self.is_running:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"the run {self.name} trains for longer than {timeout} s")
+                time.sleep(_POLL_SECONDS)
         except KeyboardInterrupt:
             if self._session is not None:
                 self.stop()
@@ -283,24 +256,17 @@ class Run:
     def stop(self, timeout: float = _DRAIN_SECONDS) -> None:
         """Stops training: all processes finish or store the work in progress. Does nothing if the run has ended.
 
-        A run of this interpreter that does not drain within `timeout` seconds is killed, and `ProgramError` is raised;
-        acknowledged games and stored checkpoints survive. A run of another process gets the signal alone.
+        A run that does not drain within `timeout` seconds is killed, and `ProgramError` is raised; acknowledged games
+        and stored checkpoints survive. A run of another process is an `Error`.
         """
         if self._session is not None:
             self._session.stop(timeout)
-        elif self._is_locked():
-            holder = (self.path / "lock").read_text(encoding="utf-8").removeprefix("process ").strip()
-            if not holder.isdecimal():
-                raise Error(f"the process that trains the run {self.name} is unknown")
-            os.kill(int(holder), signal.SIGINT)
-            self._wait_for_lock(timeout)
+        if self.is_running:
+            raise Error(f"another process trains the run {self.name}: stop it there")
 
-    def metrics(self, since: float | None = None) -> list[Row]:
-        """Returns the rows of metrics so far, oldest first, one every five seconds of training.
-
-        `since` leaves out rows until a time in seconds since 1970, such as the `unix_seconds` of the last known row.
-        """
-        return later(Lines(self.path / "metrics.jsonl").read(), since)
+    def metrics(self) -> list[Row]:
+        """Returns the rows of metrics so far, oldest first, one every five seconds of training."""
+        return Lines(self.path / "metrics.jsonl").read()
 
     def frame(self, library: str | None = None) -> Any:
         """Returns the numbers of the metrics as a DataFrame of `pandas` or `polars`, one row per reading."""
@@ -308,58 +274,22 @@ class Run:
 
     def summary(self) -> dict[str, Any]:
         """Returns the summary that the last session has written at the end; empty before."""
-        return self._json("summary.json")
+        return run_directory.read_json(self.path / "summary.json")
 
     def ratings(self) -> list[dict[str, Any]]:
         """Returns the rated players, versions and fixed opponents, with `player`, `elo`, `low`, `high` and `games`."""
-        return list(self._json("ratings.json").get("ratings", []))
+        return list(run_directory.read_json(self.path / "ratings.json").get("ratings", []))
 
     @property
     def weights(self) -> list[Weights]:
         """The kept weights versions, in ascending order: the latest, and those that the arena keeps."""
-        rated = {
-            each["player"]: {"elo": each["elo"], "elo_low": each["low"], "elo_high": each["high"]}
-            for each in self.ratings()
-        }
-        found: dict[int, Weights] = {}
-        for folder in ("arena", "weights"):
-            for file in (self.path / folder).glob("v*.json"):
-                # A session may have removed the version meanwhile.
-                with contextlib.suppress(FileNotFoundError):
-                    text = json.loads(file.read_bytes())
-                    version = of_manifest(text, rated.get(f"v{text.get('version')}", {}), file)
-                    found[version.version] = version
-        return [found[version] for version in sorted(found)]
-
-    def _json(self, name: str) -> dict[str, Any]:
-        try:
-            found = json.loads((self.path / name).read_bytes())
-        except FileNotFoundError:
-            return {}
-        except ValueError as error:
-            raise Error(f"{self.path / name} is damaged: {error}") from error
-        return dict(found)
-
-    def _is_locked(self) -> bool:
-        try:
-            import fcntl
-        except ImportError:
-            return False
-        try:
-            with (self.path / "lock").open("rb") as lock:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except FileNotFoundError:
-            return False
-        return False
-
-    def _wait_for_lock(self, timeout: float | None) -> None:
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while self._is_locked():
-            if deadline is not None and time.monotonic() > deadline:
-                raise TimeoutError(f"the run {self.name} trains for longer than {timeout:g} s")
-            time.sleep(_POLL_SECONDS)
+        rated = {each["player"]: (each["elo"], each["low"], each["high"]) for each in self.ratings()}
+        found = []
+        for number, file in run_directory.manifests(self.path).items():
+            # A session may have removed the version meanwhile.
+            if text := run_directory.read_json(file):
+                found.append(of_manifest(text, rated.get(f"v{number}", (None, None, None)), file))
+        return found
 
 
 def train(
@@ -391,17 +321,8 @@ def train(
     when the pipe to the program closes. Raises `ProgramError` with the text of the program if training fails.
     """
     settings = {**(settings or {}), **({} if seed is None else {"run.seed": seed})}
-    arguments = _arguments(
-        game=None if game is None else getattr(game, "name", game),
-        minutes=minutes,
-        run=run,
-        config=config,
-        settings=settings,
-        actors=actors,
-        algorithm=algorithm,
-        learner=learner,
-        console=console,
-    )
+    options = {"minutes": minutes, "run": run, "config": config, "actors": actors, "algorithm": algorithm}
+    arguments = _arguments(settings, console, game=getattr(game, "name", game), learner=learner, **options)
     folder = pathlib.Path(runs).absolute()
     session, name = _start(arguments, folder, run, logger, output)
     try:
@@ -422,7 +343,7 @@ def _start(
     # A logger gets the rows of this session only.
     file = None if run is None else runs / run / "metrics.jsonl"
     offset = file.stat().st_size if file is not None and file.exists() else 0
-    session = _Session([*arguments, "--runs", str(runs)], runs, output)
+    session = _Session(arguments, runs, output)
     try:
         name = session.wait_for_name()
     except KeyboardInterrupt:
@@ -433,26 +354,19 @@ def _start(
     return session, name
 
 
-def _arguments(*, settings: Mapping[str, object] | None = None, console: bool = False, **options: object) -> list[str]:
+def _arguments(settings: Mapping[str, object] | None, console: bool, **options: object) -> list[str]:
     """Returns the command line; options with `None` are left out."""
     line = [] if console else ["--no-console"]
     for name, value in options.items():
         if value is not None:
             line += [f"--{name}", str(value)]
     for key, value in (settings or {}).items():
-        line += ["--set", f"{key}={_toml(value)}"]
+        # Text is as on the command line; a list of TOML is also one of JSON.
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=_plain)
+        line += ["--set", f"{key}={text}"]
     return line
 
 
-def _toml(value: object, is_nested: bool = False) -> str:
-    """Formats a value for `--set`."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(_toml(each, True) for each in value)}]"
-    if isinstance(value, (str, os.PathLike)):
-        text = os.fspath(value)
-        is_plain = not is_nested and text == text.strip() and not text.startswith(('"', "'"))
-        return str(text) if is_plain else json.dumps(text)
-    # Scalars of numpy are numbers, too.
-    return repr(value.item() if hasattr(value, "item") else value)
+def _plain(value: Any) -> object:
+    """Returns a number of numpy or a path as a value of JSON."""
+    return value.item() if hasattr(value, "item") else os.fspath(value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,14 +28,10 @@ def load(source: str | os.PathLike[str], version: int | None = None) -> Network:
     manifest = json.loads(text)
     if _manifest(manifest["architecture"], data)["digest"] != manifest["digest"]:
         raise Error(f"the weights of {source} are damaged: the digest differs from the manifest")
-    with tempfile.TemporaryDirectory() as folder:
-        weights = Path(folder) / "model.safetensors"
-        weights.write_bytes(data)
-        stored, _ = safetensors.load(weights)
     # Tensors in bfloat16 are the upper halves of float32.
     tensors = {
         name: (array.astype("<u4") << 16).view("<f4") if array.dtype == np.uint16 else array
-        for name, array in stored.items()
+        for name, array in safetensors.load(data).items()
     }
     # No memory is allocated for an architecture before the file has these tensors.
     with torch.device("meta"):
