@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pathlib
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -181,6 +183,24 @@ def test_damaged_batches_are_errors(program: Program, run: zf.Run, header: str) 
     program(f"print({header!r})")
     with pytest.raises(zf.Error, match="the program zerofleet sent a"):
         next(zf.Replay(run))
+
+
+def test_batches_of_a_run_that_starts_wait_for_the_servers(program: Program, run: zf.Run) -> None:
+    progress = run.path / "progress.json"
+    program(f"import pathlib, sys; sys.exit('error: started after ' + pathlib.Path({str(progress)!r}).read_text())")
+    progress.write_text('{"replay": []}')
+
+    def start() -> None:
+        (run.path / "new").write_text('{"replay": ["127.0.0.1:7001"]}')
+        (run.path / "new").rename(progress)
+
+    with (run.path / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        thread = threading.Timer(0.1, start)
+        thread.start()
+        with pytest.raises(zf.ProgramError, match=r'started after {"replay": \["127'):
+            next(zf.Replay(run))
+        thread.join()
 
 
 def test_the_error_of_the_program_is_raised(program: Program, run: zf.Run) -> None:
