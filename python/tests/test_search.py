@@ -333,6 +333,9 @@ def test_a_run_is_played_with_its_settings_and_the_latest_or_a_named_version(tmp
     as_in_run = Player(player.network, c_init=20.0, early_stop=False)
     assert player.analyse("4") == as_in_run.analyse("4") != Player(tmp_path, c_init=1.25).analyse("4")
     assert Network.load(tmp_path / "weights" / "v000002.json").version == 2
+    run = zf.Run(tmp_path)
+    assert [Network.load(source).version for source in (run, *run.weights)] == [10, 1, 2, 10]
+    assert Player(run).analyse("4") == player.analyse("4")
 
 
 def test_a_model_folder_is_loaded(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,7 @@ from . import _zerofleet
 
 Floats = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 class Game(_zerofleet.Game):
@@ -56,11 +58,11 @@ class Position(_zerofleet.Position):
 
     def observation(self) -> Floats:
         """Returns the observation of the player to move, float32 `[C, H, W]`."""
-        return _floats(self._observation(), super().game.observation_shape)
+        return array(self._observation(), np.float32, super().game.observation_shape)
 
     def legal_mask(self) -> Mask:
         """Returns true for each legal action, bool `[A]`; all false once the game is over."""
-        return _mask(self._legal(), (-1,))
+        return array(self._legal(), np.bool_)
 
     def render(self) -> str:
         """Returns the board as a few lines of text."""
@@ -91,19 +93,19 @@ class VectorGames(_zerofleet.VectorGames):
         if numbers.dtype.kind not in "iu":
             raise TypeError(f"actions are integers, not {numbers.dtype}")
         rewards, terminated, truncated = self._step(numbers.astype(np.int64).tobytes())
-        return _floats(rewards, (-1,)), _mask(terminated, (-1,)), _mask(truncated, (-1,))
+        return array(rewards, np.float32), array(terminated, np.bool_), array(truncated, np.bool_)
 
     def observations(self) -> Floats:
         """Returns the observation of the player to move in each game, float32 `[N, C, H, W]`."""
-        return _floats(self._observations(), (-1, *super().game.observation_shape))
+        return array(self._observations(), np.float32, (-1, *super().game.observation_shape))
 
     def legal_masks(self) -> Mask:
         """Returns true for each legal action, bool `[N, A]`; all false in games that are over."""
-        return _mask(self._legal(), (-1, super().game.actions))
+        return array(self._legal(), np.bool_, (-1, super().game.actions))
 
     def to_move(self) -> npt.NDArray[np.uint8]:
         """Returns the index of the player to move in each game, 0 or 1 `[N]`; unspecified in games that are over."""
-        return np.frombuffer(self._to_move(), np.uint8).copy()
+        return array(self._to_move(), np.uint8)
 
 
 def observations(game: _zerofleet.Game, episodes: Iterable[tuple[int, Sequence[int]]]) -> Floats:
@@ -113,14 +115,9 @@ def observations(game: _zerofleet.Game, episodes: Iterable[tuple[int, Sequence[i
     index of the episode.
     """
     listed = [(seed, list(actions)) for seed, actions in episodes]
-    return _floats(_zerofleet._observations(game, listed), (-1, *game.observation_shape))
+    return array(_zerofleet._observations(game, listed), np.float32, (-1, *game.observation_shape))
 
 
-def _floats(data: bytes, shape: tuple[int, ...]) -> Floats:
+def array(data: bytes, kind: type[Scalar], shape: tuple[int, ...] = (-1,)) -> npt.NDArray[Scalar]:
     """Returns a writable array; `bytes` are not."""
-    return np.frombuffer(data, np.float32).reshape(shape).copy()
-
-
-def _mask(data: bytes, shape: tuple[int, ...]) -> Mask:
-    """Returns a writable array; `bytes` are not."""
-    return np.frombuffer(data, np.bool_).reshape(shape).copy()
+    return np.frombuffer(data, kind).reshape(shape).copy()

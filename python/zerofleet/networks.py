@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from . import _zerofleet
+from .games import Floats, Mask, array
+from .run_directory import manifests
 
-Floats = NDArray[np.float32]
+if TYPE_CHECKING:
+    from .run import Run
+    from .weights import Weights
+
+Source: TypeAlias = "str | os.PathLike[str] | Run | Weights"
+"""A run, a version of the weights of a run, or the path of a run, a model folder or a manifest next to the weights."""
 
 
 class Evaluation(NamedTuple):
@@ -49,48 +54,30 @@ class Network:
         as `go-13`. Raises `Error` if the weights are damaged, or do not fit the manifest or the board.
         """
         self._native = _zerofleet.Network(manifest, weights, precision, board)
-        architecture: dict[str, Any] = json.loads(self._native.architecture)
-        self.architecture = architecture
+        self.architecture: dict[str, Any] = json.loads(self._native.architecture)
         """Architecture of the network, as in the manifest."""
-        self._shape = (architecture["planes"], architecture["height"], architecture["width"])
-        self._actions: int = architecture["actions"]
+        self.game = self._native.game
+        """Name of the game, with the board."""
+        self.model = self._native.model
+        """Model: `alphazero`, `alphazero_returns`, `muzero` or `stochastic_muzero`."""
+        self.version = self._native.version
+        """Weights version."""
+        self.training_step = self._native.training_step
+        """Training step after which the version was published."""
+        self._shape = tuple(self.architecture[key] for key in ("planes", "height", "width"))
+        self._actions: int = self.architecture["actions"]
 
     @classmethod
     def load(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        version: int | None = None,
-        precision: str = "f32",
-        board: str | None = None,
+        cls, source: Source, *, version: int | None = None, precision: str = "f32", board: str | None = None
     ) -> Network:
-        """Loads a model folder, a manifest next to the weights, or a run.
+        """Loads a run, a version of a run, a model folder or a manifest next to the weights.
 
         A model folder has `config.json` and `model.safetensors`. A run is loaded with the latest weights, or with
         `version`.
         """
-        manifest, weights = read_weights(path, version)
+        manifest, weights = read_weights(source, version)
         return cls(manifest, weights, precision=precision, board=board)
-
-    @property
-    def game(self) -> str:
-        """Name of the game, with the board."""
-        return self._native.game
-
-    @property
-    def version(self) -> int:
-        """Weights version."""
-        return self._native.version
-
-    @property
-    def training_step(self) -> int:
-        """Training step after which the version was published."""
-        return self._native.training_step
-
-    @property
-    def model(self) -> str:
-        """Model: `alphazero`, `alphazero_returns`, `muzero` or `stochastic_muzero`."""
-        return self._native.model
 
     def __call__(self, observations: ArrayLike, legal: ArrayLike) -> Evaluation:
         """Evaluates observations `[B, C, H, W]` with true for each legal action `[B, A]`, or one position without B.
@@ -98,17 +85,13 @@ class Network:
         Raises `ValueError` for a wrong shape, a number that is not finite, or a position without a legal action.
         """
         planes, mask = self._checked(observations, legal)
-        count = len(planes)
         priors, values, _, wdl = self._native._evaluate(planes.tobytes(), mask.tobytes(), b"")
-        evaluation = Evaluation(
-            priors=_array(priors, (count, self._actions)),
-            value=_array(values, (count,)),
-            wdl=_array(wdl, (count, 3)) if self.model == "alphazero" else None,
+        batch = planes.shape[:-3]
+        return Evaluation(
+            array(priors, np.float32, (*batch, self._actions)),
+            array(values, np.float32, batch),
+            array(wdl, np.float32, (*batch, 3)) if self.model == "alphazero" else None,
         )
-        if np.ndim(observations) == 4:
-            return evaluation
-        first = None if evaluation.wdl is None else evaluation.wdl[0]
-        return Evaluation(evaluation.priors[0], evaluation.value[0:1].reshape(()), first)
 
     def unroll(self, observations: ArrayLike, legal: ArrayLike, actions: ArrayLike) -> Unrolled:
         """Evaluates positions, and the states after each of K actions in the learned model of a `muzero` network.
@@ -117,106 +100,55 @@ class Network:
         players, the players alternate. Raises `ValueError` as a call does, and for another model.
         """
         planes, mask = self._checked(observations, legal)
-        taken = np.asarray(actions)
-        count = len(planes)
-        if taken.ndim != 2 or len(taken) != count or not (np.issubdtype(taken.dtype, np.integer) or taken.size == 0):
-            raise ValueError(f"actions must be integers of the shape [{count}, K], got {taken.dtype} {taken.shape}")
-        if taken.size > 0 and not (taken.min() >= 0 and taken.max() < self._actions):
+        taken, batch = np.asarray(actions), planes.shape[:-3]
+        if taken.ndim != 2 or taken.shape[:1] != batch or (taken.dtype.kind not in "iu" and taken.size > 0):
+            raise ValueError(f"actions must be integers of the shape [B, K], got {taken.dtype} {taken.shape}")
+        if ((taken < 0) | (taken >= self._actions)).any():
             raise ValueError(f"actions must be from 0 to {self._actions - 1}")
         steps = taken.shape[1]
-        priors, values, rewards, _ = self._native._evaluate(
-            planes.tobytes(), mask.tobytes(), taken.astype("<u2").tobytes()
-        )
+        evaluated = self._native._evaluate(planes.tobytes(), mask.tobytes(), taken.astype("<u2").tobytes())
+        priors, values, rewards, _ = evaluated
         return Unrolled(
-            priors=_array(priors, (count, steps + 1, self._actions)),
-            values=_array(values, (count, steps + 1)),
-            rewards=_array(rewards, (count, steps)),
+            array(priors, np.float32, (*batch, steps + 1, self._actions)),
+            array(values, np.float32, (*batch, steps + 1)),
+            array(rewards, np.float32, (*batch, steps)),
         )
 
-    def _checked(self, observations: ArrayLike, legal: ArrayLike) -> tuple[Floats, NDArray[np.bool_]]:
-        """Returns observations `[B, C, H, W]` and legal actions `[B, A]`."""
-        planes = np.asarray(observations, dtype="<f4")
-        mask = np.asarray(legal, dtype=np.bool_)
-        if planes.ndim == 3:
-            planes, mask = planes[None], mask[None]
-        if planes.shape[1:] != self._shape:
+    def _checked(self, observations: ArrayLike, legal: ArrayLike) -> tuple[Floats, Mask]:
+        """Returns observations `[B, C, H, W]` and legal actions `[B, A]`, or both without B."""
+        planes, mask = np.asarray(observations, "<f4"), np.asarray(legal, np.bool_)
+        if planes.ndim not in (3, 4) or planes.shape[-3:] != self._shape:
             raise ValueError(f"observations must have the shape [B, {', '.join(map(str, self._shape))}]")
-        if mask.shape != (len(planes), self._actions):
-            raise ValueError(f"legal actions must have the shape [{len(planes)}, {self._actions}], got {mask.shape}")
+        if mask.shape != (*planes.shape[:-3], self._actions):
+            raise ValueError(f"legal actions must have the shape [B, {self._actions}] of B observations")
         return planes, mask
 
     def __repr__(self) -> str:
         return repr(self._native)
 
 
-def _array(values: bytes, shape: tuple[int, ...]) -> Floats:
-    """Returns a writable array of little-endian float32 values."""
-    return np.frombuffer(bytearray(values), dtype="<f4").reshape(shape)
+def path_of(source: Source) -> Path:
+    """Returns the path of a source. The first use of a version of another machine downloads the file."""
+    return Path(source if isinstance(source, (str, os.PathLike)) else source.path)
 
 
-def read_weights(path: str | os.PathLike[str], version: int | None = None) -> tuple[str, bytes]:
-    """Returns the manifest and the weights of a model folder, a manifest or a run.
+def read_weights(source: Source, version: int | None = None) -> tuple[str, bytes]:
+    """Returns the manifest and the weights of a source; of a run the latest, or a version that the run keeps.
 
     Raises `FileNotFoundError` if there are no weights at the path.
     """
-    path = Path(path)
-    if path.is_file():
-        return _published(path.with_suffix(".json"))
+    path = path_of(source)
     if (path / "config.json").is_file():
-        return _model_folder(path)
-    if (path / "config.toml").is_file() or (path / "weights").is_dir():
-        return _of_run(path, version)
-    raise FileNotFoundError(f"{path} is not a model folder, a manifest of weights or a run")
-
-
-def _published(manifest: Path) -> tuple[str, bytes]:
-    return manifest.read_text(encoding="utf-8"), manifest.with_suffix(".safetensors").read_bytes()
-
-
-def _model_folder(folder: Path) -> tuple[str, bytes]:
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    if not isinstance(config, dict) or config.get("library_name") != "zerofleet" or "weights" not in config:
-        raise ValueError(f"{folder / 'config.json'} does not describe a network of zerofleet")
-    return json.dumps(config["weights"]), (folder / "model.safetensors").read_bytes()
-
-
-def _of_run(run: Path, version: int | None) -> tuple[str, bytes]:
-    """Returns the latest version of a live or finished run, or `version`, which the arena may have kept."""
-    # A live run may remove a version after it was listed: then there are later versions.
-    for is_last in (False, False, True):
-        kept = {int(path.stem[1:]): path for folder in ("arena", "weights") for path in _manifests(run / folder)}
-        if version is None:
-            listed = [int(path.stem[1:]) for path in _manifests(run / "weights")] or list(kept)
-        else:
-            listed = [number for number in kept if number == version]
-        if not listed:
-            names = ", ".join(f"v{number}" for number in sorted(kept)) or "none"
+        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+        if not isinstance(config, dict) or config.get("library_name") != "zerofleet" or "weights" not in config:
+            raise ValueError(f"{path / 'config.json'} does not describe a network of zerofleet")
+        return json.dumps(config["weights"]), (path / "model.safetensors").read_bytes()
+    if not path.is_file():
+        kept = manifests(path)
+        number = max(kept, default=0) if version is None else version
+        if number not in kept:
+            names = ", ".join(f"v{number}" for number in kept) or "none"
             wanted = "weights" if version is None else f"weights v{version}"
-            raise FileNotFoundError(f"{run} has no {wanted}; kept versions: {names}")
-        try:
-            return _published(kept[max(listed)])
-        except FileNotFoundError:
-            if is_last:
-                raise
-    raise AssertionError("the last attempt returns or raises")
-
-
-def _manifests(folder: Path) -> list[Path]:
-    return [path for path in folder.glob("v*.json") if path.stem[1:].isdecimal()]
-
-
-def search_settings(run: Path) -> dict[str, Any]:
-    """Returns the keys of the section `[search]` of a run, and the discount; empty if there is no run file."""
-    file = run / "config.toml"
-    if not file.is_file():
-        return {}
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        try:
-            import tomli as tomllib
-        except ImportError as error:
-            raise ImportError("Python 3.10 reads run files with tomli: pip install tomli") from error
-    config: Mapping[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
-    discount = config.get("run", {}).get("discount", 1.0)
-    return {**config.get("search", {}), "discount": discount}
+            raise FileNotFoundError(f"{path} is no model folder, and has no {wanted}; kept versions: {names}")
+        path = kept[number]
+    return path.with_suffix(".json").read_text(encoding="utf-8"), path.with_suffix(".safetensors").read_bytes()

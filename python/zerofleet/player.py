@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from . import _zerofleet
-from .networks import Network, search_settings
+from . import _zerofleet, run_directory
+from .networks import Network, Source, path_of
 
 if TYPE_CHECKING:
     from ._zerofleet import Analysis, Position
-
-
-class _RunLike(Protocol):
-    """An object with the directory of a run."""
-
-    @property
-    def path(self) -> Path: ...
 
 
 class Player:
@@ -29,7 +20,7 @@ class Player:
 
     def __init__(
         self,
-        source: Network | str | os.PathLike[str] | _RunLike,
+        source: Network | Source,
         simulations: int = 200,
         *,
         version: int | None = None,
@@ -38,7 +29,7 @@ class Player:
         board: str | None = None,
         **search: Any,
     ) -> None:
-        """Loads the network of a run, a model folder or a manifest, given by path or as a run; or uses a network.
+        """Loads the network of a run, a version of a run, a model folder or a manifest; or uses a network.
 
         `simulations` are the simulations of each search, and 0 plays without a search. `version` is a weights version
         of a run; the default is the latest. `precision` and `board` are as in `Network`. `search` has keys of the
@@ -49,19 +40,18 @@ class Player:
         if isinstance(source, Network):
             self.network = source
         else:
-            path = Path(source if isinstance(source, (str, os.PathLike)) else source.path)
-            self.network = Network.load(path, version=version, precision=precision, board=board)
-            settings = search_settings(path)
+            self.network = Network.load(source, version=version, precision=precision, board=board)
+            run = path_of(source)
+            if (run / "config.toml").is_file():
+                config = run_directory.config(run)
+                settings = {**config.get("search", {}), "discount": config["run"].get("discount", 1.0)}
+        self.game = self.network.game
+        """Name of the game, with the board."""
         self.simulations = simulations
         """Simulations of each search."""
         self.seed = seed
         """Seed of each search."""
         self._search = _zerofleet.Search(self.network._native, **{**settings, **search})
-
-    @property
-    def game(self) -> str:
-        """Name of the game, with the board."""
-        return self.network.game
 
     def analyse(
         self,

@@ -14,15 +14,15 @@ from torch import Tensor, nn
 
 from .. import _zerofleet, safetensors
 from ..errors import Error
-from ..networks import read_weights
+from ..networks import Source, read_weights
 from .networks import Network, network
 
 
-def load(source: str | os.PathLike[str], version: int | None = None) -> Network:
+def load(source: Source, version: int | None = None) -> Network:
     """Reads a network, in evaluation mode on the CPU.
 
-    `source` is a model folder, a manifest next to the weights, or the folder of a run, of which `version` selects a
-    version, or without it the latest one. Logits and values are those of the float32 kernel within 1e-4.
+    `source` is a run, a version of a run, a model folder or a manifest next to the weights. `version` selects one of a
+    run, by default the latest. Logits and values are those of the float32 kernel within 1e-4.
     """
     text, data = read_weights(source, version)
     manifest = json.loads(text)
