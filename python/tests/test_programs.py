@@ -35,7 +35,7 @@ def test_a_script_on_the_path_is_no_program(tmp_path: pathlib.Path, monkeypatch:
         programs.path("script-9")
 
 
-def test_the_package_with_libtorch_replaces_the_programs_if_it_is_wanted(
+def test_the_package_with_libtorch_replaces_the_programs(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("ZEROFLEET_PROGRAMS", raising=False)
@@ -45,8 +45,6 @@ def test_the_package_with_libtorch_replaces_the_programs_if_it_is_wanted(
     binary.touch(0o755)
     monkeypatch.syspath_prepend(str(tmp_path))
     assert programs.path("learner-9") == binary
-    with pytest.raises(ProgramError):
-        programs.path("learner-9", torch=False)
 
 
 def test_run_returns_the_output_and_raises_the_text_of_the_program(program: Program) -> None:

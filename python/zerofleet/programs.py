@@ -12,15 +12,13 @@ from typing import NoReturn
 
 from .errors import ProgramError
 
-_SUFFIX = ".exe" if os.name == "nt" else ""
 
-
-def _folders(torch: bool) -> Iterator[tuple[str, pathlib.Path]]:
+def _folders() -> Iterator[tuple[str, pathlib.Path]]:
     """Yields the folders to search, first to last, each with the origin."""
     if folder := os.environ.get("ZEROFLEET_PROGRAMS"):
         yield "$ZEROFLEET_PROGRAMS", pathlib.Path(folder)
     # Programs with libtorch replace the programs without.
-    if torch and (found := importlib.util.find_spec("zerofleet_torch")):
+    if found := importlib.util.find_spec("zerofleet_torch"):
         for place in found.submodule_search_locations or ():
             yield "zerofleet_torch", pathlib.Path(place) / "bin"
     yield "zerofleet", pathlib.Path(__file__).parent / "bin"
@@ -36,15 +34,15 @@ def _is_program(file: pathlib.Path, origin: str) -> bool:
         return origin != "PATH" or opened.read(2) != b"#!"
 
 
-def path(name: str, *, torch: bool = True) -> pathlib.Path:
+def path(name: str) -> pathlib.Path:
     """Returns the path of a program such as `zerofleet` or `learner`.
 
-    Searches `$ZEROFLEET_PROGRAMS`, the package `zerofleet_torch` if it is installed and `torch` is true, this package,
-    and `PATH`. Raises `ProgramError` with the places if the program is in none.
+    Searches `$ZEROFLEET_PROGRAMS`, the package `zerofleet_torch` if it is installed, this package, and `PATH`. Raises
+    `ProgramError` with the places if the program is in none.
     """
     tried = []
-    for origin, folder in _folders(torch):
-        file = folder / (name + _SUFFIX)
+    for origin, folder in _folders():
+        file = folder / name
         if _is_program(file, origin):
             return file
         if origin != "PATH":
@@ -61,63 +59,24 @@ def failure(text: str) -> str:
     return "\n".join(lines[-20:]) or "the program printed nothing"
 
 
-def run(args: Sequence[str | os.PathLike[str]], *, torch: bool = True, timeout: float | None = None) -> str:
+def run(arguments: Sequence[str]) -> str:
     """Runs `zerofleet` with arguments, and returns the standard output.
 
-    Raises `ProgramError` with the text of the program if it fails, and `subprocess.TimeoutExpired` after `timeout`
-    seconds.
+    Raises `ProgramError` with the text of the program if it fails.
     """
-    command = [str(path("zerofleet", torch=torch)), *(os.fspath(each) for each in args)]
+    command = [str(path("zerofleet")), *arguments]
     done = subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        errors="replace",
-        timeout=timeout,
-        check=False,
+        command, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace", check=False
     )
     if done.returncode != 0:
         raise ProgramError(failure(done.stderr or done.stdout), command, done.returncode)
     return done.stdout
 
 
-def _main(name: str) -> NoReturn:
+def main() -> NoReturn:
+    """Becomes the program `zerofleet`."""
     try:
-        program = str(path(name))
+        program = str(path("zerofleet"))
     except ProgramError as error:
         sys.exit(f"error: {error}")
-    command = [program, *sys.argv[1:]]
-    if os.name == "nt":
-        sys.exit(subprocess.call(command))
-    os.execv(program, command)
-
-
-def main_zerofleet() -> NoReturn:
-    """Becomes the program `zerofleet`."""
-    _main("zerofleet")
-
-
-def main_actor() -> NoReturn:
-    """Becomes the program `actor`."""
-    _main("actor")
-
-
-def main_learner() -> NoReturn:
-    """Becomes the program `learner`."""
-    _main("learner")
-
-
-def main_replay_server() -> NoReturn:
-    """Becomes the program `replay-server`."""
-    _main("replay-server")
-
-
-def main_inference_server() -> NoReturn:
-    """Becomes the program `inference-server`."""
-    _main("inference-server")
-
-
-def main_arena() -> NoReturn:
-    """Becomes the program `arena`."""
-    _main("arena")
+    os.execv(program, [program, *sys.argv[1:]])

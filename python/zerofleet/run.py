@@ -42,8 +42,8 @@ class _Session:
     """A process `zerofleet train`, which drains when the pipe to its standard input closes."""
 
     def __init__(self, arguments: Sequence[str], runs: pathlib.Path, output: Output) -> None:
-        command = [str(programs.path("zerofleet")), "train", "--exit-with-parent", "--runs", str(runs), *arguments]
-        self.command = command
+        program = str(programs.path("zerofleet"))
+        self.command = [program, "train", "--exit-with-parent", "--runs", str(runs), *arguments]
         self.name: str | None = None
         self.console: str | None = None
         self._runs = runs
@@ -51,9 +51,16 @@ class _Session:
         self._lines: collections.deque[str] = collections.deque(maxlen=_LINES_KEPT)
         self._sinks: list[Callable[[str], object]] = [print] if output is True else [output] if output else []
         self._fault: BaseException | None = None
-        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         # In another process group, Ctrl-C reaches the process once, from `Run.wait`.
-        self.process = subprocess.Popen(command, **pipes, encoding="utf-8", errors="replace", start_new_session=True)
+        self.process = subprocess.Popen(
+            self.command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,
+        )
         _sessions.add(self)
         self._relay = threading.Thread(target=self._relay_output, name="zerofleet-output", daemon=True)
         self._relay.start()
