@@ -52,6 +52,8 @@ def test_every_listed_game_starts_and_describes_itself() -> None:
         assert (start.outcome, start.is_over, start.reward, start.to_move) == (None, False, 0.0, 0)
         assert game.scoring == ("outcome" if game.players == 2 else "rewards")
         assert game.max_plies >= 5
+        turns = [position.to_move for position in random_episode(game, 1, 60) if not position.is_over]
+        assert turns == [ply % game.players for ply in range(len(turns))], "batches and environments rely on turns"
         assert "[" in game.preset
         assert str(start) == start.render() != ""
 

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ._zerofleet import game_names
-from .environment_check import Findings, check
 from .errors import missing
 from .games import Game, Position, VectorGames
 
@@ -26,8 +25,6 @@ try:
     from gymnasium.vector.utils import batch_space
 except ImportError as error:
     raise missing("gymnasium", "an environment") from error
-
-__all__ = ["Findings", "GameEnv", "VectorGameEnv", "check", "make", "make_vec"]
 
 Observation = npt.NDArray[np.float32]
 Seat = Literal["random", 0, 1]
@@ -66,14 +63,12 @@ class GameEnv(gymnasium.Env[Observation, Any]):
         illegal: Illegal = "loss",
         render_mode: str | None = None,
     ) -> None:
-        check_settings(seat, illegal)
         if render_mode not in (None, "ansi"):
             raise ValueError(f'render_mode is "ansi" or None, not {render_mode!r}')
-        self.game = Game(name)
+        self.game, self._opponent = checked(name, opponent, seat, illegal)
         self.render_mode = render_mode
         self.observation_space = observation_space(self.game)
         self.action_space = spaces.Discrete(self.game.actions)
-        self._opponent = opponent_moves(opponent) if self.game.players == 2 else None
         self._seat, self._illegal = seat, illegal
         self._agent = 0
         self._position: Position | None = None
@@ -158,14 +153,12 @@ class VectorGameEnv(VectorEnv[Observation, npt.NDArray[np.int64], npt.NDArray[An
         illegal: Illegal = "loss",
         seed: int | None = None,
     ) -> None:
-        check_settings(seat, illegal)
-        self.game = Game(name)
+        self.game, self._opponent = checked(name, opponent, seat, illegal)
         self.num_envs = num_envs
         self.single_observation_space = observation_space(self.game)
         self.single_action_space = spaces.Discrete(self.game.actions)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._opponent = opponent_moves(opponent) if self.game.players == 2 else None
         self._seat, self._illegal = seat, illegal
         self._games = VectorGames(self.game, num_envs, 0)
         self._agents = np.zeros(num_envs, np.int64)
@@ -250,20 +243,14 @@ class VectorGameEnv(VectorEnv[Observation, npt.NDArray[np.int64], npt.NDArray[An
                 self._positions[game] = self._positions[game].play(int(actions[game]))
 
     def _answer(self, started: Mask, step: Step) -> None:
-        """Plays the move of each opponent to move. The started games of the other agents start again."""
-        waiting = self._waiting(step)
-        if not waiting.any():
-            return
-        held = ~waiting & ~started & ~step.ended()
-        self._play(waiting, self._opponent_actions(waiting), step)
-        self._restart(started & ~waiting)
-        if held.any() or self._waiting(step).any():
-            raise NotImplementedError(f"the players of {self.game.name} do not alternate: use make and SyncVectorEnv")
+        """Plays the move of each opponent to move. The started games of the other agents start again.
 
-    def _waiting(self, step: Step) -> Mask:
-        """Returns the games with an opponent to move."""
+        The other games are over or have started in this step, since the players of all games alternate.
+        """
         waiting: Mask = (self._games.to_move() != self._agents) & ~step.ended()
-        return waiting
+        if waiting.any():
+            self._play(waiting, self._opponent_actions(waiting), step)
+            self._restart(started & ~waiting)
 
     def _opponent_actions(self, waiting: Mask) -> npt.NDArray[np.int64]:
         if self._opponent is None:
@@ -313,12 +300,14 @@ def opponent_moves(opponent: Any) -> Moves | None:
     return lambda positions: [int(play(position)) for position in positions]
 
 
-def check_settings(seat: object, illegal: object) -> None:
-    """Raises a ValueError for a seat or a treatment of illegal actions that does not exist."""
+def checked(name: str, opponent: Any, seat: object, illegal: object) -> tuple[Game, Moves | None]:
+    """Returns the game and the moves of the opponent. Raises a ValueError for another setting that does not exist."""
     if seat not in ("random", 0, 1):
         raise ValueError(f'seat is "random", 0 or 1, not {seat!r}')
     if illegal not in ("loss", "error"):
         raise ValueError(f'illegal is "loss" or "error", not {illegal!r}')
+    game = Game(name)
+    return game, opponent_moves(opponent) if game.players == 2 else None
 
 
 for registered in game_names():

@@ -103,6 +103,3 @@ class raw_env(AECEnv):  # type: ignore[misc]
     def render(self) -> str | None:
         """Returns the position as text."""
         return self.position.render() if self.render_mode == "ansi" else None
-
-    def close(self) -> None:
-        """Does nothing: the environment holds no resources."""
