@@ -32,7 +32,7 @@ def test_a_run_trains_stops_and_resumes(tmp_path: pathlib.Path) -> None:
     lines: list[str] = []
     run = zf.train("tic_tac_toe", minutes=5, runs=tmp_path, seed=3, wait=False, logger=rows.append, output=lines.append)
     assert (run.name, run.game, run.config["run"]["seed"]) == ("tic_tac_toe-1", "tic_tac_toe", 3)
-    until(lambda: any(row["steps"] for row in run.metrics()))
+    until(lambda: any(row["steps"] for row in run.metrics()) or not run.is_running)
     with pytest.raises(zf.ProgramError, match="is being trained by process"):
         zf.train(run=run.name, runs=tmp_path)
     assert zf.Run(run.path).is_running
