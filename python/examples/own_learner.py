@@ -44,9 +44,11 @@ def main() -> None:
             torch.nn.utils.clip_grad_norm_(net.parameters(), 5.0)
             optimiser.step()
             average.update_parameters(net)
-            if step % arguments.publish_steps == 0:
+            if step % arguments.publish_steps == 0 and run.is_running:
                 version = weights.publish(average.module.state_dict(), step)
                 print(f"step {step}: loss {loss.item():.3f}, published version {version}", flush=True)
+    # Raises the error of a fleet that has failed.
+    run.wait()
 
 
 if __name__ == "__main__":
