@@ -137,6 +137,12 @@ def test_refusals_and_unreachable_consoles_are_errors_without_the_token(console:
     scripted.status, scripted.body = 200, b"<html>"
     with pytest.raises(zf.Error, match="is no response of a console"):
         zf.connect(url, TOKEN)
+    scripted.body = b'{"name": "first"}'
+    with pytest.raises(zf.Error, match="the console sent no `game`"):
+        zf.connect(url, TOKEN)
+    scripted.body = b'{"name": "first", "game": "hex-5", "versions": [{"manifest": {}}], "pages": 1}'
+    with pytest.raises(zf.Error, match="the console sent no `version`"):
+        _ = zf.connect(url, TOKEN).weights
     scripted.body, scripted.is_cut = b"{", True
     with pytest.raises(zf.Error, match=r"run\.json: IncompleteRead"):
         zf.connect(url, TOKEN)

@@ -34,6 +34,13 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
+class _Page(dict[str, Any]):
+    """A JSON object of a console."""
+
+    def __missing__(self, key: str) -> Any:
+        raise Error(f"the console sent no `{key}`")
+
+
 class RemoteRun:
     """A run that is read through the web console of the fleet."""
 
@@ -70,7 +77,7 @@ class RemoteRun:
 
     def metrics(self) -> list[Row]:
         """Returns at most 500 rows of metrics, spread evenly over the run, as `Run.metrics` does."""
-        return list(self._json("/metrics.json")["rows"])
+        return [dict(row) for row in self._json("/metrics.json")["rows"]]
 
     def frame(self, library: str | None = None) -> Any:
         """Returns the numbers of the metrics as a DataFrame of `pandas` or `polars`."""
@@ -108,10 +115,10 @@ class RemoteRun:
             part.write_bytes(data)
             os.replace(part, target)
 
-    def _json(self, path: str) -> dict[str, Any]:
+    def _json(self, path: str) -> _Page:
         text = self._get(path, _JSON_BYTES_MAX)
         try:
-            return dict(json.loads(text))
+            return _Page(json.loads(text, object_hook=_Page))
         except (ValueError, TypeError) as error:
             raise Error(f"{self.url}{path} is no response of a console: {error}") from error
 

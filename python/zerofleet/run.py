@@ -207,7 +207,7 @@ class Run:
 
     @property
     def console(self) -> str | None:
-        """Address of the web console that this session has started; `None` without."""
+        """Address of the web console of the session; `None` without, and before the fleet has started."""
         return self._session.console if self._session else None
 
     @property
