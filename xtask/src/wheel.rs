@@ -1,6 +1,6 @@
 //! `cargo xtask wheel`: builds the Python package as a wheel, with the programs of a fleet and the models.
 //!
-//! The wheel runs on [`GLIBC`] and newer: Zig links programs and extension against the symbols of that version. With
+//! The wheel runs on glibc 2.28 and newer: Zig links programs and extension against the symbols of that version. With
 //! `--torch` it is followed by a second wheel of the programs with libtorch, which they load from the package `torch`.
 
 use std::fs;
@@ -22,7 +22,7 @@ const BYTES_MAX: u64 = 60 << 20;
 /// Folder of the package `zerofleet`.
 const PACKAGE: &str = "python/zerofleet";
 /// Folder of the package `zerofleet_torch`.
-const PACKAGE_TORCH: &str = "python/torch/zerofleet_torch";
+const PACKAGE_TORCH: &str = "python/libtorch/zerofleet_torch";
 
 /// Options of the task.
 #[derive(Debug, Clone, clap::Args)]
@@ -134,7 +134,7 @@ fn build_torch(root: &Path, tools: &Tools, output: &Path) -> Result<()> {
     libtorch::compile_graphs(root, &workspace::libtorch(root), &staged.0[1].join(libtorch::GRAPHS))?;
     let mut pip = tools.python(root, "pip")?;
     pip.args(["wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir"]).arg(output);
-    workspace::run(pip.arg(root.join("python/torch")))?;
+    workspace::run(pip.arg(root.join("python/libtorch")))?;
     println!("{}", newest(output, "zerofleet_torch-")?.display());
     Ok(())
 }

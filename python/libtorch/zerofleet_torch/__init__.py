@@ -1,0 +1,1 @@
+"""The programs of zerofleet with libtorch; the package `zerofleet` finds them here."""
