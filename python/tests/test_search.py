@@ -349,3 +349,15 @@ def test_a_model_folder_is_loaded(tmp_path: Path) -> None:
         Network.load(tmp_path)
     with pytest.raises(FileNotFoundError):
         Network.load(tmp_path / "missing")
+
+
+def test_a_model_is_found_by_name_and_searched_with_its_own_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = Path(__file__).parents[2] / "models"
+    monkeypatch.setenv("ZEROFLEET_MODELS", str(models))
+    monkeypatch.chdir(tmp_path)
+    named = Player("connect_four").analyse("4 4 3")
+    assert named == Player(models / "connect_four" / "model.safetensors").analyse("4 4 3")
+    # The model was trained with Gumbel search, the default is pUCT.
+    assert named != Player("connect_four", algorithm="puct").analyse("4 4 3")

@@ -1,9 +1,11 @@
 """The extension module. Arrays are `bytes` here; the classes of `zerofleet` return NumPy arrays."""
 
-from collections.abc import Iterable
-from typing import Literal
 from collections.abc import Callable, Iterable
 from typing import Literal, final
+
+from typing_extensions import Self, disjoint_base
+
+__all__ = ["Analysis", "Error", "Game", "Network", "Position", "Search", "VectorGames", "_observations", "game_names"]
 
 class Error(Exception):
     """A failure of zerofleet: an unknown game, or a file that is no network."""
@@ -14,10 +16,11 @@ def game_names() -> list[str]:
 def _observations(game: Game, episodes: list[tuple[int, list[int]]]) -> bytes:
     """Returns the observations float32 `[B, C, H, W]` after the actions of each of B episodes `(seed, actions)`."""
 
+@disjoint_base
 class Game:
     """The rules of a game or an environment, by name: `Game("connect_four")`."""
 
-    def __init__(self, name: str | Game) -> None: ...
+    def __new__(cls, name: str | Game) -> Self: ...
     @property
     def name(self) -> str:
         """Name, with the board size if there are several: `hex-11`."""
@@ -44,14 +47,14 @@ class Game:
     def position(self, moves: Iterable[int | str], seed: int = 0) -> Position:
         """Returns the position after these moves: numbers of actions, or text in the notation of the game. A single
         text has moves separated by whitespace."""
-        """Returns the position after these moves: numbers of actions, or text in the notation of the game."""
     def __eq__(self, other: object) -> bool: ...
     def __hash__(self) -> int: ...
 
+@disjoint_base
 class Position:
     """A position of a game. It never changes: `play` returns another position."""
 
-    def __init__(self, position: Position) -> None: ...
+    def __new__(cls, position: Position) -> Self: ...
     @property
     def game(self) -> Game:
         """The game."""
@@ -91,10 +94,11 @@ class Position:
     def __eq__(self, other: object) -> bool: ...
     def __hash__(self) -> int: ...
 
+@disjoint_base
 class VectorGames:
     """N games that advance together, each until the end. A game that is over waits for `reset`."""
 
-    def __init__(self, game: str | Game, count: int, seed: int = 0) -> None: ...
+    def __new__(cls, game: str | Game, count: int, seed: int = 0) -> Self: ...
     @property
     def game(self) -> Game:
         """The game."""
@@ -116,8 +120,6 @@ class VectorGames:
         """Returns the index of the player to move in each game, one byte `[N]`."""
     def outcome(self, index: int) -> Literal["first_wins", "draw", "second_wins", "finished", "truncated"] | None:
         """Returns the outcome of game `index`, named as by `Position.outcome`; `None` before the end."""
-from collections.abc import Callable
-from typing import Literal, final
 
 @final
 class Network:

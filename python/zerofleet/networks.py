@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from .weights import Weights
 
 Source: TypeAlias = "str | os.PathLike[str] | Run | Weights"
-"""A run, a version of the weights of a run, or the path of a run, a model folder or a manifest next to the weights."""
+"""A run, a version of the weights of a run, the path of a run, of a model folder or a file in it, or of a manifest next
+to the weights, or the name of a bundled model: `connect_four`."""
 
 
 class Evaluation(NamedTuple):
@@ -71,7 +72,7 @@ class Network:
     def load(
         cls, source: Source, *, version: int | None = None, precision: str = "f32", board: str | None = None
     ) -> Network:
-        """Loads a run, a version of a run, a model folder or a manifest next to the weights.
+        """Loads a run, a version of a run, a model folder, a manifest next to the weights or a bundled model.
 
         A model folder has `config.json` and `model.safetensors`. A run is loaded with the latest weights, or with
         `version`.
@@ -129,7 +130,12 @@ class Network:
 
 def path_of(source: Source) -> Path:
     """Returns the path of a source. The first use of a version of another machine downloads the file."""
-    return Path(source if isinstance(source, (str, os.PathLike)) else source.path)
+    path = Path(source if isinstance(source, (str, os.PathLike)) else source.path)
+    if path.name in ("config.json", "model.safetensors") and (path.parent / "config.json").is_file():
+        return path.parent
+    folders = [os.environ.get("ZEROFLEET_MODELS"), Path(__file__).parent / "models"]
+    bundled = [Path(folder) / path for folder in folders if folder and not path.exists()]
+    return next((found for found in bundled if (found / "config.json").is_file()), path)
 
 
 def read_weights(source: Source, version: int | None = None) -> tuple[str, bytes]:

@@ -29,21 +29,22 @@ class Player:
         board: str | None = None,
         **search: Any,
     ) -> None:
-        """Loads the network of a run, a version of a run, a model folder or a manifest; or uses a network.
+        """Loads the network of a run, a version of a run, a model folder, a manifest or a bundled model, or takes one.
 
         `simulations` are the simulations of each search, and 0 plays without a search. `version` is a weights version
         of a run; the default is the latest. `precision` and `board` are as in `Network`. `search` has keys of the
         section `[search]` of a run file, such as `c_init=2.5`, and `discount`: the defaults are the settings of the
-        run, or else the defaults of a run file.
+        run or of the model folder, or else the defaults of a run file.
         """
         settings: dict[str, Any] = {}
         if isinstance(source, Network):
             self.network = source
         else:
             self.network = Network.load(source, version=version, precision=precision, board=board)
-            run = path_of(source)
-            if (run / "config.toml").is_file():
-                config = run_directory.config(run)
+            folder = path_of(source)
+            files = [name for name in ("config.toml", "run.toml") if (folder / name).is_file()]
+            if files:
+                config = run_directory.config(folder, files[0])
                 settings = {**config.get("search", {}), "discount": config["run"].get("discount", 1.0)}
         self.game = self.network.game
         """Name of the game, with the board."""

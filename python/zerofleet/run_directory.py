@@ -11,10 +11,10 @@ from typing import Any
 from .errors import Error
 
 
-def config(run: pathlib.Path) -> dict[str, Any]:
-    """Returns the effective run file: each section by name, with every key."""
+def config(run: pathlib.Path, name: str = "config.toml") -> dict[str, Any]:
+    """Returns the effective run file: each section by name, with every key. Model folders call it `run.toml`."""
     toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-    return dict(toml.loads((run / "config.toml").read_text(encoding="utf-8")))
+    return dict(toml.loads((run / name).read_text(encoding="utf-8")))
 
 
 def read_json(file: pathlib.Path) -> dict[str, Any]:

@@ -67,11 +67,14 @@ def save(
             raise Error(f"tensor `{name}` has numbers that are not finite, or negative variances")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    weights = folder / "model.safetensors"
-    safetensors.save(weights, arrays, {"format": "pt"})
-    manifest = _manifest(architecture, weights.read_bytes(), version, training_step)
+    # Both files are replaced whole: an interrupted save leaves the old network, or one that the digest refuses.
+    weights, config = folder / "model.safetensors", folder / "config.json"
+    safetensors.save(f"{weights}.tmp", arrays, {"format": "pt"})
+    manifest = _manifest(architecture, Path(f"{weights}.tmp").read_bytes(), version, training_step)
     text = json.dumps({"library_name": "zerofleet", "weights": manifest}, indent=2)
-    (folder / "config.json").write_text(text + "\n", encoding="utf-8")
+    Path(f"{config}.tmp").write_text(text + "\n", encoding="utf-8")
+    os.replace(f"{weights}.tmp", weights)
+    os.replace(f"{config}.tmp", config)
 
 
 def _manifest(architecture: Mapping[str, Any], weights: bytes, version: int = 1, step: int = 0) -> dict[str, Any]:
