@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import pathlib
+import signal
 import sys
 from collections.abc import Callable
 
 import pytest
+
+# A shell starts background jobs with the signal ignored, and programs of the tests would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

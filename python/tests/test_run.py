@@ -233,7 +233,11 @@ def test_the_fleet_ends_with_the_interpreter(
         assert process.stdout.readline() == "ready\n"
         if killed_by is not None:
             process.send_signal(killed_by)
-        process.wait(DEADLINE)
+        try:
+            process.wait(DEADLINE)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
         run = zf.Run("tic_tac_toe-1", runs=tmp_path)
         until(lambda: (run.path / "drained").exists())
         until(lambda: not run.is_running)

@@ -69,7 +69,6 @@ impl Package {
         let output = command.arg("-sBm").args(arguments).output().unwrap();
         let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
         assert!(output.status.success(), "{arguments:?} failed: {}\n{text}", output.status);
-        println!("{text}");
     }
 
     /// Runs files of `python/tests`, separated by spaces.

@@ -99,7 +99,7 @@ fn sgfmill_reads_the_records_of_a_match_alike() {
     compare(&records, &read);
 }
 
-/// Stores a game of Go in the replay log of the run in `directory`: two stones of Black, then passes.
+/// Stores a game of Go in the replay log of the run in `directory`: Black places two stones, then both pass.
 async fn store_game(directory: &Path) {
     let mut config = Config::default();
     (config.run.game, config.run.directory) = ("go-5".to_owned(), directory.to_owned());
