@@ -147,7 +147,7 @@ fn summary(run: &RunDirectory) -> anyhow::Result<Summary> {
     Ok(summary.with_context(|| format!("parse {}", path.display()))?.unwrap_or_default())
 }
 
-/// Returns the keys of a run file with another value than in the preset of the game, without the keys of one machine.
+/// Returns the keys with another value than in the preset of the game, except keys that describe one machine.
 fn differences(config: &RunFile) -> anyhow::Result<Vec<Compared>> {
     let sets = vec![format!("run.game={}", config.run.game)];
     let preset: RunFile = Sources { file: None, env: std::iter::empty(), sets }.read(games::preset)?.load()?;

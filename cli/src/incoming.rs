@@ -63,8 +63,8 @@ enum Response {
 }
 
 impl Incoming {
-    /// Creates the directory, and publishes the latest version of the run. A run without one of this architecture gets a
-    /// version with initial weights, so that actors start to play.
+    /// Creates the directory, and publishes the latest version of the run. A run without a version of this architecture
+    /// gets one with initial weights, so that actors start to play.
     ///
     /// # Errors
     /// A directory cannot be read or written, the architecture is out of range, or `learner.initial_weights` do not
@@ -91,8 +91,8 @@ impl Incoming {
         Ok(incoming)
     }
 
-    /// Publishes the file with the lowest number, if there is one, responds, and removes the file. A file that cannot be
-    /// read, answered or removed stays, and is skipped until the next start.
+    /// Publishes the file with the lowest number, if there is one, responds, and removes the file. A file that cannot
+    /// be read, answered or removed stays, and is skipped until the next start.
     ///
     /// # Errors
     /// A file operation fails. If the weights could not be stored, the next call tries again.

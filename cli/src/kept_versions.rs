@@ -57,7 +57,7 @@ pub(crate) enum Request {
     /// Shows game, parameters and description. The option --weights of other commands accepts the names. The directory
     /// in the environment variable ZEROFLEET_MODELS comes before the directories next to the program.
     Models,
-    /// Writes a version into a directory, and prints the path of the written manifest, models or folder.
+    /// Writes a version into a directory, and prints the path of the result.
     ///
     /// By default, the weights are written next to the manifest, as safetensors. The key `inference.weights` of an
     /// inference server accepts the manifest path.

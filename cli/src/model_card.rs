@@ -59,7 +59,7 @@ impl Card<'_> {
         )
     }
 
-    /// Returns the measurements of the run: of this version, or with a remark of the latest measured version.
+    /// Returns the measurements: those for this version, and with a remark those for the latest measured version.
     fn measures(&self) -> Vec<Measure> {
         let last = &self.summary.last;
         let mut measures = Vec::new();

@@ -136,7 +136,7 @@ pub(crate) fn analyse(
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
     /// Model to play against, as with --weights: zerofleet play connect_four.
-    #[arg(value_name = "MODEL", group = "network", conflicts_with = "inference")]
+    #[arg(value_name = "MODEL", group = "network", conflicts_with_all = ["version", "inference"])]
     model: Option<PathBuf>,
 
     #[command(flatten)]

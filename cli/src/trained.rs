@@ -39,7 +39,7 @@ pub(crate) struct Args {
     pub source: Source,
 
     /// Weights version, see zerofleet weights ls [default: the latest].
-    #[arg(long, value_name = "N", value_parser = version, requires = "run", conflicts_with = "inference")]
+    #[arg(long, value_name = "N", value_parser = version, conflicts_with_all = ["weights", "inference"])]
     pub version: Option<WeightsVersion>,
 
     #[command(flatten)]

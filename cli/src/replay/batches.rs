@@ -219,7 +219,7 @@ fn arrays(examples: &Examples, architecture: &Architecture) -> Vec<Array> {
     arrays
 }
 
-/// Writes a line of JSON and the numbers of the arrays. `rejected` is the number of samples left out of the batch.
+/// Writes a line of JSON and the numbers in the arrays. `rejected` counts the samples that the batch lacks.
 fn write(arrays: &[Array], rejected: usize, out: &mut impl Write) -> io::Result<()> {
     let mut frame = serde_json::to_vec(&serde_json::json!({ "arrays": arrays, "rejected": rejected }))?;
     frame.push(b'\n');
