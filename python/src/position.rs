@@ -15,6 +15,9 @@ pub(crate) const GAMES_MAX: usize = 65_536;
 /// Number of games read or replayed between two checks for Ctrl-C.
 const REPLAYS_UNINTERRUPTED: usize = 256;
 
+/// What pickle stores: the method `position` of the game, and the actions and the seed as arguments.
+type Reduced<'py> = (Bound<'py, PyAny>, (Vec<u16>, u64));
+
 /// A position of a game. It never changes: `play` returns another position.
 #[pyclass(frozen, subclass, skip_from_py_object, module = "zerofleet._zerofleet")]
 #[derive(Debug, Clone)]
@@ -194,7 +197,7 @@ impl Position {
         format!("Game('{}').position({:?}{seed})", self.game.rules.spec().name, self.actions())
     }
 
-    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (Vec<u16>, u64))> {
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Reduced<'py>> {
         // The attribute of a class in Python may be that of a subclass.
         let restore = slf.as_any().getattr("game")?.getattr("position")?;
         Ok((restore, (slf.get().actions(), slf.get().seed)))

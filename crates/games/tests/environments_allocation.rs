@@ -10,7 +10,7 @@ use counting::allocations;
 use game::{Action, Environments as _, Play, RulesEnvironments, Start};
 use games::ConnectFour;
 
-/// Columns of the moves of every game: no line of four crosses the empty column 2. The first move is not counted.
+/// Columns of the moves in every game: no line of four crosses the empty column 2. The first move is not counted.
 const COLUMNS: [u16; 18] = [0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 3, 3, 3, 3, 3, 3];
 
 #[test]

@@ -118,8 +118,8 @@ impl<'a, 'b> Writer<'a, 'b> {
         Ok(self.graph.node("LayerNormalization", &[x, &scale, &shift], attributes))
     }
 
-    /// Norms groups of adjacent channels over all cells. This set of operators has no such norm, but the norm of
-    /// single channels over all cells.
+    /// Norms groups of adjacent channels over all cells. The operator set lacks this norm, and has one for single
+    /// channels.
     fn group_norm(&mut self, layer: &Layer, x: &Value) -> Result<Value, Error> {
         let channels = layer.outputs;
         let groups = channels / network::GROUP_CHANNELS;

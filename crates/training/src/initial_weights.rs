@@ -126,8 +126,9 @@ fn check(from: &Architecture, to: &Architecture) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns whether the numbers of a tensor belong to cells of one board: flattened heads, planes of actions, and offsets
-/// between cells. An equal shape on a board of another height or width, as of 4×9 and 6×6, has another meaning.
+/// Returns whether the numbers of a tensor belong to cells of one board, as in flattened heads, planes for actions and
+/// offsets between cells. On a board with another height or width, such as 4×9 and 6×6, an equal shape has another
+/// meaning.
 fn is_of_board(entry: &Entry, heads: HeadKind) -> bool {
     let (layer, role) = (entry.tensor.layer(), entry.tensor.role);
     let is_hidden = layer.ends_with(".hidden") && role.is_weight() && !entry.is_of_tower();

@@ -86,7 +86,7 @@ impl ModelFolder {
     /// exported version ([`VersionStore`](crate::VersionStore)).
     ///
     /// # Errors
-    /// A file is missing, not of this form, or damaged, or the weights are larger than stated in the manifest; the error
+    /// A file is missing, damaged or in another form, or the weights are larger than stated in the manifest; the error
     /// names the file and the expected form.
     pub fn read(path: &Path) -> anyhow::Result<Model> {
         Self::read_at_most(path, u64::MAX)
@@ -259,7 +259,7 @@ mod tests {
         let other = Manifest::of(b"others", WeightsVersion(3), 30, crate::architecture());
         VersionStore::new(folder.clone()).write(&other, b"others", Retention::All).unwrap();
         assert_eq!(ModelFolder::read(&folder.join("v000003.safetensors")).unwrap().manifest, other);
-        // The manifest of a file of any other program is not of this form.
+        // The manifest beside a file from another program has another form.
         fs::write(folder.join("model.json"), "{}").unwrap();
         assert_eq!(ModelFolder::read(&folder.join(ModelFolder::WEIGHTS)).unwrap().manifest, manifest());
     }

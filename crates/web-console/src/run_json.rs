@@ -21,9 +21,9 @@ pub(crate) const METRICS: &str = "/metrics.json";
 /// # Errors
 /// Run file, ratings or versions cannot be read.
 pub(crate) fn run(site: &Site, fields: &Form) -> anyhow::Result<String> {
-    let config: RunFile = load_run(&site.run)?;
+    let config: RunFile = load_run(&site.settings.run)?;
     let (snapshot, fit) = (site.snapshot(), site.ratings.read()?);
-    let kept = VersionStore::kept(site.run.path())?;
+    let kept = VersionStore::kept(site.settings.run.path())?;
     let page = fields.text("page").parse::<usize>().unwrap_or(1).max(1);
     let mut versions = Vec::new();
     for (&version, store) in kept.iter().rev().skip(ROWS_MAX.saturating_mul(page - 1)).take(ROWS_MAX) {
@@ -38,10 +38,10 @@ pub(crate) fn run(site: &Site, fields: &Form) -> anyhow::Result<String> {
         }));
     }
     let state = json!({
-        "name": site.run.name(),
+        "name": site.settings.run.name(),
         "game": config.run.game,
         "is_trained": snapshot.is_trained,
-        "metrics": snapshot.history.as_deref().and_then(|history| history.readings().last()),
+        "metrics": snapshot.charts.as_deref().and_then(|charts| charts.history.readings().last()),
         "versions": versions,
         "pages": kept.len().div_ceil(ROWS_MAX),
     });
@@ -54,6 +54,6 @@ pub(crate) fn run(site: &Site, fields: &Form) -> anyhow::Result<String> {
 /// A reading cannot be written as JSON, which is a bug.
 pub(crate) fn metrics(site: &Site) -> anyhow::Result<String> {
     let snapshot = site.snapshot();
-    let rows = snapshot.history.as_deref().map(|history| history.readings()).unwrap_or_default();
+    let rows = snapshot.charts.as_deref().map(|charts| charts.history.readings()).unwrap_or_default();
     Ok(format!("{{\"rows\":{}}}", serde_json::to_string(rows)?))
 }

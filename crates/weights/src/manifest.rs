@@ -96,8 +96,8 @@ pub struct Architecture {
 }
 
 impl Architecture {
-    /// Returns a residual tower of AlphaZero without optional parts: the game, observations `[C, H, W]`, A actions, then
-    /// channels and blocks.
+    /// Returns a residual tower of AlphaZero without optional parts, for observations `[C, H, W]`, A actions, and
+    /// `[channels, blocks]`.
     #[must_use]
     pub fn plain(
         game: impl Into<String>,
@@ -281,8 +281,8 @@ pub enum Model {
 }
 
 impl Model {
-    /// Returns the name in manifests. Run files have one name for both models of AlphaZero, between which the scoring of
-    /// the game decides.
+    /// Returns the name in manifests. Run files have one name for both models of AlphaZero; the scoring of the game
+    /// decides between them.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

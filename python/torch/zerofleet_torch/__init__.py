@@ -1,1 +1,0 @@
-"""The programs of zerofleet with libtorch; the package `zerofleet` finds them here."""
