@@ -382,11 +382,15 @@ fn article(key: &Key, search: &Search, scene: &Scene, now: Instant, count: usize
                 }
                 p { (text) @if value < 0.0 { ", better for " (second) } }
             } @else { p { "Value " (format!("{value:.2}")) } }
-            p.note { (game) ", ply " (plies) ", " (simulations) " simulations, weights v" (weights_version) }
+            p.note {
+                (game) ", ply " (plies) ", " (simulations) " simulations, weights v" (weights_version) "; "
+                (scene.played) " was played"
+            }
             @if now.saturating_duration_since(search.received) > PAUSED {
                 p.note { "Paused: no search for more than " (PAUSED.as_secs()) " s." }
             }
-            (table(&format!("Most visited moves; {} was played", scene.played), &["move", "prior", "visits"], &rows))
+            // The name of a part with focus does not change with every move.
+            (table("Most visited moves", &["move", "prior", "visits"], &rows))
         }
     }
 }
