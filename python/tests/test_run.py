@@ -111,7 +111,8 @@ def test_settings_are_written_as_toml(value: object, text: str) -> None:
 
 
 def test_a_failing_start_raises_the_text_and_leaves_nothing(program: Program, tmp_path: pathlib.Path) -> None:
-    program("import sys; print('odd'); print('error: --game golf: unknown game', file=sys.stderr); sys.exit(2)")
+    reason = "error: --game golf: unknown game"
+    program(f"import sys; print('odd', flush=True); print({reason!r}, file=sys.stderr); sys.exit(2)")
     with pytest.raises(zf.ProgramError) as raised:
         zf.train("golf", runs=tmp_path / "runs", wait=False)
     assert str(raised.value) == "--game golf: unknown game"
