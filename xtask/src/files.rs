@@ -63,6 +63,14 @@ pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
     named(fs::copy(from, to).map(drop), &format!("copy {} to", from.display()), to)
 }
 
+/// Copies the files in a directory and below, with permissions, to another directory.
+pub(crate) fn copy_below(from: &Path, to: &Path) -> Result<()> {
+    for file in below(from)? {
+        copy(&file, &to.join(file.strip_prefix(from).unwrap_or(&file)))?;
+    }
+    Ok(())
+}
+
 /// Moves a file to another path in the same file system; replaces an existing file.
 pub(crate) fn rename(from: &Path, to: &Path) -> Result<()> {
     create_folder(to.parent().unwrap_or(to))?;

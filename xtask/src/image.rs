@@ -303,10 +303,7 @@ impl<'a> Builder<'a> {
         }
         let (with_models, target) = MODELS;
         if *package == with_models {
-            for file in files::below(&self.models)? {
-                let path = file.strip_prefix(&self.models).unwrap_or(&file);
-                files::copy(&file, &self.place(name, &Path::new(target).join(path)))?;
-            }
+            files::copy_below(&self.models, &self.place(name, Path::new(target)))?;
         }
         self.build(name, &self.stages.process(package, &self.image(below))?)?;
         // The binary starts only if every library is present and new enough.

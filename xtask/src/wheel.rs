@@ -103,7 +103,8 @@ fn build(root: &Path, tools: &Tools, output: &Path) -> Result<()> {
     let release = workspace::target(root)?.join(&target).join("release");
     let staged = Staged(["bin", "models"].map(|folder| root.join(PACKAGE).join(folder)));
     stage_programs(&release, &staged.0[0])?;
-    copy_folder(&root.join("models"), &staged.0[1])?;
+    files::remove_folder(&staged.0[1])?;
+    files::copy_below(&root.join("models"), &staged.0[1])?;
     let mut maturin = tools.within(Command::new("maturin"))?;
     maturin.current_dir(root);
     maturin.args(["build", "--release", "--zig", "--manifest-path", "python/Cargo.toml", "--target", &target]);
@@ -146,22 +147,6 @@ fn stage_programs(release: &Path, folder: &Path) -> Result<()> {
     for (_, program) in PROGRAMS {
         let (from, to) = (release.join(program), folder.join(program));
         workspace::output(Command::new("strip").arg("-o").arg(to).arg(from))?;
-    }
-    Ok(())
-}
-
-/// Copies a folder with its files and folders.
-fn copy_folder(from: &Path, to: &Path) -> Result<()> {
-    files::remove_folder(to)?;
-    files::create_folder(to)?;
-    for entry in fs::read_dir(from).with_context(|| format!("read {}", from.display()))? {
-        let entry = entry?;
-        let target = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            copy_folder(&entry.path(), &target)?;
-        } else {
-            fs::copy(entry.path(), &target).with_context(|| format!("write {}", target.display()))?;
-        }
     }
     Ok(())
 }
